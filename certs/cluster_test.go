@@ -98,7 +98,7 @@ func manifests() []client.Object {
 
 // newAPIServer returns controller-runtime's fake API server: it stores, compares
 // resourceVersions and can be watched. Rotations take months, so these tests run in bubbles,
-// and no real API server can be in a bubble. The tests in test/integration/certificates use
+// and no real API server can be in a bubble. The tests in test/chaos/certificates use
 // real ones.
 func newAPIServer(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()

@@ -14,7 +14,7 @@ import (
 )
 
 // The same laws hold in every mode. Here the API server and cert-manager are stand-ins;
-// test/integration/certificates checks the laws against the real ones.
+// test/chaos/certificates checks the laws against the real ones.
 func TestConformance(t *testing.T) {
 	modes := map[string]func(t *testing.T, m *conformance.Mode, dir string){
 		"self":         selfMode,

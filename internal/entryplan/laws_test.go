@@ -14,6 +14,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/test/rounds"
 )
 
 // world is a cluster as far as entries go: objects that are stored, replicas
@@ -470,8 +471,8 @@ func (w *world) checkEntry(e *entryplan.Entry, before entryplan.Layout) {
 // Whatever happens, planning comes to rest, and then every wanted entry is present
 // once, as it should, and nothing else for longer than it has to.
 func TestPlanningComesToRestWhateverHappens(t *testing.T) {
-	const histories, events = 100, 80
-	for seed := range uint64(histories) {
+	const events = 80
+	for seed := range uint64(rounds.Of(100, 10)) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			w := newWorld(t, seed)
 			for range events {

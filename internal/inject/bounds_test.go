@@ -9,6 +9,7 @@ import (
 
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/test/rounds"
 )
 
 // listOf is a JSON list of n elements.
@@ -40,7 +41,7 @@ func sharing(n int) map[string]any {
 // Each of these lists is as long as sidecars may take of a Pod; keyed_test.go counts what
 // is compared.
 func TestLongListsAreShared(t *testing.T) {
-	const n = 36_000
+	n := rounds.Of(36_000, 3_000)
 	mount := func(i int) string { return fmt.Sprintf(`{"mountPath":"/%x"}`, i) }
 	device := func(i int) string { return fmt.Sprintf(`{"devicePath":"/%x","name":"%x"}`, i, i) }
 	variable := func(i int) string { return fmt.Sprintf(`{"name":"V%x"}`, i) }

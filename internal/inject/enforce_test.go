@@ -15,6 +15,7 @@ import (
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/test/rounds"
 )
 
 func enforced(set *fixtures.SidecarSetBuilder) map[string]any {
@@ -225,7 +226,7 @@ var enforcedLaws = map[string]func(t *testing.T, w world){
 func TestEnforcedLaws(t *testing.T) {
 	for name, law := range enforcedLaws {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(120) {
+			for seed := range uint64(rounds.Of(120, 20)) {
 				if law(t, enforcedWorld(t, seed)); t.Failed() {
 					t.Fatalf("seed %d", seed)
 				}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/test/rounds"
 )
 
 // run lets seconds pass, with writes and crashes, and checks at each of them that
@@ -88,7 +89,7 @@ func TestObserveFollowsTheKubelet(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(*seeds) {
+			for seed := range uint64(rounds.Of(*seeds, *seeds/10)) {
 				w := newWorld(seed, tc.options)
 				w.run(t, 400, tc.mayBeEarly)
 				w.rest(t)

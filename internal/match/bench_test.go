@@ -9,6 +9,7 @@ import (
 
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/test/rounds"
 )
 
 // manySets are as in a large cluster: most select by one label, some by two,
@@ -74,6 +75,7 @@ func BenchmarkBuild(b *testing.B) {
 
 // A Pod that no SidecarSet selects costs no garbage.
 func TestSelectOfNothingAllocatesNothing(t *testing.T) {
+	rounds.NeedExactMemory(t)
 	c := match.Build([]*inject.Program{
 		program(t, "a", equal("app", "web"), nil),
 		program(t, "b", equal("team", "payments"), equal(nameLabel, "test")),

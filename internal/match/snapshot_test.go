@@ -14,6 +14,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/test/rounds"
 )
 
 // program has selectors and a name, which is all that matching reads.
@@ -217,7 +218,7 @@ func TestCatalogAnswersByName(t *testing.T) {
 
 // The index changes the cost of an answer, never the answer.
 func TestIndexEqualsBruteForce(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(rounds.Of(300, 50)) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var programs []*inject.Program
 		for i := range r.IntN(40) {

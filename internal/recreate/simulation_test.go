@@ -15,6 +15,7 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/recreate"
 	"github.com/sidecarset/operator/internal/rollout"
+	"github.com/sidecarset/operator/test/rounds"
 )
 
 // A cluster of controllers whose Pods are evicted through queue and Ledger, with a watch that
@@ -24,7 +25,7 @@ import (
 // all Pods. Some contents reach running Pods in place. A Pod in flight that the next content
 // does not reach in place keeps its place of the budget.
 func TestRecreationKeepsItsLimitsAndEnds(t *testing.T) {
-	for seed := range uint64(2000) {
+	for seed := range uint64(rounds.Of(2000, 100)) {
 		c := newCluster(t, seed)
 		for range 3000 {
 			c.step()

@@ -10,6 +10,7 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/rollout"
+	"github.com/sidecarset/operator/test/rounds"
 )
 
 // One changed Pod is one step of a rollout: a Pod is taken, written, seen in flight and seen
@@ -119,6 +120,7 @@ func manyPods(n int) []rollout.Pod {
 // A step allocates as little among many Pods as among few. BenchmarkChangedPod has
 // the time.
 func TestAStepAllocatesTheSameHoweverManyPodsWait(t *testing.T) {
+	rounds.NeedExactMemory(t)
 	allocations := func(n int) float64 {
 		q := queue(strategy(update{MaxUnavailable: share("10")}), manyPods(n)...)
 		return testing.AllocsPerRun(100, func() {
@@ -134,6 +136,7 @@ func TestAStepAllocatesTheSameHoweverManyPodsWait(t *testing.T) {
 
 // P7: a Pod that waits takes a few hundred bytes, and a Pod that is updated takes none.
 func TestMemoryOfWaitingPods(t *testing.T) {
+	rounds.NeedExactMemory(t)
 	const n = 20_000
 	pods := manyPods(n)
 	heap := func() uint64 {

@@ -11,6 +11,7 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/rollout"
+	"github.com/sidecarset/operator/test/rounds"
 )
 
 // simPod is a Pod as the model API server stores it.
@@ -369,7 +370,7 @@ func (w *world) step(deposed *leader) {
 // it may, and the rollout ends.
 func TestARolloutKeepsItsLimitsAndEnds(t *testing.T) {
 	takes, disturbed := 0, 0
-	for seed := range uint64(2000) {
+	for seed := range uint64(rounds.Of(2000, 200)) {
 		w := newWorld(t, seed)
 		for range 600 {
 			switch n := w.IntN(100); {

@@ -5,11 +5,14 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sidecarset/operator/test/rounds"
 )
 
 // The demands of a long selector are computed once, not for each selector that it is compared
 // with. Selectors that require other values of a label are compared without allocating memory.
 func TestComparisonsWithALongSelectorAreCheap(t *testing.T) {
+	rounds.NeedExactMemory(t)
 	const n = 98_000
 	values := make([]string, n)
 	for i := range values {

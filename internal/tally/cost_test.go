@@ -18,6 +18,7 @@ import (
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/test/rounds"
 )
 
 // bytesPerPod is the goal of memory: 100,000 Pods in 100 MB.
@@ -113,6 +114,7 @@ func crowdProgram(t testing.TB, name, label, container string) *inject.Program {
 }
 
 func TestMemoryPerTrackedPod(t *testing.T) {
+	rounds.NeedExactMemory(t)
 	const pods = 20000
 	before := heap()
 	tl := crowd(t, pods)
@@ -140,6 +142,7 @@ func heap() int64 {
 
 // If only the readiness of a Pod changes, the tally changes counters and allocates nothing.
 func TestPodEventsAllocateNothing(t *testing.T) {
+	rounds.NeedExactMemory(t)
 	tl := crowd(t, 100)
 	flip := flipped(t, 7)
 	i := 0

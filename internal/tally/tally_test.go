@@ -17,6 +17,7 @@ import (
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/test/rounds"
 )
 
 func newTally() *tally.Tally {
@@ -26,7 +27,7 @@ func newTally() *tally.Tally {
 // After any events in any order, the counters are those of a new count, and Changed reports
 // the SidecarSets whose State differs.
 func TestTallyEqualsARecount(t *testing.T) {
-	for seed := range uint64(100) {
+	for seed := range uint64(rounds.Of(100, 10)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			w, tl := newWorld(t), newTally()

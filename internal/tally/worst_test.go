@@ -13,6 +13,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/test/rounds"
 )
 
 // mostBytesPerPod bounds the memory of one Pod on the leader, whatever the Pod's author writes
@@ -126,6 +127,7 @@ func worstPod(serial int, fill func(*corev1.Pod, string)) *corev1.Pod {
 }
 
 func TestNoPodTakesMoreThanItsBound(t *testing.T) {
+	rounds.NeedExactMemory(t)
 	const pods = 50
 	for name, fill := range worstPods {
 		t.Run(name, func(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/sidecarset/operator/test/rounds"
 )
 
 // Both handlers do the same job: they give a Pod the same sidecars.
@@ -53,9 +55,7 @@ var allowances = map[string]Cost{
 }
 
 func TestAdmissionStaysWithinItsAllowance(t *testing.T) {
-	if raceEnabled {
-		t.Skip("SKIP: the race detector allocates; make test-unit runs this without it, too")
-	}
+	rounds.NeedExactMemory(t)
 	for _, count := range []int{1, 1000} {
 		sets := SidecarSets(count)
 		handler := NewOurs(sets)
@@ -76,9 +76,7 @@ func TestAdmissionStaysWithinItsAllowance(t *testing.T) {
 
 // The parts of target P1 that are exact on any machine.
 func TestAllowanceBesideTheComparator(t *testing.T) {
-	if raceEnabled {
-		t.Skip("SKIP: the race detector allocates; make test-unit runs this without it, too")
-	}
+	rounds.NeedExactMemory(t)
 	sets := SidecarSets(100)
 	body := Body(sets, Small, Matched)
 	cost := func(handler http.Handler) Cost {

@@ -34,19 +34,19 @@ func TestReadyIsTakenBackWhileCallsAreNotAnswered(t *testing.T) {
 		{"withdrawn", func() error { return webhooks.withdraw(t.Context()) }, func() error {
 			var errs []error
 			for _, replica := range webhooks.replicas {
-				errs = append(errs, replica.Ready(t.Context()), operator.AddEndpoint(t.Context(), replica))
+				errs = append(errs, replica.AwaitReady(t.Context()), operator.AddEndpoint(t.Context(), replica))
 			}
 			return errors.Join(errs...)
 		}},
 		{"hanging", func() error { return webhooks.signal(syscall.SIGSTOP) }, func() error { return webhooks.signal(syscall.SIGCONT) }},
 	}
-	for _, outage := range outages[:scaled(1, 2)] {
+	for _, outage := range outages[:testkit.Scaled(1, 2)] {
 		if err := outage.begin(); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
 		var said metav1.Condition
-		await.Within(t, 3*time.Minute, "a SidecarSet that is not ready", func(ctx context.Context) (err error) {
+		await.Within(t, testkit.Scaled(await.Patience, 4*await.Patience), "a SidecarSet that is not ready", func(ctx context.Context) (err error) {
 			said, err = readyCondition(ctx, "called")
 			if err == nil && said.Status == metav1.ConditionTrue {
 				err = fmt.Errorf("it says %+v", said)
@@ -62,7 +62,7 @@ func TestReadyIsTakenBackWhileCallsAreNotAnswered(t *testing.T) {
 		}
 		ended := time.Now()
 		testkit.AwaitReady(t, api, "called")
-		report(t, "%s: not Ready after %s, Ready again %s after the end", outage.name, rounded(noticed), rounded(time.Since(ended)))
+		testkit.Report(t, "%s: not Ready after %s, Ready again %s after the end", outage.name, testkit.Rounded(noticed), testkit.Rounded(time.Since(ended)))
 	}
 }
 

@@ -25,7 +25,7 @@ const timeoutSeconds = 2
 func TestWithoutReplicasOnlySelectedPodsAreAffected(t *testing.T) {
 	replicas := startReplicas(t, 2)
 	namespace := newNamespace(t)
-	failing, ignored := newSet("blast-fail", namespace, podLabels("blast-fail")), newSet("blast-ignore", namespace, podLabels("blast-ignore"))
+	failing, ignored := testkit.NewSet("blast-fail", namespace, testkit.AppLabels("blast-fail")), testkit.NewSet("blast-ignore", namespace, testkit.AppLabels("blast-ignore"))
 	failing.SetAnnotations(map[string]string{appsv1beta1.AnnotationTimeoutSeconds: fmt.Sprint(timeoutSeconds)})
 	ignored.SetAnnotations(map[string]string{appsv1beta1.AnnotationTimeoutSeconds: fmt.Sprint(timeoutSeconds), appsv1beta1.AnnotationFailurePolicy: "Ignore"})
 	createSets(t, []*unstructured.Unstructured{failing, ignored})
@@ -62,7 +62,7 @@ func TestWithoutReplicasOnlySelectedPodsAreAffected(t *testing.T) {
 			// A leader that hung may have lost its Lease, and ends only now.
 			replicas.await(t, "blast-fail", "Pods that are injected", func(*appsv1beta1.SidecarSet) error {
 				for i := range 5 * len(clients) {
-					if err := probe(t.Context(), clients[i%len(clients)], namespace, "blast-fail", ""); err != nil {
+					if err := testkit.TryPod(t.Context(), clients[i%len(clients)], namespace, "blast-fail", ""); err != nil {
 						return err
 					}
 				}
@@ -75,7 +75,7 @@ func TestWithoutReplicasOnlySelectedPodsAreAffected(t *testing.T) {
 				}
 				return nil
 			})
-			report(t, "uninjectedPods=%d counted %s after recovery", admitted, rounded(time.Since(begin)))
+			testkit.Report(t, "uninjectedPods=%d counted %s after recovery", admitted, testkit.Rounded(time.Since(begin)))
 		})
 	}
 }
@@ -85,20 +85,20 @@ func TestWithoutReplicasOnlySelectedPodsAreAffected(t *testing.T) {
 func checkUnselected(t *testing.T, namespace string) {
 	t.Helper()
 	before := webhookCalls(t)
-	indices := make([]int, scaled(60, 1000))
+	indices := make([]int, testkit.Scaled(60, 1000))
 	for i := range indices {
 		indices[i] = i
 	}
 	begin := time.Now()
-	err := each(indices, 8, func(i int) error {
-		_, err := clients[i%len(clients)].CoreV1().Pods(namespace).Create(t.Context(), NewPod(podLabels("other")), metav1.CreateOptions{})
+	err := testkit.Each(indices, 8, func(i int) error {
+		_, err := clients[i%len(clients)].CoreV1().Pods(namespace).Create(t.Context(), testkit.NewPod(testkit.AppLabels("other")), metav1.CreateOptions{})
 		return err
 	})
 	if err != nil {
 		t.Errorf("Pods that no SidecarSet selects: %v", err)
 	}
 	calls := webhookCalls(t) - before
-	report(t, "unselected=%d webhook-calls=%.0f in %s", len(indices), calls, rounded(time.Since(begin)))
+	testkit.Report(t, "unselected=%d webhook-calls=%.0f in %s", len(indices), calls, testkit.Rounded(time.Since(begin)))
 	if calls != 0 {
 		t.Errorf("API servers called webhooks %.0f times for Pods that no SidecarSet selects", calls)
 	}
@@ -112,12 +112,12 @@ func checkRefused(t *testing.T, namespace, sidecarSet string) {
 		// If the API server does not keep to the webhook's timeout, this timeout ends the wait.
 		ctx, cancel := context.WithTimeout(t.Context(), 2*timeoutSeconds*time.Second+10*time.Second)
 		begin := time.Now()
-		_, err := client.CoreV1().Pods(namespace).Create(ctx, NewPod(podLabels(sidecarSet)), metav1.CreateOptions{})
+		_, err := client.CoreV1().Pods(namespace).Create(ctx, testkit.NewPod(testkit.AppLabels(sidecarSet)), metav1.CreateOptions{})
 		cancel()
 		if err == nil || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), ".pods.sidecarset.io") {
 			t.Errorf("a Pod that no replica can inject: %v, want a refusal that names the webhook", err)
 		}
-		report(t, "refused after %s: %v", rounded(time.Since(begin)), err)
+		testkit.Report(t, "refused after %s: %v", testkit.Rounded(time.Since(begin)), err)
 	}
 	if webhookCalls(t) == before {
 		t.Error("the metrics of API servers do not show a call that was tried")
@@ -129,10 +129,10 @@ func checkRefused(t *testing.T, namespace, sidecarSet string) {
 func checkAdmitted(t *testing.T, namespace, sidecarSet string, count int) {
 	t.Helper()
 	for i := range count {
-		pod, err := clients[i%len(clients)].CoreV1().Pods(namespace).Create(t.Context(), NewPod(podLabels(sidecarSet)), metav1.CreateOptions{})
+		pod, err := clients[i%len(clients)].CoreV1().Pods(namespace).Create(t.Context(), testkit.NewPod(testkit.AppLabels(sidecarSet)), metav1.CreateOptions{})
 		if err != nil {
 			t.Errorf("a Pod whose SidecarSet says Ignore: %v", err)
-		} else if !Injected(pod, nil) {
+		} else if !testkit.Injected(pod, nil) {
 			t.Errorf("a Pod has the containers %v, though no replica could inject", pod.Spec.Containers)
 		}
 	}

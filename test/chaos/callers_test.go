@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // observer looks at the leaves that replicas serve.
@@ -135,7 +136,7 @@ type calls struct {
 
 // String is in the form that figures are reported in.
 func (c calls) String() string {
-	return fmt.Sprintf("made=%d failed=%d %s", c.made, c.failed, spread(c.times))
+	return fmt.Sprintf("made=%d failed=%d %s", c.made, c.failed, testkit.Spread(c.times))
 }
 
 // callAll calls until end is called, or the test ends.
@@ -144,7 +145,7 @@ func callAll(t *testing.T, replicas []*deploy.Replica, namespace, sidecarSet str
 	c := &callers{stop: stop}
 	for _, replica := range replicas {
 		c.repeat(ctx, "calling "+replica.Name+" directly", func(ctx context.Context) error {
-			return replica.Injects(ctx, sidecarSet, namespace, podLabels(sidecarSet))
+			return replica.Injects(ctx, sidecarSet, namespace, testkit.AppLabels(sidecarSet))
 		})
 	}
 	for i, client := range clients {

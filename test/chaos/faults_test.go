@@ -16,7 +16,7 @@ type scene struct {
 	name, namespace       string
 	controllers, webhooks *fleet
 	version               int // of the SidecarSet's image
-	selected, others      Load
+	selected, others      testkit.Load
 	lostLeases            int
 }
 
@@ -31,13 +31,13 @@ func newScene(t *testing.T, name string, flags ...string) *scene {
 	awaitInjection(t, s.webhooks, s.namespace, name, 1)
 	testkit.AwaitObserved(t, api, name)
 	awaitSettled(t)
-	s.selected = Load{Clients: clients, Namespace: s.namespace, Labels: podLabels(name), Sidecars: []string{name}, Rate: 20, DryRun: true}
-	s.others = Load{Clients: clients, Namespace: s.namespace, Labels: podLabels("other"), Rate: 5, DryRun: true}
+	s.selected = testkit.Load{Clients: clients, Namespace: s.namespace, Labels: testkit.AppLabels(name), Sidecars: []string{name}, Rate: 20, DryRun: true}
+	s.others = testkit.Load{Clients: clients, Namespace: s.namespace, Labels: testkit.AppLabels("other"), Rate: 5, DryRun: true}
 	return s
 }
 
 // run creates Pods, some of which are selected, during a fault.
-func (s *scene) run(ctx context.Context, fault func()) (selected, others Figures) {
+func (s *scene) run(ctx context.Context, fault func()) (selected, others testkit.Figures) {
 	first, second := s.selected.Start(ctx), s.others.Start(ctx)
 	fault()
 	return first.Stop(), second.Stop()
@@ -88,7 +88,7 @@ func (s *scene) await(t *testing.T, what string, check func(context.Context) err
 // has written the status.
 func (s *scene) works(ctx context.Context) error {
 	for i := range 10 * len(clients) {
-		if err := probe(ctx, clients[i%len(clients)], s.namespace, s.name, s.image()); err != nil {
+		if err := testkit.TryPod(ctx, clients[i%len(clients)], s.namespace, s.name, s.image()); err != nil {
 			return err
 		}
 	}
@@ -106,9 +106,9 @@ func TestFaultsOfTheConnectionChangeNoDecision(t *testing.T) {
 	proxy, flags := startProxy(t)
 	// Replicas trust their snapshot for at least half of the time in this flag, which is longer
 	// than any fault takes. A shorter admission window makes up for it.
-	s := newScene(t, "connection", append(flags, "--pod-webhook-admission-window=1s", "--pod-webhook-snapshot-trust="+scaled("6s", "40s"))...)
+	s := newScene(t, "connection", append(flags, "--pod-webhook-admission-window=1s", "--pod-webhook-snapshot-trust="+testkit.Scaled("6s", "40s"))...)
 	// again does something every half a second, for as long as a fault lasts.
-	lasting := scaled(1500*time.Millisecond, 15*time.Second)
+	lasting := testkit.Scaled(1500*time.Millisecond, 15*time.Second)
 	again := func(do func()) {
 		for end := time.Now().Add(lasting); time.Now().Before(end); <-time.After(500 * time.Millisecond) {
 			do()
@@ -152,7 +152,7 @@ func TestFaultsOfTheConnectionChangeNoDecision(t *testing.T) {
 			s.change(t)
 			proxy.lift()
 			recovery := s.recover(t)
-			report(t, "lost-leases=%d recovery=%s selected: %s others: %s", s.lostLeases, rounded(recovery), &selected, &others)
+			testkit.Report(t, "lost-leases=%d recovery=%s selected: %s others: %s", s.lostLeases, testkit.Rounded(recovery), &selected, &others)
 			check(t, selected)
 			check(t, others)
 		})
@@ -164,19 +164,19 @@ func TestFaultsOfTheConnectionChangeNoDecision(t *testing.T) {
 func TestAnAPIServerMayBeRestarted(t *testing.T) {
 	s := newScene(t, "apiserver")
 	s.selected.Clients, s.others.Clients = clients[1:], clients[1:]
-	for i := range scaled(1, 5) {
+	for i := range testkit.Scaled(1, 5) {
 		selected, others := s.run(t.Context(), func() {
 			if err := cluster.Kill(t.Context(), "kube-apiserver-1"); err != nil {
 				t.Error(err)
 			}
-			<-time.After(scaled(time.Second, 10*time.Second))
+			<-time.After(testkit.Scaled(time.Second, 10*time.Second))
 			if err := cluster.Restart(t.Context(), "kube-apiserver-1"); err != nil {
 				t.Fatal(err)
 			}
 		})
 		s.change(t)
 		recovery := s.recover(t)
-		report(t, "round=%d lost-leases=%d recovery=%s selected: %s others: %s", i, s.lostLeases, rounded(recovery), &selected, &others)
+		testkit.Report(t, "round=%d lost-leases=%d recovery=%s selected: %s others: %s", i, s.lostLeases, testkit.Rounded(recovery), &selected, &others)
 		check(t, selected)
 		check(t, others)
 	}
@@ -186,11 +186,11 @@ func TestAnAPIServerMayBeRestarted(t *testing.T) {
 // right, and no user has to do anything.
 func TestEtcdMayHang(t *testing.T) {
 	s := newScene(t, "etcd")
-	for _, load := range []*Load{&s.selected, &s.others} {
+	for _, load := range []*testkit.Load{&s.selected, &s.others} {
 		load.DryRun = false
 		load.Patience = time.Minute
 	}
-	hang := scaled(4*time.Second, 10*time.Second)
+	hang := testkit.Scaled(4*time.Second, 10*time.Second)
 	selected, others := s.run(t.Context(), func() {
 		if err := cluster.Signal(t.Context(), "etcd", "STOP"); err != nil {
 			t.Error(err)
@@ -203,7 +203,7 @@ func TestEtcdMayHang(t *testing.T) {
 	s.change(t)
 	recovery := s.recover(t)
 	after, othersAfter := s.run(t.Context(), func() { <-time.After(2 * time.Second) })
-	report(t, "hang=%s lost-leases=%d recovery=%s during: %s after: %s", hang, s.lostLeases, rounded(recovery), &selected, &after)
+	testkit.Report(t, "hang=%s lost-leases=%d recovery=%s during: %s after: %s", hang, s.lostLeases, testkit.Rounded(recovery), &selected, &after)
 	if selected.Uninjected+others.Uninjected > 0 {
 		t.Errorf("Pods were not as they had to be: %s; %s", &selected, &others)
 	}

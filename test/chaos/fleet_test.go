@@ -82,7 +82,7 @@ func (f *fleet) restart(t *testing.T, i int) error {
 // start starts a replica that has ended.
 func (f *fleet) start(t *testing.T, i int) error {
 	t.Helper()
-	checkLog(t, f.replicas[i])
+	f.replicas[i].CheckLog(t)
 	started, err := operator.StartReplicaUnready(t.Context(), f.replicas[i].Number, f.args...)
 	if err != nil {
 		return err
@@ -150,7 +150,7 @@ func (f *fleet) stop(t *testing.T) {
 			if err := replica.Stop(context.WithoutCancel(t.Context())); err != nil {
 				t.Error(err)
 			}
-			checkLog(t, replica)
+			replica.CheckLog(t)
 		})
 	}
 	stopping.Wait()
@@ -172,18 +172,4 @@ func (f *fleet) awaitLeader(t *testing.T) int {
 		return errors.New("no running replica says that it leads")
 	})
 	return leader
-}
-
-// checkLog fails the test if the replica has panicked, and shows the end of its
-// log if the test has failed.
-func checkLog(t *testing.T, replica *deploy.Replica) {
-	t.Helper()
-	for _, sign := range []string{"panic: ", "Observed a panic", "panic serving", "fatal error: "} {
-		if strings.Contains(replica.Log(), sign) {
-			t.Errorf("%s panicked:\n%s", replica.Name, replica.Log())
-		}
-	}
-	if t.Failed() {
-		t.Logf("the end of the log of %s:\n%s", replica.Name, replica.Tail(30))
-	}
 }

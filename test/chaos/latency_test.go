@@ -52,10 +52,10 @@ func TestAddedLatencyOfACreation(t *testing.T) {
 	namespace := newNamespace(t)
 	var all []*unstructured.Unstructured
 	var names []string
-	for i := range scaled(20, 100) {
+	for i := range testkit.Scaled(20, 100) {
 		name := fmt.Sprintf("ab-%d", i)
 		names = append(names, name)
-		all = append(all, newSet(name, namespace, map[string]string{name: "yes"}))
+		all = append(all, testkit.NewSet(name, namespace, map[string]string{name: "yes"}))
 	}
 	createSets(t, all)
 	testkit.AwaitReady(t, api, names...)
@@ -76,8 +76,8 @@ func TestAddedLatencyOfACreation(t *testing.T) {
 			{"k=1", "none,1-inline"}, {"k=3", "none,3-inline"}, {"k=1", "empty-webhook"}, {"k=1", "same-patch"},
 		} {
 			a, base := arms[pair[0]], arms[pair[1]]
-			report(t, "concurrency=%d %s against %s: creations=%d %s p50-ratio=%.2f p99-ratio=%.2f round-ratio=%.2f", concurrency, pair[0], pair[1],
-				len(a.times), spread(a.times), ratio(a.times, base.times, 0.5), ratio(a.times, base.times, 0.99), roundRatio(a.medians, base.medians))
+			testkit.Report(t, "concurrency=%d %s against %s: creations=%d %s p50-ratio=%.2f p99-ratio=%.2f round-ratio=%.2f", concurrency, pair[0], pair[1],
+				len(a.times), testkit.Spread(a.times), ratio(a.times, base.times, 0.5), ratio(a.times, base.times, 0.99), roundRatio(a.medians, base.medians))
 		}
 	}
 }
@@ -93,12 +93,12 @@ func TestAddedLatencyOnTheFreshPath(t *testing.T) {
 	namespace := newNamespace(t)
 	const changing = 12 // so many that no SidecarSet is changed again while it is on the fresh path
 	var all []*unstructured.Unstructured
-	for _, count := range []int{changing + 2, 100, 500}[:scaled(1, 3)] {
+	for _, count := range []int{changing + 2, 100, 500}[:testkit.Scaled(1, 3)] {
 		var names []string
 		for i := len(all); i < count; i++ {
 			name := fmt.Sprintf("fresh-%d", i)
 			names = append(names, name)
-			all = append(all, newSet(name, namespace, map[string]string{name: "yes"}))
+			all = append(all, testkit.NewSet(name, namespace, map[string]string{name: "yes"}))
 		}
 		createSets(t, all[count-len(names):])
 		testkit.AwaitReady(t, api, names...)
@@ -120,9 +120,9 @@ func TestAddedLatencyOnTheFreshPath(t *testing.T) {
 			awaitSettled(t) // entries of the round before are not on the fresh path any more
 			timeArms(t, namespace, arms, 1)
 			a, base := arms[name], arms["settled"]
-			report(t, "SidecarSets=%d none: %s; settled: %s; one read of the names: %s", count, spread(arms["none"].times), spread(base.times), spread(reads))
-			report(t, "SidecarSets=%d %s against settled: creations=%d %s p50-difference=%s round-ratio=%.2f", count, name,
-				len(a.times), spread(a.times), rounded(quantile(a.times, 0.5)-quantile(base.times, 0.5)), roundRatio(a.medians, base.medians))
+			testkit.Report(t, "SidecarSets=%d none: %s; settled: %s; one read of the names: %s", count, testkit.Spread(arms["none"].times), testkit.Spread(base.times), testkit.Spread(reads))
+			testkit.Report(t, "SidecarSets=%d %s against settled: creations=%d %s p50-difference=%s round-ratio=%.2f", count, name,
+				len(a.times), testkit.Spread(a.times), testkit.Rounded(testkit.Quantile(a.times, 0.5)-testkit.Quantile(base.times, 0.5)), roundRatio(a.medians, base.medians))
 		}
 	}
 }
@@ -141,7 +141,7 @@ func timeReads(t *testing.T) []time.Duration {
 	}
 	names := &metav1.PartialObjectMetadata{}
 	names.SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"))
-	times := make([]time.Duration, 1+scaled(16, 80))
+	times := make([]time.Duration, 1+testkit.Scaled(16, 80))
 	for i := range times {
 		began := time.Now()
 		if err := replica.Get(t.Context(), client.ObjectKey{Name: entryplan.ConfigurationName(entryplan.Provisional)}, names); err != nil {
@@ -156,7 +156,7 @@ func timeReads(t *testing.T) []time.Duration {
 func timeArms(t *testing.T, namespace string, arms map[string]*arm, concurrency int) {
 	t.Helper()
 	names := slices.Sorted(maps.Keys(arms))
-	for round := range scaled(1, 40) + 1 {
+	for round := range testkit.Scaled(1, 40) + 1 {
 		for i := range names {
 			arms[names[(i+round)%len(names)]].createRound(t, namespace, concurrency, round)
 		}
@@ -274,7 +274,7 @@ func newArm(labels map[string]string, selecting, inline []*unstructured.Unstruct
 		a.sidecars = append(a.sidecars, set.GetName())
 	}
 	a.pod = func() *corev1.Pod {
-		pod := NewPod(labels)
+		pod := testkit.NewPod(labels)
 		for _, set := range inline {
 			addInline(pod, set.GetName())
 		}
@@ -299,10 +299,10 @@ func (a *arm) createRound(t *testing.T, namespace string, concurrency, round int
 	if a.before != nil {
 		a.before()
 	}
-	times := a.create(t, namespace, concurrency, scaled(8, 80))
+	times := a.create(t, namespace, concurrency, testkit.Scaled(8, 80))
 	if round > 0 {
 		a.times = append(a.times, times...)
-		a.medians = append(a.medians, quantile(times, 0.5))
+		a.medians = append(a.medians, testkit.Quantile(times, 0.5))
 	}
 }
 
@@ -314,11 +314,11 @@ func (a *arm) create(t *testing.T, namespace string, concurrency, count int) []t
 	for i := range indices {
 		indices[i] = i
 	}
-	err := each(indices, concurrency, func(i int) error {
+	err := testkit.Each(indices, concurrency, func(i int) error {
 		pod, begin := a.pod(), time.Now()
 		pod, err := clients[0].CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 		times[i] = time.Since(begin)
-		if err == nil && !Injected(pod, a.sidecars) {
+		if err == nil && !testkit.Injected(pod, a.sidecars) {
 			err = fmt.Errorf("a Pod has not the sidecars %q", a.sidecars)
 		}
 		return err
@@ -338,7 +338,7 @@ func emptyNamespace(t *testing.T, namespace string) {
 }
 
 func ratio(times, base []time.Duration, q float64) float64 {
-	return float64(quantile(times, q)) / float64(quantile(base, q))
+	return float64(testkit.Quantile(times, q)) / float64(testkit.Quantile(base, q))
 }
 
 // roundRatio is the median of the rounds' ratios: noise that lasts longer than a

@@ -31,10 +31,10 @@ func TestKillingTheLeaderLeavesWebhooksAlone(t *testing.T) {
 	awaitInjection(t, webhooks, namespace, "leaderless", 1)
 	controllers.await(t, "leaderless", "the status", testkit.Observed)
 
-	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("leaderless"), Sidecars: []string{"leaderless"}, Rate: 20, DryRun: scaled(true, false)}
+	load := testkit.Load{Clients: clients, Namespace: namespace, Labels: testkit.AppLabels("leaderless"), Sidecars: []string{"leaderless"}, Rate: 20, DryRun: testkit.Scaled(true, false)}
 	running := load.Start(t.Context())
 	var takeovers []time.Duration
-	for kill := range scaled(5, 20) {
+	for kill := range testkit.Scaled(5, 20) {
 		controllers.replicas[controllers.awaitLeader(t)].Kill()
 		killed := time.Now()
 		mustChangeImage(t, "leaderless", fmt.Sprintf("example.com/sidecar:v%d", kill+2))
@@ -43,7 +43,7 @@ func TestKillingTheLeaderLeavesWebhooksAlone(t *testing.T) {
 		controllers.revive(t)
 	}
 	figures := running.Stop()
-	report(t, "kills=%d lease=2s takeover %s webhooks %s", len(takeovers), spread(takeovers), &figures)
+	testkit.Report(t, "kills=%d lease=2s takeover %s webhooks %s", len(takeovers), testkit.Spread(takeovers), &figures)
 	check(t, figures)
 }
 
@@ -56,8 +56,8 @@ func TestACrashedReplicaRefusesUntilItIsWithdrawn(t *testing.T) {
 	applySidecarSet(t, namespace, "crash")
 	awaitInjection(t, replicas, namespace, "crash", 1)
 
-	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("crash"), Sidecars: []string{"crash"}, Rate: scaled(20, 50)}
-	for range scaled(1, 10) {
+	load := testkit.Load{Clients: clients, Namespace: namespace, Labels: testkit.AppLabels("crash"), Sidecars: []string{"crash"}, Rate: testkit.Scaled(20, 50)}
+	for range testkit.Scaled(1, 10) {
 		leader := replicas.replicas[replicas.awaitLeader(t)]
 		running := load.Start(t.Context())
 		awaitAnswers(t, running, 20)
@@ -73,7 +73,7 @@ func TestACrashedReplicaRefusesUntilItIsWithdrawn(t *testing.T) {
 		running = load.Start(t.Context())
 		awaitAnswers(t, running, 50)
 		after := running.Stop()
-		report(t, "withdrawn-after=%s during: %s after: %s", rounded(withdrawn), &during, &after)
+		testkit.Report(t, "withdrawn-after=%s during: %s after: %s", testkit.Rounded(withdrawn), &during, &after)
 		if during.Uninjected > 0 {
 			t.Errorf("%d Pods were admitted without their sidecar", during.Uninjected)
 		}
@@ -83,7 +83,7 @@ func TestACrashedReplicaRefusesUntilItIsWithdrawn(t *testing.T) {
 }
 
 // awaitAnswers waits until count Pods have been created or refused.
-func awaitAnswers(t *testing.T, running *Running, count int) {
+func awaitAnswers(t *testing.T, running *testkit.Running, count int) {
 	t.Helper()
 	await.Eventually(t, "answers", func(context.Context) error {
 		figures := running.Figures()

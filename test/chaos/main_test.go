@@ -26,27 +26,8 @@ var (
 	sets     []dynamic.ResourceInterface // SidecarSets, likewise
 )
 
-// seconds is how long the short forms take.
-var seconds = map[string]int{
-	"TestTwoVersionsSideBySide": 130, "TestFaultsOfTheConnectionChangeNoDecision": 118, "TestWithoutReplicasOnlySelectedPodsAreAffected": 70,
-	"TestKillingTheLeaderInARolloutKeepsTheBudget": 85, "TestAnAPIServerMayBeRestartedInARollout": 44, "TestTwoLeadersForAMomentKeepTheBudget": 38,
-	"TestNoPodBehindALabelIsMissedIfTheWebhookIsCalled": 36, "TestManySidecarSetsBesideNone": 50, "TestCertificatesChangeUnderLoad": 40,
-	"TestARestoredEtcdIsNoticedByEveryProcess": 42, "TestNoPodIsMissedOnOneAPIServer": 35, "TestARollingRestartFailsNoPod": 26,
-	"TestPodsMayLeaveInARollout": 38, "TestNoPodIsMissedOnTwoAPIServers": 24, "TestGoroutinesAndMemoryStayFlat": 24,
-	"TestAddedLatencyOnTheFreshPath": 30, "TestAPodBehindItsSidecarSetNeedsNoList": 24, "TestEtcdMayHang": 24, "TestAnAPIServerMayBeRestarted": 28,
-	"TestAddedLatencyOfACreation": 20, "TestSpoiledBundleTakesNoReplicaOut": 18, "TestKillingTheLeaderLeavesWebhooksAlone": 20,
-	"TestReadyIsTakenBackWhileCallsAreNotAnswered": 14, "TestForgedReviewsLeaveFewEntries": 12, "TestClockThatDiffersWritesNoCertificate": 12,
-	"TestACrashedReplicaRefusesUntilItIsWithdrawn": 20, "TestAPIServersBehindOneAddress": 4,
-}
-
-// alone are the tests that use all processors, and in which no Pod may wait for long. The
-// other tests wait more than they compute, and do not assert how fast a replica answers: a
-// replica may be late, because these tests wait for it where they need to.
-var alone = []string{"TestStrangerOnTheNetwork"}
-
 func TestMain(m *testing.M) {
-	attackIfAsked()
-	options := stand.Options{Full: true, Kwok: true, APIServers: 2, Namespace: true, Seconds: seconds, Alone: alone}
+	options := stand.Options{Full: true, Kwok: true, APIServers: 2, Namespace: true, Processes: 3}
 	os.Exit(stand.Main(m, options, func(c *stand.Cluster) {
 		cluster = c
 		if err := begin(context.Background()); err != nil {
@@ -80,27 +61,13 @@ func begin(ctx context.Context) error {
 	return err
 }
 
-// scaled is how much a test does: short, or long with CHAOS=long.
-func scaled[T any](short, long T) T {
-	if os.Getenv("CHAOS") == "long" {
-		return long
-	}
-	return short
-}
-
-// report prints figures in one line that is easy to find.
-func report(t testing.TB, format string, args ...any) {
-	t.Helper()
-	t.Logf("FIGURES %s: %s", t.Name(), fmt.Sprintf(format, args...))
-}
-
 // awaitCalls waits until every API server reaches the webhooks: it follows its
 // EndpointSlices with a short delay.
 func awaitCalls(t *testing.T) {
 	t.Helper()
 	for i, client := range sets {
 		await.Eventually(t, fmt.Sprintf("calls of API server %d", i+1), func(ctx context.Context) error {
-			_, err := client.Create(ctx, newSet("probe", "none", podLabels("probe")), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			_, err := client.Create(ctx, testkit.NewSet("probe", "none", testkit.AppLabels("probe")), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			return err
 		})
 	}
@@ -114,16 +81,13 @@ func newNamespace(t *testing.T) string {
 	return namespace
 }
 
-// podLabels are those of Pods that the SidecarSet selects.
-func podLabels(sidecarSet string) map[string]string { return map[string]string{"app": sidecarSet} }
-
 // awaitInjection waits until each replica injects the SidecarSet, and each API
 // server calls them for its Pods, so many times in a row.
 func awaitInjection(t *testing.T, f *fleet, namespace, sidecarSet string, times int) {
 	t.Helper()
 	for _, replica := range f.replicas {
 		await.Eventually(t, replica.Name+" knows SidecarSet "+sidecarSet, func(ctx context.Context) error {
-			return replica.Injects(ctx, sidecarSet, namespace, podLabels(sidecarSet))
+			return replica.Injects(ctx, sidecarSet, namespace, testkit.AppLabels(sidecarSet))
 		})
 	}
 	awaitInjected(t, namespace, sidecarSet, times)
@@ -135,26 +99,10 @@ func awaitInjected(t *testing.T, namespace, sidecarSet string, times int) {
 	t.Helper()
 	await.Eventually(t, "Pods with SidecarSet "+sidecarSet, func(ctx context.Context) error {
 		for i := range times * len(clients) {
-			if err := probe(ctx, clients[i%len(clients)], namespace, sidecarSet, ""); err != nil {
+			if err := testkit.TryPod(ctx, clients[i%len(clients)], namespace, sidecarSet, ""); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-}
-
-// probe makes no Pod, but would have it injected: with that image, if any.
-func probe(ctx context.Context, client kubernetes.Interface, namespace, sidecarSet, image string) error {
-	options := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
-	pod, err := client.CoreV1().Pods(namespace).Create(ctx, NewPod(podLabels(sidecarSet)), options)
-	if err != nil {
-		return err
-	}
-	if !Injected(pod, []string{sidecarSet}) {
-		return fmt.Errorf("SidecarSet %s is not injected", sidecarSet)
-	}
-	if got := pod.Spec.Containers[1].Image; image != "" && got != image {
-		return fmt.Errorf("SidecarSet %s is injected with %s, want %s", sidecarSet, got, image)
-	}
-	return nil
 }

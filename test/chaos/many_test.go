@@ -36,10 +36,10 @@ func TestManySidecarSetsBesideNone(t *testing.T) {
 	f := startReplicas(t, 2, steadyLeases...)
 	namespace := newNamespace(t)
 	idle := f.resident(t)
-	names := createManySets(t, namespace, scaled(1, 2), scaled(20, 500))
+	names := createManySets(t, namespace, testkit.Scaled(1, 2), testkit.Scaled(20, 500))
 	created := f.resident(t)
 	awaitSettled(t)
-	report(t, "MiB resident in each replica, idle: %v, with %d SidecarSets that have just become Ready: %v, once their entries have settled: %v", idle, len(names), created, f.resident(t))
+	testkit.Report(t, "MiB resident in each replica, idle: %v, with %d SidecarSets that have just become Ready: %v, once their entries have settled: %v", idle, len(names), created, f.resident(t))
 
 	f.kill()
 	if err := f.withdraw(t.Context()); err != nil {
@@ -47,15 +47,15 @@ func TestManySidecarSetsBesideNone(t *testing.T) {
 	}
 	defer f.revive(t)
 	with, without := newArm(nil, nil, nil), newArm(nil, nil, nil)
-	for round := range scaled(1, 40) + 1 {
+	for round := range testkit.Scaled(1, 40) + 1 {
 		entries := removeEntries(t, namespace, names)
 		without.createRound(t, namespace, 1, round)
 		restoreEntries(t, namespace, names, entries)
 		with.createRound(t, namespace, 1, round)
 		emptyNamespace(t, namespace)
 	}
-	report(t, "unselected Pods, SidecarSets=%d creations=%d %s; without entries %s; p50-ratio=%.2f p99-ratio=%.2f round-ratio=%.2f", len(names),
-		len(with.times), spread(with.times), spread(without.times), ratio(with.times, without.times, 0.5), ratio(with.times, without.times, 0.99), roundRatio(with.medians, without.medians))
+	testkit.Report(t, "unselected Pods, SidecarSets=%d creations=%d %s; without entries %s; p50-ratio=%.2f p99-ratio=%.2f round-ratio=%.2f", len(names),
+		len(with.times), testkit.Spread(with.times), testkit.Spread(without.times), ratio(with.times, without.times, 0.5), ratio(with.times, without.times, 0.99), roundRatio(with.medians, without.medians))
 }
 
 // resident is how many MiB are resident in each replica. Some 30 of them are pages of the
@@ -83,7 +83,7 @@ func (f *fleet) resident(t *testing.T) (sizes []int) {
 // the report.
 func createManySets(t *testing.T, namespace string, rounds, batch int) (names []string) {
 	t.Helper()
-	plain, err := stand.Start(scaled(stand.Options{}, stand.Options{Full: true, Kwok: true, APIServers: len(cluster.APIServers)}))
+	plain, err := stand.Start(testkit.Scaled(stand.Options{}, stand.Options{Full: true, Kwok: true, APIServers: len(cluster.APIServers)}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func createManySets(t *testing.T, namespace string, rounds, batch int) (names []
 	rates, ratios := map[string][]float64{}, map[string][]float64{}
 	var ready []time.Duration
 	remove := func(ctx context.Context) error {
-		return each(names, 16, func(name string) error { return deleteSet(ctx, name) })
+		return testkit.Each(names, 16, func(name string) error { return deleteSet(ctx, name) })
 	}
 	t.Cleanup(func() {
 		if err := remove(context.WithoutCancel(t.Context())); err != nil {
@@ -134,7 +134,7 @@ func createManySets(t *testing.T, namespace string, rounds, batch int) (names []
 			var all []*unstructured.Unstructured
 			for i := range batch {
 				name := fmt.Sprintf("many-%s-%d-%d", way, round, i)
-				set := newSet(name, namespace, podLabels(name))
+				set := testkit.NewSet(name, namespace, testkit.AppLabels(name))
 				set.SetLabels(map[string]string{wayLabel: way})
 				all, names = append(all, set), append(names, name)
 			}
@@ -153,13 +153,13 @@ func createManySets(t *testing.T, namespace string, rounds, batch int) (names []
 			rates[way] = append(rates[way], rate)
 			ratios[way] = append(ratios[way], rate/rates["without"][round-1])
 			if way == "operator" {
-				ready = append(ready, rounded(time.Since(begin)))
+				ready = append(ready, testkit.Rounded(time.Since(begin)))
 			}
 		}
 	}
-	report(t, "SidecarSets=%d rounds=%d all-ready-within=%v", batch, rounds, ready)
+	testkit.Report(t, "SidecarSets=%d rounds=%d all-ready-within=%v", batch, rounds, ready)
 	for _, way := range ways {
-		report(t, "SidecarSets=%d %s: created/s=%.0f ratio-to-without=%.2f", batch, way, rates[way], ratios[way])
+		testkit.Report(t, "SidecarSets=%d %s: created/s=%.0f ratio-to-without=%.2f", batch, way, rates[way], ratios[way])
 	}
 	return names
 }
@@ -223,7 +223,7 @@ func answerForSidecarSets(t *testing.T, config *rest.Config, way string, http2 b
 func createRate(t *testing.T, client dynamic.ResourceInterface, all []*unstructured.Unstructured) float64 {
 	t.Helper()
 	begin := time.Now()
-	err := each(all, len(all), func(set *unstructured.Unstructured) error {
+	err := testkit.Each(all, len(all), func(set *unstructured.Unstructured) error {
 		_, err := client.Create(t.Context(), set, metav1.CreateOptions{})
 		return err
 	})
@@ -275,7 +275,7 @@ func awaitEntries(t *testing.T, namespace string, sidecarSets []string, refused 
 	t.Helper()
 	await.Eventually(t, "entries that are there or not", func(ctx context.Context) error {
 		for _, name := range sidecarSets {
-			_, err := clients[0].CoreV1().Pods(namespace).Create(ctx, NewPod(podLabels(name)), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			_, err := clients[0].CoreV1().Pods(namespace).Create(ctx, testkit.NewPod(testkit.AppLabels(name)), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			switch {
 			case refused && err == nil:
 				return fmt.Errorf("a Pod that SidecarSet %s selects is created", name)

@@ -20,7 +20,7 @@ import (
 // hear of the label. This holds for one SidecarSet alone, and beside another SidecarSet that
 // selects the Pod anyway. The API server's own metric shows for each Pod whether it called.
 func TestNoPodBehindALabelIsMissedIfTheWebhookIsCalled(t *testing.T) {
-	for _, by := range scaled([]time.Duration{300 * time.Millisecond}, []time.Duration{0, 300 * time.Millisecond}) {
+	for _, by := range testkit.Scaled([]time.Duration{300 * time.Millisecond}, []time.Duration{0, 300 * time.Millisecond}) {
 		t.Run(fmt.Sprintf("replicas hear of it %s late", by), func(t *testing.T) {
 			proxy, args := startProxy(t)
 			proxy.lag = lag{"namespaces", by}
@@ -41,7 +41,7 @@ func newBehindLabels(t *testing.T, f *fleet) *behindLabels {
 	b := &behindLabels{fleet: f}
 	// There are enough Namespaces for replicas to hear of a removed label before the test sets
 	// it again.
-	for range scaled(20, 50) {
+	for range testkit.Scaled(20, 50) {
 		b.namespaces = append(b.namespaces, newNamespace(t))
 	}
 	return b
@@ -51,12 +51,12 @@ func newBehindLabels(t *testing.T, f *fleet) *behindLabels {
 // these Namespaces, which selects the same Pods.
 func (b *behindLabels) run(t *testing.T, labelled string, everywhere ...string) {
 	key := "chaos/" + labelled
-	pods := podLabels(labelled)
-	set := newSet(labelled, "", pods)
+	pods := testkit.AppLabels(labelled)
+	set := testkit.NewSet(labelled, "", pods)
 	set.Object["spec"].(map[string]any)["namespaceSelector"] = map[string]any{"matchLabels": map[string]any{key: "yes"}}
 	all := []*unstructured.Unstructured{set}
 	for _, name := range everywhere {
-		other := newSet(name, "", pods)
+		other := testkit.NewSet(name, "", pods)
 		other.Object["spec"].(map[string]any)["namespaceSelector"] = map[string]any{"matchExpressions": []any{
 			map[string]any{"key": corev1.LabelMetadataName, "operator": "In", "values": toAny(b.namespaces)},
 		}}
@@ -70,13 +70,13 @@ func (b *behindLabels) run(t *testing.T, labelled string, everywhere ...string) 
 	entry := entryFor(t, key)
 	var uncalled, missed, forOthers, refused int
 	var took []time.Duration
-	count := scaled(40, 1000)
+	count := testkit.Scaled(40, 1000)
 	before := callsOf(t, entry)
 	for i := range count {
 		namespace := b.namespaces[i%len(b.namespaces)]
 		label(t, namespace, key, "yes")
 		begin := time.Now()
-		pod, err := clients[0].CoreV1().Pods(namespace).Create(t.Context(), NewPod(pods), metav1.CreateOptions{})
+		pod, err := clients[0].CoreV1().Pods(namespace).Create(t.Context(), testkit.NewPod(pods), metav1.CreateOptions{})
 		if err != nil { // on a busy machine, a leader may lose its Lease and end
 			t.Logf("Pod %d: %v", i, err)
 			refused++
@@ -105,7 +105,7 @@ func (b *behindLabels) run(t *testing.T, labelled string, everywhere ...string) 
 		}
 		label(t, namespace, key, "")
 	}
-	report(t, "Pods=%d missed-though-called=%d not-called=%d injected-by-another-call=%d refused=%d creation %s", count, missed, uncalled, forOthers, refused, spread(took))
+	testkit.Report(t, "Pods=%d missed-though-called=%d not-called=%d injected-by-another-call=%d refused=%d creation %s", count, missed, uncalled, forOthers, refused, testkit.Spread(took))
 	if refused > count/10 {
 		t.Errorf("%d of %d Pods were refused", refused, count)
 	}

@@ -65,17 +65,17 @@ func (p *propagating) podsBehind(t *testing.T) {
 	watch := watchReady(t)
 	var created []time.Duration
 	pods := watchMisses(t, p.replicas)
-	failed, count := 0, scaled(15, 300)
+	failed, count := 0, testkit.Scaled(15, 300)
 	for i := range count {
 		name := fmt.Sprintf("%s-pod-%d", p.prefix, i)
 		deleteAfter(t, name)
 		begin := time.Now()
-		warned, err := create(t.Context(), p.sets(i), patientSet(name, namespace))
+		warned, err := create(t.Context(), p.sets(i), testkit.NewPatientSet(name, namespace))
 		if err != nil {
 			t.Fatal(err)
 		}
 		created = append(created, time.Since(begin))
-		pod, err := p.client(i+1).CoreV1().Pods(namespace).Create(t.Context(), NewPod(podLabels(name)), metav1.CreateOptions{})
+		pod, err := p.client(i+1).CoreV1().Pods(namespace).Create(t.Context(), testkit.NewPod(testkit.AppLabels(name)), metav1.CreateOptions{})
 		if err != nil {
 			failed++
 			t.Error(err)
@@ -84,7 +84,7 @@ func (p *propagating) podsBehind(t *testing.T) {
 		}
 		watch.begin(name, begin)
 	}
-	report(t, "pairs=%d failed=%d %s; creating the SidecarSet %s; Ready after %s", count, failed, pods, spread(created), spread(watch.await(t, count)))
+	testkit.Report(t, "pairs=%d failed=%d %s; creating the SidecarSet %s; Ready after %s", count, failed, pods, testkit.Spread(created), testkit.Spread(watch.await(t, count)))
 	pods.check(t)
 }
 
@@ -116,7 +116,7 @@ func ignoredCalls(t *testing.T) (ignored float64) {
 func (m *missCounter) add(pod *corev1.Pod, warned bool, sidecars ...string) {
 	m.pods++
 	switch {
-	case Injected(pod, sidecars):
+	case testkit.Injected(pod, sidecars):
 	case warned:
 		m.warned++
 	default:
@@ -198,7 +198,7 @@ func (p *propagating) deploymentsBehind(t *testing.T) {
 	namespace := newNamespace(t)
 	watch := watchReady(t)
 	seen := watchMisses(t, p.replicas)
-	count := scaled(10, 200)
+	count := testkit.Scaled(10, 200)
 	warned := map[string]bool{}
 	for i := range count {
 		name := fmt.Sprintf("%s-deployment-%d", p.prefix, i)
@@ -226,7 +226,7 @@ func (p *propagating) deploymentsBehind(t *testing.T) {
 		}
 		return nil
 	})
-	report(t, "applies=%d %s; Ready after %s", count, seen, spread(watch.await(t, count)))
+	testkit.Report(t, "applies=%d %s; Ready after %s", count, seen, testkit.Spread(watch.await(t, count)))
 	seen.check(t)
 }
 
@@ -234,10 +234,10 @@ func (p *propagating) manyAtOnce(t *testing.T) {
 	namespace := newNamespace(t)
 	watch := watchReady(t)
 	var all []*unstructured.Unstructured
-	count, begin := scaled(20, 500), time.Now()
+	count, begin := testkit.Scaled(20, 500), time.Now()
 	for i := range count {
 		name := fmt.Sprintf("%s-many-%d", p.prefix, i)
-		all = append(all, patientSet(name, namespace))
+		all = append(all, testkit.NewPatientSet(name, namespace))
 		watch.begin(name, begin)
 	}
 	createSets(t, all)
@@ -245,41 +245,41 @@ func (p *propagating) manyAtOnce(t *testing.T) {
 	times := watch.await(t, count)
 	missed := 0
 	for i, set := range all {
-		if err := probe(t.Context(), p.client(i), namespace, set.GetName(), ""); err != nil {
+		if err := testkit.TryPod(t.Context(), p.client(i), namespace, set.GetName(), ""); err != nil {
 			missed++
 			t.Error(err)
 		}
 	}
-	report(t, "SidecarSets=%d created-within=%s all-ready-within=%s missed=%d; Ready after %s", count, rounded(created), rounded(quantile(times, 1)), missed, spread(times))
+	testkit.Report(t, "SidecarSets=%d created-within=%s all-ready-within=%s missed=%d; Ready after %s", count, testkit.Rounded(created), testkit.Rounded(testkit.Quantile(times, 1)), missed, testkit.Spread(times))
 }
 
 func (p *propagating) sameSelectors(t *testing.T) {
 	namespace := newNamespace(t)
 	pods := watchMisses(t, p.replicas)
-	count := scaled(2, 50)
+	count := testkit.Scaled(2, 50)
 	for i := range count {
 		first, second := fmt.Sprintf("%s-same-%d-a", p.prefix, i), fmt.Sprintf("%s-same-%d-b", p.prefix, i)
-		labels := podLabels(fmt.Sprintf("same-%d", i))
+		labels := testkit.AppLabels(fmt.Sprintf("same-%d", i))
 		deleteAfter(t, first)
 		deleteAfter(t, second)
-		if _, err := p.sets(0).Create(t.Context(), newSet(first, namespace, labels), metav1.CreateOptions{}); err != nil {
+		if _, err := p.sets(0).Create(t.Context(), testkit.NewSet(first, namespace, labels), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		testkit.AwaitReady(t, api, first)
-		if i < scaled(1, 5) {
+		if i < testkit.Scaled(1, 5) {
 			awaitSettled(t) // then replicas use no live look-ups for these Pods
 		}
-		warned, err := create(t.Context(), p.sets(i), newSet(second, namespace, labels))
+		warned, err := create(t.Context(), p.sets(i), testkit.NewSet(second, namespace, labels))
 		if err != nil {
 			t.Fatal(err)
 		}
-		pod, err := p.client(i+1).CoreV1().Pods(namespace).Create(t.Context(), NewPod(labels), metav1.CreateOptions{})
+		pod, err := p.client(i+1).CoreV1().Pods(namespace).Create(t.Context(), testkit.NewPod(labels), metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		pods.add(pod, warned, first, second)
 	}
-	report(t, "pairs=%d %s", count, pods)
+	testkit.Report(t, "pairs=%d %s", count, pods)
 	pods.check(t)
 }
 

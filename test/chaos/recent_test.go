@@ -35,7 +35,7 @@ func TestAPodBehindItsSidecarSetNeedsNoList(t *testing.T) {
 	before, pods := lookups(t, f, token), watchMisses(t, f)
 	for i := range 8 {
 		name := fmt.Sprintf("behind-%d", i)
-		set := patientSet(name, namespace)
+		set := testkit.NewPatientSet(name, namespace)
 		t.Cleanup(func() {
 			if err := deleteSet(context.WithoutCancel(t.Context()), name); err != nil {
 				t.Error(err)
@@ -46,7 +46,7 @@ func TestAPodBehindItsSidecarSetNeedsNoList(t *testing.T) {
 			t.Fatal(err)
 		}
 		for through := range clients {
-			pod, err := clients[through].CoreV1().Pods(namespace).Create(t.Context(), NewPod(podLabels(name)), metav1.CreateOptions{})
+			pod, err := clients[through].CoreV1().Pods(namespace).Create(t.Context(), testkit.NewPod(testkit.AppLabels(name)), metav1.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,12 +57,12 @@ func TestAPodBehindItsSidecarSetNeedsNoList(t *testing.T) {
 		}
 		mustChangeImage(t, name, "example.com/sidecar:v2")
 		await.Eventually(t, "a Pod with the change", func(ctx context.Context) error {
-			return probe(ctx, clients[i%len(clients)], namespace, name, "example.com/sidecar:v2")
+			return testkit.TryPod(ctx, clients[i%len(clients)], namespace, name, "example.com/sidecar:v2")
 		})
 	}
 	after := lookups(t, f, token)
 	pods.check(t)
-	report(t, "%s; look-ups before: %v, after: %v", pods, before, after)
+	testkit.Report(t, "%s; look-ups before: %v, after: %v", pods, before, after)
 	if lists := after["list"] - before["list"]; lists > 2 {
 		t.Errorf("replicas listed all SidecarSets %.0f times", lists)
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // check fails the test unless every Pod was created with its sidecars.
-func check(t *testing.T, figures Figures) {
+func check(t *testing.T, figures testkit.Figures) {
 	t.Helper()
 	if figures.Created == 0 || figures.Failed > 0 || figures.Uninjected > 0 {
 		t.Errorf("%s; failures: %q", &figures, figures.Errors)
@@ -25,16 +25,16 @@ func TestARollingRestartFailsNoPod(t *testing.T) {
 	stop := staysReady(t, "rolling")
 	defer stop()
 
-	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("rolling"), Sidecars: []string{"rolling"}, Rate: scaled(20, 50), DryRun: scaled(true, false)}
+	load := testkit.Load{Clients: clients, Namespace: namespace, Labels: testkit.AppLabels("rolling"), Sidecars: []string{"rolling"}, Rate: testkit.Scaled(20, 50), DryRun: testkit.Scaled(true, false)}
 	running := load.Start(t.Context())
 	begin, restarts := time.Now(), 0
-	for lasting := scaled(10*time.Second, 60*time.Second); time.Since(begin) < lasting || restarts%3 > 0; restarts++ {
+	for lasting := testkit.Scaled(10*time.Second, 60*time.Second); time.Since(begin) < lasting || restarts%3 > 0; restarts++ {
 		if err := replicas.restart(t, restarts%3); err != nil {
 			t.Error(err)
 			break
 		}
 	}
 	figures := running.Stop()
-	report(t, "replicas=3 restarts=%d rate=%d %s", restarts, load.Rate, &figures)
+	testkit.Report(t, "replicas=3 restarts=%d rate=%d %s", restarts, load.Rate, &figures)
 	check(t, figures)
 }

@@ -55,7 +55,7 @@ func newRestoring(t *testing.T, layout deploy.Layout, args ...[]string) *restori
 		for _, replica := range r.replicas {
 			if replica != nil {
 				replica.Process.Stop()
-				checkLog(t, replica)
+				replica.CheckLog(t)
 			}
 		}
 	})
@@ -93,7 +93,7 @@ func (r *restoring) apply(t *testing.T, image string, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		await.Eventually(t, "SidecarSet "+name, func(ctx context.Context) error {
-			set := newSet(name, metav1.NamespaceDefault, podLabels(name))
+			set := testkit.NewSet(name, metav1.NamespaceDefault, testkit.AppLabels(name))
 			set.Object["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)["image"] = image
 			_, err := r.sets.Apply(ctx, name, set, metav1.ApplyOptions{FieldManager: "test", Force: true})
 			return err
@@ -103,7 +103,7 @@ func (r *restoring) apply(t *testing.T, image string, names ...string) {
 
 // image is the sidecar's image in a new Pod of a SidecarSet; "" if it gets no sidecar.
 func (r *restoring) image(ctx context.Context, name string) (string, error) {
-	pod, err := r.operator.Clients.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, NewPod(podLabels(name)), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	pod, err := r.operator.Clients.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, testkit.NewPod(testkit.AppLabels(name)), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
 		return "", err
 	}
@@ -219,7 +219,7 @@ func (r *restoring) revive(t *testing.T) {
 // restored. It reads what Pods got from the Pods that are stored in the end.
 type flood struct {
 	r     *restoring
-	loads map[string]*Running
+	loads map[string]*testkit.Running
 	// carry says which images the Pods of each SidecarSet may have, from a version of the
 	// cluster on: each Pod has one of them. "" means no sidecar.
 	carry []carried
@@ -232,9 +232,9 @@ type carried struct {
 
 func (r *restoring) flood(t *testing.T) *flood {
 	t.Helper()
-	f := &flood{r: r, loads: map[string]*Running{}}
+	f := &flood{r: r, loads: map[string]*testkit.Running{}}
 	for _, set := range []string{"kept", "changed", "lost"} {
-		load := Load{Clients: []kubernetes.Interface{r.operator.Clients}, Namespace: metav1.NamespaceDefault, Labels: podLabels(set), Sidecars: []string{set}, Rate: scaled(5, 20)}
+		load := testkit.Load{Clients: []kubernetes.Interface{r.operator.Clients}, Namespace: metav1.NamespaceDefault, Labels: testkit.AppLabels(set), Sidecars: []string{set}, Rate: testkit.Scaled(5, 20)}
 		f.loads[set] = load.Start(t.Context())
 	}
 	t.Cleanup(func() {
@@ -271,7 +271,7 @@ func version(t *testing.T, resourceVersion string) uint64 {
 	return number
 }
 
-func (f *flood) figures() (sum Figures) {
+func (f *flood) figures() (sum testkit.Figures) {
 	for _, running := range f.loads {
 		figures := running.Figures()
 		sum.Created, sum.Failed = sum.Created+figures.Created, sum.Failed+figures.Failed
@@ -325,7 +325,7 @@ func TestARestoredEtcdIsNoticedByEveryProcess(t *testing.T) {
 			return newRestoring(t, deploy.Default, steadyLeases, steadyLeases)
 		},
 		"hardened": func(t *testing.T) *restoring {
-			if scaled(true, false) {
+			if testkit.Scaled(true, false) {
 				t.Skip("SKIP: the same in another layout; with CHAOS=long only. The default layout is run each time")
 			}
 			return newRestoring(t, deploy.Hardened, []string{"--role=webhook"}, []string{"--role=webhook"}, append([]string{"--role=controller"}, steadyLeases...))
@@ -347,7 +347,7 @@ func TestARestoredEtcdIsNoticedByEveryProcess(t *testing.T) {
 			r.apply(t, v2, "changed", "lost")
 			r.awaitImage(t, "changed", v2)
 			r.awaitImage(t, "lost", v2)
-			for i := range scaled(200, 2000) {
+			for i := range testkit.Scaled(200, 2000) {
 				config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("other-%d", i)}}
 				if _, err := r.operator.Clients.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(t.Context(), config, metav1.CreateOptions{}); err != nil {
 					t.Fatal(err)
@@ -378,11 +378,11 @@ func TestARestoredEtcdIsNoticedByEveryProcess(t *testing.T) {
 			}
 			all, now := time.Since(answers), f.figures()
 			pods, stale := f.end(t)
-			report(t, "after the API server answers: all replicas anew and ready %s, Pods as stored %s, all Ready %s; new SidecarSets injected after another %s; "+
+			testkit.Report(t, "after the API server answers: all replicas anew and ready %s, Pods as stored %s, all Ready %s; new SidecarSets injected after another %s; "+
 				"Pods created/failed: before the restore %d/%d, until the replicas are ready %d/%d, afterwards %d/%d; %d are stored, %d with what is not",
-				rounded(ready), rounded(stored), rounded(all), rounded(injected), before.Created, before.Failed,
+				testkit.Rounded(ready), testkit.Rounded(stored), testkit.Rounded(all), testkit.Rounded(injected), before.Created, before.Failed,
 				again.Created-before.Created, again.Failed-before.Failed, now.Created-again.Created, now.Failed-again.Failed, pods, stale)
-			if created := now.Created - again.Created; created < scaled(50, 200) || now.Failed > settled.Failed {
+			if created := now.Created - again.Created; created < testkit.Scaled(50, 200) || now.Failed > settled.Failed {
 				t.Errorf("%d Pods were created after the replicas were ready again, and %d failed after they had injected", created, now.Failed-settled.Failed)
 			}
 		})

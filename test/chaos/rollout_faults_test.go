@@ -25,7 +25,7 @@ import (
 // again. Leaders may lose their Lease meanwhile.
 func TestAnAPIServerMayBeRestartedInARollout(t *testing.T) {
 	r := newRolled(t, 300, 15)
-	for range scaled(2, 10) {
+	for range testkit.Scaled(2, 10) {
 		image := r.begin(t)
 		r.awaitBegun(t, image, 1+rand.N(r.pods/2))
 		if err := cluster.Kill(t.Context(), "kube-apiserver-1"); err != nil {
@@ -50,7 +50,7 @@ func TestAnAPIServerMayBeRestartedInARollout(t *testing.T) {
 // continues: for a moment there are two leaders. The old one writes nothing more, and ends.
 func TestTwoLeadersForAMomentKeepTheBudget(t *testing.T) {
 	r := newRolled(t, 300, 15)
-	for range scaled(2, 20) {
+	for range testkit.Scaled(2, 20) {
 		old := r.controllers.replicas[r.controllers.awaitLeader(t)]
 		image := r.begin(t)
 		r.awaitBegun(t, image, 1+rand.N(r.pods/2))
@@ -120,7 +120,7 @@ func TestPodsMayLeaveInARollout(t *testing.T) {
 		}},
 	}
 	next := 0
-	for range scaled(2, 10) {
+	for range testkit.Scaled(2, 10) {
 		image := r.begin(t)
 		r.awaitBegun(t, image, 1)
 		for most := int(leaving * float64(r.pods)); most > 0; {
@@ -151,7 +151,7 @@ func TestPodsMayLeaveInARollout(t *testing.T) {
 	}
 	r.disturbed.CatchUp(t)
 	most, _ := r.disturbed.Count()
-	report(t, "pods left=%d budget=%d most disturbed at once=%d, in the middle were %v", r.pods, r.budget, most, left)
+	testkit.Report(t, "pods left=%d budget=%d most disturbed at once=%d, in the middle were %v", r.pods, r.budget, most, left)
 	if most > r.budget {
 		t.Errorf("%d Pods were disturbed at the same time, want %d at most", most, r.budget)
 	}

@@ -39,7 +39,7 @@ func newRolled(t *testing.T, pods, budget int) *rolled {
 	r := &rolled{name: "rolled", pods: pods, budget: budget, namespace: newNamespace(t)}
 	r.controllers = startControllers(t, 2, append([]string{"--rollout-qps=400"}, takeoverLeases...)...)
 	webhooks := startReplicas(t, 1, "--role=webhook")
-	set := patientSet(r.name, r.namespace)
+	set := testkit.NewPatientSet(r.name, r.namespace)
 	set.Object["spec"].(map[string]any)["updateStrategy"] = map[string]any{"type": "RollingUpdate", "maxUnavailable": int64(budget)}
 	createSets(t, []*unstructured.Unstructured{set})
 	awaitInjection(t, webhooks, r.namespace, r.name, 1)
@@ -57,14 +57,14 @@ func newRolled(t *testing.T, pods, budget int) *rolled {
 	kubelet.Start(t)
 	all := make([]*corev1.Pod, pods)
 	for i := range all {
-		all[i] = NewPod(podLabels(r.name))
+		all[i] = testkit.NewPod(testkit.AppLabels(r.name))
 		all[i].Namespace, all[i].Spec.TerminationGracePeriodSeconds = r.namespace, new(int64(0))
 	}
-	if err := each(all, 16, func(p *corev1.Pod) error { return api.Create(t.Context(), p) }); err != nil {
+	if err := testkit.Each(all, 16, func(p *corev1.Pod) error { return api.Create(t.Context(), p) }); err != nil {
 		t.Fatal(err)
 	}
 	r.await(t)
-	r.disturbed = testkit.WatchDisturbed(t, r.watching, r.namespace, client.MatchingLabels(podLabels(r.name)))
+	r.disturbed = testkit.WatchDisturbed(t, r.watching, r.namespace, client.MatchingLabels(testkit.AppLabels(r.name)))
 	return r
 }
 
@@ -88,7 +88,7 @@ func (r *rolled) end(t *testing.T, image string) {
 // what the Pods say, and at no time are more Pods disturbed than the budget allows.
 func TestKillingTheLeaderInARolloutKeepsTheBudget(t *testing.T) {
 	r := newRolled(t, 500, 25)
-	for kills, most := 0, scaled(5, 50); kills < most; {
+	for kills, most := 0, testkit.Scaled(5, 50); kills < most; {
 		image := r.begin(t)
 		for kills < most {
 			leader := r.controllers.replicas[r.controllers.awaitLeader(t)]
@@ -105,14 +105,14 @@ func TestKillingTheLeaderInARolloutKeepsTheBudget(t *testing.T) {
 			return
 		}
 	}
-	r.report(t, "kills", scaled(5, 50))
+	r.report(t, "kills", testkit.Scaled(5, 50))
 }
 
 // report prints the figures, and fails the test if the budget was exceeded.
 func (r *rolled) report(t *testing.T, faults string, count int) {
 	t.Helper()
 	most, _ := r.disturbed.Count()
-	report(t, "pods=%d budget=%d rollouts=%d %s=%d most disturbed at once=%d", r.pods, r.budget, r.rounds, faults, count, most)
+	testkit.Report(t, "pods=%d budget=%d rollouts=%d %s=%d most disturbed at once=%d", r.pods, r.budget, r.rounds, faults, count, most)
 	r.disturbed.Want(t, r.budget, r.pods)
 }
 
@@ -147,7 +147,7 @@ func allOf(n int32) testkit.Counters {
 func (r *rolled) list(t *testing.T) []corev1.Pod {
 	t.Helper()
 	list := &corev1.PodList{}
-	if err := r.watching.List(t.Context(), list, client.InNamespace(r.namespace), client.MatchingLabels(podLabels(r.name))); err != nil {
+	if err := r.watching.List(t.Context(), list, client.InNamespace(r.namespace), client.MatchingLabels(testkit.AppLabels(r.name))); err != nil {
 		t.Fatal(err)
 	}
 	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return isLeaving(&p) })

@@ -18,12 +18,13 @@ import (
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/conformance"
 	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // leafLifetime is as short as a busy machine allows: a leaf is renewed after two thirds of
 // it. A CA is renewed after two thirds of caLifetime; the short form does not wait for that,
 // but requests it.
-var leafLifetime, caLifetime = scaled(15*time.Second, 9*time.Second), scaled(time.Minute, 33*time.Second)
+var leafLifetime, caLifetime = testkit.Scaled(15*time.Second, 9*time.Second), testkit.Scaled(time.Minute, 33*time.Second)
 
 // shortLived returns the flags for these lifetimes. Leader election has its default times,
 // because these tests are not about the loss of leaders.
@@ -48,9 +49,9 @@ func TestCertificatesChangeUnderLoad(t *testing.T) {
 	d := startDrill(t, startReplicas(t, 2, shortLived()...), "rotating")
 	d.phase(t, "rotations", func() {
 		d.rotate(t, 1, true) // the CA may be that of another test, and valid for a year
-		d.rotate(t, scaled(4, 20), scaled(true, false))
+		d.rotate(t, testkit.Scaled(4, 20), testkit.Scaled(true, false))
 		await.Within(t, 10*time.Minute, "renewals", func(context.Context) error {
-			if got, want := d.observer.count().leaves, scaled(10, 100); got < want {
+			if got, want := d.observer.count().leaves, testkit.Scaled(10, 100); got < want {
 				return fmt.Errorf("%d leaves, want %d", got, want)
 			}
 			return nil
@@ -60,14 +61,14 @@ func TestCertificatesChangeUnderLoad(t *testing.T) {
 	d.phase(t, "Secret corrupted", func() { corruptSecret(t) })
 	d.phase(t, "Secret written by another program", func() { d.replaceSecret(t) })
 	d.phase(t, "Secret written with a CA that may not sign for us", func() { rejectSecret(t) })
-	d.phase(t, "asked to rotate all the time", func() { d.rotateWithoutEnd(t, scaled(5*time.Second, time.Minute)) })
+	d.phase(t, "asked to rotate all the time", func() { d.rotateWithoutEnd(t, testkit.Scaled(5*time.Second, time.Minute)) })
 	d.end(t)
 }
 
 // drill is a fleet under load while its certificates change.
 type drill struct {
 	fleet    *fleet
-	load     *Running
+	load     *testkit.Running
 	observer *observer
 	callers  *callers
 	begun    time.Time
@@ -77,7 +78,7 @@ func startDrill(t *testing.T, f *fleet, sidecarSet string) *drill {
 	namespace := newNamespace(t)
 	applySidecarSet(t, namespace, sidecarSet)
 	awaitInjection(t, f, namespace, sidecarSet, 5)
-	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels(sidecarSet), Sidecars: []string{sidecarSet}, Rate: 25}
+	load := testkit.Load{Clients: clients, Namespace: namespace, Labels: testkit.AppLabels(sidecarSet), Sidecars: []string{sidecarSet}, Rate: 25}
 	return &drill{f, load.Start(t.Context()), watchLeaves(t, f.replicas), callAll(t, f.replicas, namespace, sidecarSet), time.Now()}
 }
 
@@ -86,13 +87,13 @@ func (d *drill) phase(t *testing.T, name string, happen func()) {
 	begin, seen, calls, figures := time.Now(), d.observer.count(), d.callers.count(), d.load.Figures()
 	happen()
 	await.Eventually(t, "Pods enough to show something", func(context.Context) error {
-		if made, want := d.load.Figures().Created-figures.Created, scaled(50, 250); made < want {
+		if made, want := d.load.Figures().Created-figures.Created, testkit.Scaled(50, 250); made < want {
 			return fmt.Errorf("%d of %d", made, want)
 		}
 		return nil
 	})
 	changed, called, now := d.observer.count(), d.callers.count(), d.load.Figures()
-	report(t, "%s: took=%s CAs=%d leaves=%d pods=%d failed=%d uninjected=%d; other calls: made=%d failed=%d", name, rounded(time.Since(begin)),
+	testkit.Report(t, "%s: took=%s CAs=%d leaves=%d pods=%d failed=%d uninjected=%d; other calls: made=%d failed=%d", name, testkit.Rounded(time.Since(begin)),
 		changed.authorities-seen.authorities, changed.leaves-seen.leaves,
 		now.Created-figures.Created, now.Failed-figures.Failed, now.Uninjected-figures.Uninjected,
 		called.made-calls.made, called.failed-calls.failed)
@@ -101,8 +102,8 @@ func (d *drill) phase(t *testing.T, name string, happen func()) {
 // end reports, and fails the test if a call has failed.
 func (d *drill) end(t *testing.T) {
 	figures, calls, seen := d.load.Stop(), d.callers.end(), d.observer.end()
-	report(t, "replicas=%d CAs=%d leaves=%d rate=%d %s; other calls: %s",
-		len(d.fleet.replicas), seen.authorities, seen.leaves, d.load.load.Rate, &figures, calls)
+	testkit.Report(t, "replicas=%d CAs=%d leaves=%d rate=%d %s; other calls: %s",
+		len(d.fleet.replicas), seen.authorities, seen.leaves, d.load.Load.Rate, &figures, calls)
 	check(t, figures)
 	if calls.failed > 0 {
 		t.Errorf("calls failed: %s: %v", calls, errors.Join(calls.errs...))
@@ -219,7 +220,7 @@ func (d *drill) rotateWithoutEnd(t *testing.T, lasts time.Duration) {
 		biggest = max(biggest, len(bundle))
 		<-time.After(100 * time.Millisecond)
 	}
-	report(t, "asked to rotate ten times a second for %s: CAs=%d trusted at a time=%d", lasts, d.observer.count().authorities-before, biggest)
+	testkit.Report(t, "asked to rotate ten times a second for %s: CAs=%d trusted at a time=%d", lasts, d.observer.count().authorities-before, biggest)
 	if biggest > 10 {
 		t.Errorf("%d CAs were trusted at a time, want 10 at most: the one that signs, the next one and 8 former ones", biggest)
 	}

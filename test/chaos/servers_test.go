@@ -120,23 +120,23 @@ func TestAPIServersBehindOneAddress(t *testing.T) {
 	publish(t, stand.Address(16), stand.Address(17)) // nothing listens there
 	startReplicas(t, 2, append(steadyLeases, "--kubeconfig="+balancedKubeconfig(t, balancer))...)
 	namespace := newNamespace(t)
-	missed, count := 0, scaled(4, 40)
+	missed, count := 0, testkit.Scaled(4, 40)
 	for i := range count {
 		name := fmt.Sprintf("balanced-%d", i)
-		set := newSet(name, namespace, podLabels(name))
+		set := testkit.NewSet(name, namespace, testkit.AppLabels(name))
 		if _, err := sets[i%len(sets)].Create(t.Context(), set, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		deleteAfter(t, name)
 		testkit.AwaitReady(t, api, name)
 		for _, client := range clients {
-			if probe(t.Context(), client, namespace, name, "") != nil {
+			if testkit.TryPod(t.Context(), client, namespace, name, "") != nil {
 				missed++
 			}
 		}
 		awaitInjected(t, namespace, name, 2)
 	}
-	report(t, "sidecarsets=%d Pods behind Ready=%d missed=%d", count, count*len(clients), missed)
+	testkit.Report(t, "sidecarsets=%d Pods behind Ready=%d missed=%d", count, count*len(clients), missed)
 }
 
 // balancedKubeconfig writes a copy of the operator's kubeconfig that names the load balancer.

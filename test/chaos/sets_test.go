@@ -2,10 +2,8 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,35 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/testkit"
 )
-
-// newSet returns a SidecarSet that adds a container of its own name to the Pods
-// of the namespace with these labels.
-func newSet(name, namespace string, labels map[string]string) *unstructured.Unstructured {
-	matchLabels := map[string]any{}
-	for key, value := range labels {
-		matchLabels[key] = value
-	}
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": appsv1beta1.GroupVersion.String(), "kind": "SidecarSet",
-		"metadata": map[string]any{"name": name},
-		"spec": map[string]any{
-			"selector":          map[string]any{"matchLabels": matchLabels},
-			"namespaceSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": namespace}},
-			"updateStrategy":    map[string]any{"type": "NotUpdate"},
-			"volumes":           []any{map[string]any{"name": name, "emptyDir": map[string]any{}}},
-			"containers": []any{map[string]any{
-				"name": name, "image": "example.com/sidecar:v1", "podInjectPolicy": "AfterAppContainer",
-				"env":          []any{map[string]any{"name": "LEVEL", "value": "info"}},
-				"volumeMounts": []any{map[string]any{"name": name, "mountPath": "/var/log/sidecar"}},
-				"resources":    map[string]any{"requests": map[string]any{"cpu": "10m", "memory": "32Mi"}},
-			}},
-		},
-	}}
-}
 
 // warningHandler handles warnings. On a busy machine, an author may be warned that API servers may
 // not use an entry yet. It notes this warning for create, and drops all others.
@@ -71,18 +44,10 @@ func create(ctx context.Context, client dynamic.ResourceInterface, set *unstruct
 	}
 }
 
-// applySidecarSet makes a patientSet, and deletes it after the test.
+// applySidecarSet makes a NewPatientSet, and deletes it after the test.
 func applySidecarSet(t *testing.T, namespace, name string) {
 	t.Helper()
-	createSets(t, []*unstructured.Unstructured{patientSet(name, namespace)})
-}
-
-// patientSet returns a SidecarSet of newSet for Pods with its podLabels. API servers wait for
-// its webhook as long as possible, so that a busy machine does not fail the test.
-func patientSet(name, namespace string) *unstructured.Unstructured {
-	set := newSet(name, namespace, podLabels(name))
-	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationTimeoutSeconds: fmt.Sprint(appsv1beta1.MaxTimeoutSeconds)})
-	return set
+	createSets(t, []*unstructured.Unstructured{testkit.NewPatientSet(name, namespace)})
 }
 
 // createSets creates SidecarSets, several at the same time, and deletes them after the test.
@@ -90,11 +55,11 @@ func createSets(t *testing.T, all []*unstructured.Unstructured) {
 	t.Helper()
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		if err := each(all, 16, func(set *unstructured.Unstructured) error { return deleteSet(ctx, set.GetName()) }); err != nil {
+		if err := testkit.Each(all, 16, func(set *unstructured.Unstructured) error { return deleteSet(ctx, set.GetName()) }); err != nil {
 			t.Error(err)
 		}
 	})
-	err := each(all, 16, func(set *unstructured.Unstructured) error {
+	err := testkit.Each(all, 16, func(set *unstructured.Unstructured) error {
 		_, err := sets[0].Create(t.Context(), set, metav1.CreateOptions{})
 		return err
 	})
@@ -125,26 +90,6 @@ func mustChangeImage(t *testing.T, sidecarSet, image string) {
 	await.Eventually(t, "a change of SidecarSet "+sidecarSet, func(ctx context.Context) error {
 		return changeImage(ctx, sidecarSet, image)
 	})
-}
-
-// each calls do for every item, in at most parallel calls at the same time.
-func each[T any](items []T, parallel int, do func(T) error) error {
-	var workers sync.WaitGroup
-	queue := make(chan T, len(items))
-	for _, item := range items {
-		queue <- item
-	}
-	close(queue)
-	errs := make([]error, parallel)
-	for i := range errs {
-		workers.Go(func() {
-			for item := range queue {
-				errs[i] = errors.Join(errs[i], do(item))
-			}
-		})
-	}
-	workers.Wait()
-	return errors.Join(errs...)
 }
 
 // settled returns an error that names an entry on the fresh path; nil if there is none.

@@ -17,6 +17,7 @@ import (
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // clockFile is the environment variable of an operator that skewedOperator built. It names a
@@ -61,8 +62,8 @@ func useClocks(t *testing.T, program string, clocks map[string]operatorClock) {
 // One replica's clock is five minutes ahead of the API servers' clocks, and the other
 // replica's is five minutes behind. The CA changes again and again, under either leader.
 func TestClocksTenMinutesApartFailNoCall(t *testing.T) {
-	if !scaled(false, true) {
-		t.Skip("SKIP: builds an operator with another clock, which takes minutes; with CHAOS=long only. TestSelfManaged in test/integration/certificates has this law in each run")
+	if !testkit.Scaled(false, true) {
+		t.Skip("SKIP: builds an operator with another clock, which takes minutes; with CHAOS=long only. TestSelfManaged in test/chaos/certificates has this law in each run")
 	}
 	useClocks(t, skewedOperator(t), map[string]operatorClock{"operator-1": newClock(t, 5*time.Minute), "operator-2": newClock(t, -5*time.Minute)})
 	f := startReplicas(t, 2, "--cert-ca-lifetime=6h", "--cert-leaf-lifetime=1h", "--cert-settle=2s", "--cert-poll=250ms", "--drain-grace=2s")
@@ -79,7 +80,7 @@ func TestClocksTenMinutesApartFailNoCall(t *testing.T) {
 // The leader's clock is changed while it runs: it is so far ahead that the CA looks expired,
 // later so far that the next CA looks due, and later behind. Each time it is set right again.
 func TestClockThatIsSetWrongFailsNoCall(t *testing.T) {
-	if !scaled(false, true) {
+	if !testkit.Scaled(false, true) {
 		t.Skip("SKIP: builds an operator with another clock, which takes minutes; with CHAOS=long only. TestClockThatDiffersWritesNoCertificate has API servers answer with another time instead")
 	}
 	clock := newClock(t, 0)

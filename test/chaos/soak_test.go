@@ -39,7 +39,7 @@ func TestGoroutinesAndMemoryStayFlat(t *testing.T) {
 	applySidecarSet(t, namespace, "soak")
 	awaitInjection(t, replicas, namespace, "soak", 1)
 
-	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("soak"), Sidecars: []string{"soak"}, Rate: 20, DryRun: true}
+	load := testkit.Load{Clients: clients, Namespace: namespace, Labels: testkit.AppLabels("soak"), Sidecars: []string{"soak"}, Rate: 20, DryRun: true}
 	running := load.Start(t.Context())
 	behind := watchMisses(t, replicas)
 	samples := make([][]sample, len(replicas.replicas))
@@ -61,7 +61,7 @@ func TestGoroutinesAndMemoryStayFlat(t *testing.T) {
 	behind.check(t)
 	for i, replica := range replicas.replicas {
 		first, last := thirds(samples[i])
-		report(t, "%s lasting=%s samples=%d goroutines %.0f -> %.0f memory %.1f MiB -> %.1f MiB; %s", replica.Name, lasting,
+		testkit.Report(t, "%s lasting=%s samples=%d goroutines %.0f -> %.0f memory %.1f MiB -> %.1f MiB; %s", replica.Name, lasting,
 			len(samples[i]), first.goroutines, last.goroutines, first.bytes/(1<<20), last.bytes/(1<<20), &figures)
 		// Load needs connections, and memory grows until the first garbage collections.
 		// More than one further goroutine in four rounds is a leak.
@@ -79,11 +79,11 @@ func TestGoroutinesAndMemoryStayFlat(t *testing.T) {
 func churn(t *testing.T, namespace string, round int, pods *missCounter) {
 	t.Helper()
 	name := fmt.Sprintf("churn-%d", round)
-	warned, err := create(t.Context(), sets[0], patientSet(name, namespace))
+	warned, err := create(t.Context(), sets[0], testkit.NewPatientSet(name, namespace))
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod, err := clients[0].CoreV1().Pods(namespace).Create(t.Context(), NewPod(podLabels(name)), metav1.CreateOptions{})
+	pod, err := clients[0].CoreV1().Pods(namespace).Create(t.Context(), testkit.NewPod(testkit.AppLabels(name)), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

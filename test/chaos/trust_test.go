@@ -18,6 +18,7 @@ import (
 	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // quickCAs returns flags with which a requested rotation takes seconds, and CAs live for so
@@ -46,7 +47,7 @@ func TestClockThatDiffersWritesNoCertificate(t *testing.T) {
 		before := caSecret(t)
 		made := d.load.Figures().Created
 		await.Eventually(t, "Pods", func(context.Context) error {
-			if now := d.load.Figures().Created; now < made+scaled(50, 500) {
+			if now := d.load.Figures().Created; now < made+testkit.Scaled(50, 500) {
 				return fmt.Errorf("%d so far", now-made)
 			}
 			return nil
@@ -76,7 +77,7 @@ func TestSpoiledBundleTakesNoReplicaOut(t *testing.T) {
 	copyPodConfiguration(t)
 
 	unready := watchReadiness(t, webhooks.replicas)
-	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("spoiled"), Sidecars: []string{"spoiled"}, Rate: 20}
+	load := testkit.Load{Clients: clients, Namespace: namespace, Labels: testkit.AppLabels("spoiled"), Sidecars: []string{"spoiled"}, Rate: 20}
 	foreign, err := certs.IssueCA("foreign", time.Now(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +87,7 @@ func TestSpoiledBundleTakesNoReplicaOut(t *testing.T) {
 		running := load.Start(t.Context())
 		good := validatingBundle(t)
 		setValidatingBundle(t, bundle)
-		awaitAnswers(t, running, scaled(60, 600))
+		awaitAnswers(t, running, testkit.Scaled(60, 600))
 		controllers.revive(t)
 		begin := time.Now()
 		await.Eventually(t, "the bundle that was there", func(context.Context) error {
@@ -97,7 +98,7 @@ func TestSpoiledBundleTakesNoReplicaOut(t *testing.T) {
 			return nil
 		})
 		figures := running.Stop()
-		report(t, "%s: mended %s after a leader was started; %s", name, rounded(time.Since(begin)), &figures)
+		testkit.Report(t, "%s: mended %s after a leader was started; %s", name, testkit.Rounded(time.Since(begin)), &figures)
 		check(t, figures)
 	}
 
@@ -113,7 +114,7 @@ func TestSpoiledBundleTakesNoReplicaOut(t *testing.T) {
 		return nil
 	})
 	figures := running.Stop()
-	report(t, "rotation beside a copy: %s", &figures)
+	testkit.Report(t, "rotation beside a copy: %s", &figures)
 	check(t, figures)
 	unready()
 }
@@ -154,7 +155,7 @@ func watchReadiness(t *testing.T, replicas []*deploy.Replica) (end func()) {
 		t.Helper()
 		stop()
 		asking.Wait()
-		report(t, "readiness: asked=%d not ready=%d", asked, len(errs))
+		testkit.Report(t, "readiness: asked=%d not ready=%d", asked, len(errs))
 		if len(errs) > 0 {
 			t.Errorf("replicas were not ready %d times of %d, at first: %v", len(errs), asked, errs[0])
 		}

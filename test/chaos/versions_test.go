@@ -48,7 +48,7 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	awaitInjected(t, namespace, "versions", 3)
 
 	v := &versions{replicas: f, namespace: namespace}
-	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("versions"), Sidecars: []string{"versions"}, Rate: 20, DryRun: scaled(true, false)}
+	load := testkit.Load{Clients: clients, Namespace: namespace, Labels: testkit.AppLabels("versions"), Sidecars: []string{"versions"}, Rate: 20, DryRun: testkit.Scaled(true, false)}
 	running := load.Start(t.Context())
 	follower := func(byOld bool) { // the follower is replaced
 		old[1-leader].Store(byOld)
@@ -77,7 +77,7 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	v.check(t, "old alone again")
 
 	figures := running.Stop()
-	report(t, "%s", &figures)
+	testkit.Report(t, "%s", &figures)
 	if figures.Failed > 0 || figures.Uninjected > 0 {
 		t.Errorf("Pods: %s; %q", &figures, figures.Errors)
 	}
@@ -99,7 +99,7 @@ func (v *versions) check(t *testing.T, name string) {
 	const count = 5
 	for i := range count {
 		app := fmt.Sprintf("versions-%d-%d", v.step, i)
-		set := patientSet(app, v.namespace)
+		set := testkit.NewPatientSet(app, v.namespace)
 		t.Cleanup(func() {
 			if err := deleteSet(context.WithoutCancel(t.Context()), app); err != nil {
 				t.Error(err)
@@ -109,7 +109,7 @@ func (v *versions) check(t *testing.T, name string) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		pod, err := clients[i%len(clients)].CoreV1().Pods(v.namespace).Create(t.Context(), NewPod(podLabels(app)), metav1.CreateOptions{})
+		pod, err := clients[i%len(clients)].CoreV1().Pods(v.namespace).Create(t.Context(), testkit.NewPod(testkit.AppLabels(app)), metav1.CreateOptions{})
 		if err != nil {
 			t.Errorf("%s: a Pod directly behind %s: %v", name, app, err)
 		} else {
@@ -117,13 +117,13 @@ func (v *versions) check(t *testing.T, name string) {
 		}
 		testkit.AwaitReady(t, api, app)
 		for _, client := range clients {
-			if pod, err := client.CoreV1().Pods(v.namespace).Create(t.Context(), NewPod(podLabels(app)), metav1.CreateOptions{}); err != nil || !Injected(pod, []string{app}) {
+			if pod, err := client.CoreV1().Pods(v.namespace).Create(t.Context(), testkit.NewPod(testkit.AppLabels(app)), metav1.CreateOptions{}); err != nil || !testkit.Injected(pod, []string{app}) {
 				t.Errorf("%s: %s is ready, and a Pod is created without it: %v", name, app, err)
 			}
 		}
 	}
 	pods.check(t)
-	report(t, "%s: sidecarsets=%d %s quiet-after=%s", name, count, pods, awaitQuiet(t, name).Round(time.Second))
+	testkit.Report(t, "%s: sidecarsets=%d %s quiet-after=%s", name, count, pods, awaitQuiet(t, name).Round(time.Second))
 }
 
 // awaitQuiet waits for 4 s in which nothing writes an entry object, and returns how long it

@@ -14,7 +14,7 @@ import (
 const sidecarSet = `
 apiVersion: apps.kruise.io/v1beta1
 kind: SidecarSet
-metadata: {name: NS}
+metadata: {name: NS, annotations: {sidecarset.io/timeout-seconds: "30"}}
 spec:
   selector: {matchLabels: {sidecars: "yes"}}
   namespaceSelector: {matchLabels: {for: NS}}

@@ -31,14 +31,8 @@ var (
 	installed string
 )
 
-// seconds is how long the long tests take.
-var seconds = map[string]int{
-	"TestTheReadmesCommandIsACompleteUninstall": 50, "TestAReplicaMayStopAtAnyTime": 35, "TestDeletionsEndWhileNoReplicaRuns": 32,
-	"TestStatusFollowsPodsThroughARestart": 30, "TestTheDocsNameTheWayOutWhileNoReplicaRuns": 22, "TestDrainOfTheOnlyNode": 22,
-}
-
 func TestMain(m *testing.M) {
-	os.Exit(stand.Main(m, stand.Options{Full: true, Kwok: true, Namespace: true, Seconds: seconds}, func(c *stand.Cluster) {
+	os.Exit(stand.Main(m, stand.Options{Full: true, Kwok: true, Namespace: true, Processes: 2}, func(c *stand.Cluster) {
 		cluster = c
 		if err := begin(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, "cluster:", err)

@@ -68,7 +68,7 @@ func (o *outage) kubectl(t *testing.T, args ...string) string {
 // apply creates a SidecarSet for Pods whose label app is its name.
 func (o *outage) apply(t *testing.T, name, metadata string) {
 	t.Helper()
-	manifest := strings.NewReplacer("{name: all}", "{name: "+name+metadata+"}", "app: web", "app: "+name).Replace(selectsAll)
+	manifest := strings.NewReplacer("{name: all", "{name: "+name+metadata, "app: web", "app: "+name).Replace(selectsAll)
 	await.Eventually(t, "SidecarSet "+name, func(ctx context.Context) error {
 		_, err := o.cluster.Kubectl(ctx, manifest, "apply", "-f", "-")
 		return err

@@ -38,7 +38,7 @@ func TestTheReadmesCommandIsACompleteUninstall(t *testing.T) {
 			if !alive {
 				replica.Kill()
 			}
-			if _, err := c.Kubectl(t.Context(), "", "delete", "-k", filepath.Join(deploy.Root(), "config/default"), "--ignore-not-found", "--timeout=120s"); err != nil {
+			if _, err := c.Kubectl(t.Context(), "", "delete", "-k", filepath.Join(deploy.Root(), "config/default"), "--ignore-not-found", "--timeout="+await.Patience.String()); err != nil {
 				t.Fatal(err)
 			}
 			await.Eventually(t, "nothing of it", func(ctx context.Context) error {
@@ -63,7 +63,7 @@ func TestTheReadmesCommandIsACompleteUninstall(t *testing.T) {
 const selectsAll = `
 apiVersion: apps.kruise.io/v1beta1
 kind: SidecarSet
-metadata: {name: all}
+metadata: {name: all, annotations: {sidecarset.io/timeout-seconds: "30"}}
 spec:
   selector: {matchLabels: {app: web}}
   updateStrategy: {type: NotUpdate}

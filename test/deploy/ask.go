@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"testing"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -37,6 +38,23 @@ func (r *Replica) Client(ctx context.Context) (*http.Client, error) {
 		},
 	}
 	return &http.Client{Transport: transport, Timeout: 20 * time.Second}, nil
+}
+
+// Trusting is Client in a test, for connections that come from an address; "" means any.
+func (r *Replica) Trusting(t testing.TB, from string) *http.Client {
+	t.Helper()
+	client, err := r.Client(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseIdleConnections)
+	if from != "" {
+		dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		client.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, network, r.Webhook)
+		}
+	}
+	return client
 }
 
 // Injects returns nil if this replica would inject the SidecarSet into a new Pod

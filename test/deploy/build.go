@@ -6,9 +6,9 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
+
+	"github.com/sidecarset/operator/test/stand"
 )
 
 // Program returns the operator's binary: $OPERATOR, or the one of this checkout, which is built
@@ -17,17 +17,7 @@ var Program = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("OPERATOR"); path != "" {
 		return path, nil
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(cache, "sidecarset-operator", "test", "sidecarset-operator")
-	cmd := exec.CommandContext(context.Background(), "go", "build", "-C", Root(), "-buildvcs=false", "-o", path, ".")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the operator: %w: %s", err, out)
-	}
-	return path, nil
+	return stand.GoBuild(context.Background(), Root(), "sidecarset-operator", ".")
 })
 
 // AwaitReady waits until the replica says that it is ready; await.Patience

@@ -300,6 +300,47 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 	return replica, o.setEndpoint(ctx, Conversion, number, true)
 }
 
+// StartApart starts a replica without an endpoint, so that API servers call it only for
+// conversions. It stops with the test, which fails if the replica has panicked.
+func (o *Operator) StartApart(t testing.TB, number int, args ...string) *Replica {
+	t.Helper()
+	replica, err := o.StartReplicaUnready(t.Context(), number, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := replica.Stop(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+		replica.CheckLog(t)
+	})
+	return replica
+}
+
+// StartSpare is StartApart, and waits until the replica is ready.
+func (o *Operator) StartSpare(t testing.TB, args ...string) *Replica {
+	t.Helper()
+	replica := o.StartApart(t, 3, args...)
+	if err := replica.AwaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return replica
+}
+
+// CheckLog fails the test if the replica has panicked, and shows the end of its log if the test
+// has failed.
+func (r *Replica) CheckLog(t testing.TB) {
+	t.Helper()
+	for _, sign := range []string{"panic: ", "Observed a panic", "panic serving", "fatal error: "} {
+		if strings.Contains(r.Log(), sign) {
+			t.Errorf("%s panicked:\n%s", r.Name, r.Log())
+		}
+	}
+	if t.Failed() {
+		t.Logf("the end of the log of %s:\n%s", r.Name, r.Tail(30))
+	}
+}
+
 // addresses returns where the number-th replica listens. In a network namespace each replica
 // has an IP address of its own, as a Pod has, so its ports are those of production. Outside, it
 // chooses ports that are free now; another process may take one before the replica does.

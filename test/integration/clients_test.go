@@ -19,6 +19,7 @@ import (
 
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/stranger"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -87,7 +88,7 @@ func TestOnlyAPIServersAreAnswered(t *testing.T) {
 	operator.NeedReplicas(t)
 	// The other replicas still run, and one of them leads and writes entries. This replica
 	// does not lead.
-	replica := startApart(t, 6, "--client-ca-file="+identity.caFile())
+	replica := operator.StartApart(t, 6, "--client-ca-file="+identity.caFile())
 	if err := replica.AwaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -123,10 +124,10 @@ func TestOnlyAPIServersAreAnswered(t *testing.T) {
 		t.Errorf("converting: %v", err)
 	}
 
-	good := strings.ReplaceAll(review(`{"metadata":{"name":"p"},"spec":{"containers":[]}}`), "NS", "default")
+	good := stranger.PodReview("default", `{"metadata":{"name":"p"},"spec":{"containers":[]}}`)
 	for path, want := range map[string]int{"/pods": http.StatusUnauthorized, "/pods/fresh": http.StatusUnauthorized,
 		"/mutate-apps-kruise-io-sidecarset": http.StatusUnauthorized, "/validate-apps-kruise-io-sidecarset": http.StatusUnauthorized, "/convert": http.StatusBadRequest} {
-		response, err := trusting(t, replica).Post("https://"+deploy.ServerName+path, "application/json", strings.NewReader(good))
+		response, err := replica.Trusting(t, "").Post("https://"+deploy.ServerName+path, "application/json", strings.NewReader(good))
 		if err != nil {
 			t.Errorf("%s: %v", path, err)
 			continue

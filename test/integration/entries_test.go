@@ -293,7 +293,7 @@ func TestStaticModeWritesNoEntries(t *testing.T) {
 	if err := i.api.Create(t.Context(), set); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := i.cluster.Kubectl(t.Context(), "", "wait", "--for=condition=Ready", "sidecarset/web", "--timeout=60s"); err != nil {
+	if _, err := i.cluster.Kubectl(t.Context(), "", "wait", "--for=condition=Ready", "sidecarset/web", "--timeout="+await.Patience.String()); err != nil {
 		t.Fatal(err)
 	}
 	p := pod("default", "p", "app=web")
@@ -350,7 +350,7 @@ func TestUninstallingTakesTheEntries(t *testing.T) {
 			if err := i.api.Create(t.Context(), set); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := i.cluster.Kubectl(t.Context(), "", "wait", "--for=condition=Ready", "sidecarset/"+set.GetName(), "--timeout=60s"); err != nil {
+			if _, err := i.cluster.Kubectl(t.Context(), "", "wait", "--for=condition=Ready", "sidecarset/"+set.GetName(), "--timeout="+await.Patience.String()); err != nil {
 				t.Fatal(err)
 			}
 			if err := gone(i)(t.Context()); err == nil {

@@ -32,31 +32,16 @@ type listener struct {
 	want    []string
 }
 
-// startApart starts a replica without an endpoint, so API servers do not call it.
-func startApart(t *testing.T, number int, args ...string) *deploy.Replica {
-	t.Helper()
-	replica, err := operator.StartReplicaUnready(t.Context(), number, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := replica.Stop(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
-	return replica
-}
-
 // A replica listens where its flags say and nowhere else.
 func TestAReplicaListensOnlyOnItsPorts(t *testing.T) {
-	spare := startSpare(t)
+	spare := operator.StartSpare(t)
 	tests := map[string]listener{
 		"with all roles": {replicas[0], []string{"webhook", "probes", "metrics"}},
 		"a spare":        {spare, []string{"webhook", "probes", "metrics"}},
 	}
 	if stand.Namespace() {
-		tests["of role webhook"] = listener{startApart(t, 4, "--role=webhook"), []string{"webhook", "probes", "metrics"}}
-		tests["of role controller"] = listener{startApart(t, 5, "--role=controller"), []string{"probes", "metrics"}}
+		tests["of role webhook"] = listener{operator.StartApart(t, 4, "--role=webhook"), []string{"webhook", "probes", "metrics"}}
+		tests["of role controller"] = listener{operator.StartApart(t, 5, "--role=controller"), []string{"probes", "metrics"}}
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -142,7 +127,7 @@ func parseAddress(text string) (string, error) {
 
 // Profiles show memory, and so perhaps Secrets. Therefore no server of the operator has them.
 func TestNoPortOfAReplicaServesPprof(t *testing.T) {
-	trusted := trusting(t, replicas[0])
+	trusted := replicas[0].Trusting(t, "")
 	addresses := map[string]*http.Client{
 		replicas[0].Probes: http.DefaultClient,
 		replicas[0].Metrics: {Transport: &http.Transport{

@@ -147,7 +147,7 @@ func TestTheLeaseIsReleasedOnExit(t *testing.T) {
 func TestADrainingReplicaLearnsOfNewSidecarSets(t *testing.T) {
 	operator.NeedReplicas(t)
 	namespace := testkit.Namespace(t, api, nil)
-	replica := startSpare(t, "--drain-grace="+(3*await.Patience).String())
+	replica := operator.StartSpare(t, "--drain-grace="+(3*await.Patience).String())
 	if err := replica.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

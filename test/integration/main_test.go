@@ -38,32 +38,8 @@ var (
 	conditions conditionRules
 )
 
-// parallel are the tests that call t.Parallel.
-var parallel = []string{
-	"TestADeferredResize", "TestABadImageStopsAtTheBudget", "TestAHotUpgradeGoesThroughRunningPods", "TestAnEnvironmentIsNotAResize",
-	"TestAnImageIsRolledThroughRunningPods", "TestARefusedPodBlocksNoOther", "TestARefusedResize", "TestARolloutEndsAlthoughPodsLeaveIt",
-	"TestARolloutOfOpenKruiseIsAdopted", "TestARolloutStopsAtPartitionAndWhilePaused", "TestATagOfTheSameImageIsRolled",
-	"TestPodsOfARecreatedSidecarSetCountAsUninjected", "TestEvictingTakesARightOfItsOwn", "TestNativeSidecarsOfRunningPodsAreRolled", "TestUpdatesKeepChangesOfOtherWriters",
-	"TestRecreation", "TestResourcesAndAnImageAreRolledTogether", "TestResourcesAreResizedInRunningPods", "TestResourcesThatAnotherWriterHasSetStay",
-	"TestRewrittenImagesThatDoNotChangeStay", "TestTheOperatorUsesExactlyItsRights", "TestStatusNamesPodsThatCannotFollow",
-	"TestStatusSaysWhyPodsAreNotInjected", "TestStatusTellsHowFarARolloutIs", "TestStatusTellsThatARolloutIsStalled",
-	"TestTheConditionSaysThatPodsCannotFollow",
-}
-
-// seconds is how long the long tests take, of those that are not parallel.
-var seconds = map[string]int{
-	"TestHostileInput": 45, "TestHostileBodies": 20, "TestUninstallingTakesTheEntries": 42, "TestGoldenInjections": 32, "TestALostLeaseFailsNoCall": 32,
-	"TestObjectsThatTheOperatorHasMadeAreAdopted": 20, "TestDeletedObjectsForEntries": 27, "TestObjectsOfOpenKruiseAreTakenOver": 15,
-	"TestAuthorsWithoutRightsAreRefusedWhereEnforced": 15, "TestTheReadmesCommandInstallsEverything": 21, "TestStartsOverObjectsStoredAsV1alpha1": 18,
-	"TestReadyCoversAPodCreatedInTheProbeNamespace": 14, "TestStatusFollowsPods": 13, "TestStaticModeWritesNoEntries": 12, "TestARepeatedStateIsOneEvent": 11,
-	"TestTheAPIServerAcceptsPodsOfEveryValidSidecarSet": 11, "TestApplyingAgainKeepsTheBundle": 11, "TestUnfinishedHeaders": 32, "TestRolesCanBeSplit": 8,
-	"TestTheOperatorCanMakeNoWebhookOfItsOwn": 8, "TestTheLeaderDoesNotRewriteCorrectEntries": 8, "TestBusyConnections": 11, "TestEntriesAreRestored": 7,
-	"TestALookUpDoesNotWaitForTheCacheOfAnAPIServer": 7, "TestASecondSidecarSetWithTheSameSelectorsIsInjectedAtOnce": 11,
-	"TestTheEntryGoesAfterItsLastSidecarSet": 6, "TestADeletedSidecarSetRefusesNoNewOne": 9, "TestSamplesAreAccepted": 5, "TestTheLeaseIsReleasedOnExit": 4,
-}
-
 func TestMain(m *testing.M) {
-	options := stand.Options{Namespace: true, Seconds: seconds, Parallel: parallel}
+	options := stand.Options{Namespace: true, Processes: 3}
 	if stand.Namespace() { // code before stand.Main runs outside the namespace as well
 		var err error
 		if identity, err = newAPIServerIdentity(); err != nil {

@@ -364,7 +364,7 @@ func (s *scenario) stranger(t *testing.T) string {
 // uninstall deletes the CRD, and with it all objects that the operator keeps for SidecarSets.
 func (s *scenario) uninstall(t *testing.T) {
 	t.Helper()
-	if _, err := s.cluster.Kubectl(t.Context(), "", "delete", "crd", deploy.CRD, "--timeout=30s"); err != nil {
+	if _, err := s.cluster.Kubectl(t.Context(), "", "delete", "crd", deploy.CRD, "--timeout="+await.Patience.String()); err != nil {
 		t.Fatal(err)
 	}
 	await.Within(t, rolloutPatience, "the end of the webhook entries", func(ctx context.Context) error {

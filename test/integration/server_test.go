@@ -21,24 +21,14 @@ import (
 
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stranger"
 	"github.com/sidecarset/operator/test/testkit"
 )
-
-// trusting returns a client of one replica, which trusts the CA bundle that the API server has.
-func trusting(t *testing.T, replica *deploy.Replica) *http.Client {
-	t.Helper()
-	httpClient, err := replica.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(httpClient.CloseIdleConnections)
-	return httpClient
-}
 
 func TestEveryReplicaServesACertificateOfTheOneCA(t *testing.T) {
 	operator.NeedReplicas(t)
 	for _, replica := range replicas {
-		response, err := trusting(t, replica).Get("https://" + deploy.ServerName + "/")
+		response, err := replica.Trusting(t, "").Get("https://" + deploy.ServerName + "/")
 		if err != nil {
 			t.Errorf("replica %d: %v", replica.Number, err)
 			continue
@@ -54,7 +44,7 @@ func TestEveryReplicaServesACertificateOfTheOneCA(t *testing.T) {
 // wait, a replica that refuses the body unread would close the connection during the request.
 func ask(t *testing.T, path, contentType string, body io.Reader) (int, string) {
 	t.Helper()
-	httpClient := trusting(t, replicas[0])
+	httpClient := replicas[0].Trusting(t, "")
 	httpClient.Transport.(*http.Transport).ExpectContinueTimeout = await.Patience
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+deploy.ServerName+path, body)
 	if err != nil {
@@ -74,13 +64,8 @@ func ask(t *testing.T, path, contentType string, body io.Reader) (int, string) {
 	return response.StatusCode, string(answer)
 }
 
-func review(object string) string {
-	return `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u-1","kind":{"group":"","version":"v1","kind":"Pod"},` +
-		`"resource":{"group":"","version":"v1","resource":"pods"},"operation":"CREATE","namespace":"NS","name":"p","object":` + object + `}}`
-}
-
 func TestBadRequestsGetClearAnswers(t *testing.T) {
-	good := strings.ReplaceAll(review(`{"metadata":{"name":"p"},"spec":{"containers":[]}}`), "NS", "default")
+	good := stranger.PodReview("default", `{"metadata":{"name":"p"},"spec":{"containers":[]}}`)
 	tests := map[string]struct {
 		path, contentType, body string
 		status                  int
@@ -132,7 +117,7 @@ containers: [{name: side, image: "example.com/side:v1", inventedField: {deep: [1
 `)
 	awaitInjected(t, set, namespace, "app=web")
 	object := `{"inventedTop":1,"metadata":{"name":"p","labels":{"app":"web"},"inventedMeta":{}},"spec":{"inventedSpec":[1],"containers":[{"name":"app","image":"a","inventedContainer":"x"}]}}`
-	status, answer := ask(t, "/pods", "application/json", strings.NewReader(strings.ReplaceAll(review(object), "NS", namespace)))
+	status, answer := ask(t, "/pods", "application/json", strings.NewReader(stranger.PodReview(namespace, object)))
 	var r admissionv1.AdmissionReview
 	if err := json.Unmarshal([]byte(answer), &r); err != nil || status != 200 || r.Response == nil || !r.Response.Allowed {
 		t.Fatalf("%d %s: %v", status, answer, err)
@@ -194,7 +179,7 @@ func TestMetricsAreForAuthorizedClients(t *testing.T) {
 		if token != "" {
 			request.Header.Set("Authorization", "Bearer "+token)
 		}
-		httpClient := &http.Client{Transport: &http.Transport{TLSClientConfig: trusting(t, replicas[0]).Transport.(*http.Transport).TLSClientConfig}}
+		httpClient := &http.Client{Transport: &http.Transport{TLSClientConfig: replicas[0].Trusting(t, "").Transport.(*http.Transport).TLSClientConfig}}
 		response, err := httpClient.Do(request)
 		if err != nil {
 			t.Fatal(err)

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -256,7 +255,7 @@ eventRecordQPS: 0
 
 // gate asks the registry about the gate of a repository; see hack/image.
 func gate(ctx context.Context, method, repository string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, await.Patience)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, "http://"+registry+"/gates/"+repository, nil)
 	if err != nil {

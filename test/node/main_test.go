@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/manifests"
 	"github.com/sidecarset/operator/test/stand"
@@ -170,7 +171,7 @@ func install(ctx context.Context) error {
 	if _, err := cluster.Kubectl(ctx, text, "apply", "--server-side", "-f", "-"); err != nil {
 		return err
 	}
-	if _, err = cluster.Kubectl(ctx, "", "-n", deploy.Namespace, "rollout", "status", "deployment", "--timeout=120s"); err != nil {
+	if _, err = cluster.Kubectl(ctx, "", "-n", deploy.Namespace, "rollout", "status", "deployment", "--timeout="+(2*await.Patience).String()); err != nil {
 		pods, _ := cluster.Kubectl(ctx, "", "-n", deploy.Namespace, "describe", "pods")
 		logs, _ := cluster.Kubectl(ctx, "", "-n", deploy.Namespace, "logs", "--tail=20", "-l", "app.kubernetes.io/name=sidecarset-operator")
 		err = fmt.Errorf("%w\n%s\n%s", err, pods, logs)

@@ -28,7 +28,7 @@ metadata: {name: NAME, labels: {for: NAME}}
 ---
 apiVersion: apps.kruise.io/v1beta1
 kind: SidecarSet
-metadata: {name: NAME}
+metadata: {name: NAME, annotations: {sidecarset.io/timeout-seconds: "30"}}
 spec:
   selector: {matchLabels: {app: NAME}}
   namespaceSelector: {matchLabels: {for: NAME}}
@@ -77,7 +77,7 @@ func startApp(t *testing.T, name, sidecarSet, workload string, pods int) []corev
 		}
 		_, _ = cluster.Kubectl(ctx, "", "delete", "--wait=false", "sidecarset/"+name, "namespace/"+name)
 	})
-	testkit.Kubectl(t, cluster, "", "wait", "--for=condition=Ready", "--timeout=120s", "sidecarset/"+name)
+	testkit.Kubectl(t, cluster, "", "wait", "--for=condition=Ready", "--timeout="+(2*await.Patience).String(), "sidecarset/"+name)
 	apply(t, name, workload)
 	return awaitPods(t, name, "Ready", pods, isReady)
 }
@@ -346,5 +346,5 @@ func TestARolloutSparesAJob(t *testing.T) {
 	pods := awaitPods(t, "spared", "Ready", 1, isReady)
 	unchanged(t, &before[0], &pods[0], "native")
 	finish(t, &pods[0], 8090)
-	testkit.Kubectl(t, cluster, "", "-n", "spared", "wait", "--for=condition=Complete", "--timeout=120s", "job/spared")
+	testkit.Kubectl(t, cluster, "", "-n", "spared", "wait", "--for=condition=Complete", "--timeout="+(2*await.Patience).String(), "job/spared")
 }

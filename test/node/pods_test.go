@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -255,7 +254,7 @@ func awaitPull(t *testing.T, repository string) {
 
 // programs is the client of the programs in containers. A later Pod may have the same address,
 // so connections are not used again.
-var programs = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+var programs = &http.Client{Timeout: await.Patience, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // ask sends a request to a container's program, at the Pod's address.
 func ask(ctx context.Context, pod *corev1.Pod, method string, port int, path string) (string, error) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/test/rounds"
 )
 
 var (
@@ -222,14 +223,15 @@ func (w *world) crash(p *process) {
 func holds(t *testing.T, r rules) {
 	t.Helper()
 	var total counts
-	for seed := *first; seed < *first+*runs; seed++ {
+	runs := rounds.Of(*runs, *runs/5)
+	for seed := *first; seed < *first+runs; seed++ {
 		w := live(seed, r, true, false)
 		total.add(w.counts)
 		if w.violation != "" {
 			t.Fatalf("seed %d: %s\n%s", seed, w.violation, story(seed, r))
 		}
 	}
-	t.Logf("%d runs: %+v", *runs, total)
+	t.Logf("%d runs: %+v", runs, total)
 }
 
 // story returns the last events of the run with a seed.

@@ -44,16 +44,11 @@ type Options struct {
 	// Namespace runs the whole test binary in a network namespace; see
 	// InNamespace. Only Main looks at it.
 	Namespace bool
-	// Seconds is how long the long tests take, so that Main can give each process as much
-	// to do. A wrong number costs only time.
-	Seconds map[string]int
-	// Parallel are tests that call t.Parallel, and wait most of the time. Go begins them
-	// when the other tests of a process have ended, so they have one more process for
-	// themselves.
-	Parallel []string
-	// Alone are tests that keep the processors busy, or whose calls would fail on a busy
-	// machine: if processes share the tests, Main runs these when the others have ended.
-	Alone []string
+	// Processes is how many processes of the test binary share the tests, each with a control
+	// plane of its own; there are never more of them than tests. They get the tests in turn.
+	// Tests wait more than they compute, so two processors are enough for several processes.
+	// 0 means one, whatever SHARDS says. Only Main looks at it.
+	Processes int
 	// K8sVersion is the Kubernetes version, as v1.36.4; empty means K8S_VERSION
 	// of the environment, or that of test/controlplane/go.mod.
 	K8sVersion string
@@ -129,15 +124,15 @@ func Start(o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// garbageVariable is the environment variable with the GOGC of the control plane, of kubectl
+// GarbageVariable is the environment variable with the GOGC of the control plane, of kubectl
 // and of the test, but not of other processes that a test starts. With 400, they take 10 to 25
-// percent less processor time, and more memory.
-const garbageVariable = "STAND_GOGC"
+// percent less processor time, and more memory. Main sets it to 400 if it is not set.
+const GarbageVariable = "STAND_GOGC"
 
 // planeEnvironment is the environment of the control plane's programs.
 func planeEnvironment() []string {
 	environment := os.Environ()
-	if percent := os.Getenv(garbageVariable); percent != "" {
+	if percent := os.Getenv(GarbageVariable); percent != "" {
 		environment = append(environment, "GOGC="+percent)
 	}
 	return environment

@@ -18,4 +18,7 @@
 //	STAND        a launcher to use instead of building the one in this checkout
 //	K8S_VERSION  the Kubernetes version, as v1.36.4; default: that of
 //	             test/controlplane/go.mod
+//	SHARDS       how many processes share the tests of a package, instead of
+//	             Options.Processes
+//	STAND_GOGC   GOGC of the control plane, of kubectl and of the test; default: 400
 package stand

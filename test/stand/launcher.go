@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -51,20 +50,26 @@ func controlplaneDir() (string, error) {
 	}
 }
 
-// buildLauncher builds the launcher into the user's cache directory, separately for each
-// checkout. The go command finds out whether a build is needed; one test binary at a time
-// calls it.
+// buildLauncher builds the launcher, if it is out of date.
 func buildLauncher(module string) (string, error) {
+	return GoBuild(context.Background(), module, "stand", "./cmd/stand")
+}
+
+// GoBuild builds the package of a module into a file of that name in the user's cache directory,
+// separately for each module directory. The go command finds out whether a build is needed. One
+// process at a time builds a file.
+func GoBuild(ctx context.Context, module, name, pkg string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
 	}
 	checkout := sha256.Sum256([]byte(module))
-	dir := filepath.Join(cache, "sidecarset-operator", "launcher", hex.EncodeToString(checkout[:6]))
+	dir := filepath.Join(cache, "sidecarset-operator", "test", hex.EncodeToString(checkout[:6]))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	path := filepath.Join(dir, name)
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return "", err
 	}
@@ -72,11 +77,10 @@ func buildLauncher(module string) (string, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "stand")
-	cmd := exec.CommandContext(context.Background(), "go", "build", "-C", module, "-buildvcs=false", "-o", path, "./cmd/stand")
+	cmd := exec.CommandContext(ctx, "go", "build", "-C", module, "-trimpath", "-buildvcs=false", "-o", path, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", errors.Join(err, errors.New(string(out)))
+		return "", fmt.Errorf("building %s: %w: %s", name, err, out)
 	}
 	return path, nil
 }

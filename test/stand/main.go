@@ -13,12 +13,11 @@ import (
 // stops the cluster. It returns the exit code. With -short it starts nothing, runs no test,
 // and says so.
 //
-// With SHARDS=n in the environment, n processes of the test binary share the
-// tests, each with a cluster of its own, if Options.Seconds says how long tests take.
-// The tests of Options.Alone run when the others have ended.
+// Options.Processes processes of the test binary share the tests, each with a cluster of its
+// own. SHARDS in the environment overrides the number; with SHARDS=1, one process runs all.
 //
-// With STAND_GOGC in the environment, the processes of the control plane, kubectl and this
-// process use its value as GOGC.
+// The processes of the control plane, kubectl and this process use STAND_GOGC of the
+// environment as GOGC, or 400.
 //
 // With KUBEBUILDER_ASSETS in the environment, as setup-envtest prints it, the
 // programs in that directory are run and nothing is built. They have no
@@ -39,12 +38,15 @@ func Main(m *testing.M, o Options, use func(*Cluster)) int {
 		fmt.Println("SKIP: these tests need a whole control plane, or one of a version of their own; unset KUBEBUILDER_ASSETS to have it built")
 		return 0
 	}
-	switch concurrent, after, err := shards(o); {
+	if os.Getenv(GarbageVariable) == "" {
+		_ = os.Setenv(GarbageVariable, "400")
+	}
+	switch dealt, err := shares(o); {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "stand:", err)
 		return 1
-	case concurrent != nil:
-		return runShards(concurrent, after)
+	case dealt != nil:
+		return runShares(dealt)
 	}
 	if o.Namespace {
 		if err := InNamespace(o); err != nil {
@@ -57,7 +59,7 @@ func Main(m *testing.M, o Options, use func(*Cluster)) int {
 		fmt.Fprintln(os.Stderr, "stand:", err)
 		return 1
 	}
-	if percent, err := strconv.Atoi(os.Getenv(garbageVariable)); err == nil {
+	if percent, err := strconv.Atoi(os.Getenv(GarbageVariable)); err == nil {
 		debug.SetGCPercent(percent)
 	}
 	use(c)

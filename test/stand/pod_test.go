@@ -32,7 +32,7 @@ func meshed() *corev1.Pod {
 
 func createPod(t *testing.T, ns string, pod *corev1.Pod) {
 	t.Helper()
-	if _, err := api(t, 0).CoreV1().Pods(ns).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+	if _, err := api(t).CoreV1().Pods(ns).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -41,7 +41,7 @@ func createPod(t *testing.T, ns string, pod *corev1.Pod) {
 func awaitPod(t *testing.T, ns, name, what string, probe func(*corev1.Pod) error) *corev1.Pod {
 	t.Helper()
 	var pod *corev1.Pod
-	client := api(t, 0)
+	client := api(t)
 	await.Eventually(t, what, func(ctx context.Context) (err error) {
 		if pod, err = client.CoreV1().Pods(ns).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return err
@@ -78,7 +78,7 @@ func containerStatus(pod *corev1.Pod, name string) corev1.ContainerStatus {
 func setImage(t *testing.T, ns, pod, path, image string) {
 	t.Helper()
 	patch := fmt.Sprintf(`[{"op": "replace", "path": "/spec/%s/image", "value": %q}]`, path, image)
-	if _, err := api(t, 0).CoreV1().Pods(ns).Patch(t.Context(), pod, types.JSONPatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+	if _, err := api(t).CoreV1().Pods(ns).Patch(t.Context(), pod, types.JSONPatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -121,7 +121,7 @@ func TestInPlaceImageChangeIsFollowed(t *testing.T) {
 			}
 			createPod(t, ns, pod)
 			before := awaitPod(t, ns, "meshed", "Ready", isReady)
-			watch, err := api(t, 0).CoreV1().Pods(ns).Watch(t.Context(), metav1.SingleObject(before.ObjectMeta))
+			watch, err := api(t).CoreV1().Pods(ns).Watch(t.Context(), metav1.SingleObject(before.ObjectMeta))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -240,7 +240,7 @@ func waitsFor(container, reason string) func(*corev1.Pod) error {
 }
 
 func TestReadinessGateDecidesReady(t *testing.T) {
-	ns, client := freshNamespace(t), api(t, 0)
+	ns, client := freshNamespace(t), api(t)
 	pod := meshed()
 	pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "test/gate"}}
 	createPod(t, ns, pod)
@@ -258,7 +258,7 @@ func TestReadinessGateDecidesReady(t *testing.T) {
 }
 
 func TestJobCompletes(t *testing.T) {
-	ns, client := freshNamespace(t), api(t, 0)
+	ns, client := freshNamespace(t), api(t)
 	spec := meshed().Spec
 	spec.RestartPolicy = corev1.RestartPolicyNever
 	_, err := client.BatchV1().Jobs(ns).Create(t.Context(), &batchv1.Job{
@@ -278,7 +278,7 @@ func TestJobCompletes(t *testing.T) {
 }
 
 func TestDeletedPodGoesBeforeItsGracePeriodEnds(t *testing.T) {
-	ns, client := freshNamespace(t), api(t, 0)
+	ns, client := freshNamespace(t), api(t)
 	pod := meshed()
 	pod.Spec.TerminationGracePeriodSeconds = new(int64(300))
 	createPod(t, ns, pod)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -27,7 +26,6 @@ type Command struct {
 	Path string   // the program
 	Args []string // without the program's name
 	Env  []string // in addition to this process's environment
-	Dir  string   // working directory; empty means this process's
 	// Ready is called again and again until it returns nil, for await.Patience at most. If
 	// Ready is nil, the process is ready once it is started.
 	Ready func(context.Context) error
@@ -76,7 +74,6 @@ func StartProcess(ctx context.Context, c Command) (*Process, error) {
 	p := &Process{Name: c.Name, LogFile: log.Name(), done: make(chan struct{})}
 	p.cmd = exec.CommandContext(context.WithoutCancel(ctx), c.Path, c.Args...) // ctx bounds the start only
 	p.cmd.Env = append(os.Environ(), c.Env...)
-	p.cmd.Dir = c.Dir
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	onLastingThread(func() { err = p.cmd.Start() })
@@ -151,14 +148,14 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// Stop asks the process to end and returns when it is gone; after half a minute,
-// a kubelet's default, it is killed. Stopping it again does nothing.
+// Stop asks the process to end and returns when it is gone; after a minute, it is killed.
+// Replicas end within 6 s. Stopping it again does nothing.
 func (p *Process) Stop() {
 	_ = p.Signal(syscall.SIGTERM)
 	_ = p.Signal(syscall.SIGCONT) // a stopped process would not handle SIGTERM
 	select {
 	case <-p.done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		p.Kill()
 	}
 }
@@ -200,17 +197,6 @@ func AnswersHTTP(url string) func(context.Context) error {
 			return fmt.Errorf("GET %s: %s: %s", url, resp.Status, body)
 		}
 		return nil
-	}
-}
-
-// AnswersTCP is a Command's Ready: a process listens at the address.
-func AnswersTCP(address string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-		if err != nil {
-			return err
-		}
-		return conn.Close()
 	}
 }
 

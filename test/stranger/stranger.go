@@ -81,10 +81,10 @@ func Bodies() []Body {
 		{"98,000 values of a selector", validate, sidecarSetWith(`{"selector":{"matchExpressions":[{"key":"app","operator":"NotIn","values":` + numbered(98_000) + `}]},"containers":[{"name":"a","image":"a"}]}`)},
 		{"98,000 values of a hundred expressions", validate, sidecarSetWith(`{"selector":{"matchExpressions":` +
 			many(`{"key":"app","operator":"NotIn","values":`+numbered(970)+`}`, 100*970*9) + `},"containers":[{"name":"a","image":"a"}]}`)},
-		{"7 MiB of labels of a Pod", pods, podReview(`{"metadata":{"name":"p","labels":{` + members(6<<20, `""`) + `}},"spec":{"containers":[]}}`)},
-		{"7 MiB of empty containers of a Pod", pods, podReview(`{"metadata":{"name":"p"},"spec":{"containers":` + many(`{}`, 6<<20) + `}}`)},
-		{"3 MiB of hashes of a Pod", pods, podReview(`{"metadata":{"name":"p","annotations":{"kruise.io/sidecarset-hash":"{` + hashes + `}"}},"spec":{"containers":[]}}`)},
-		{"6 MiB of a list in a Pod's annotation", pods, podReview(`{"metadata":{"name":"p","annotations":{"kruise.io/sidecarset-injected-list":"` + strings.Repeat("a,", 3<<20) + `"}},"spec":{"containers":[]}}`)},
+		{"7 MiB of labels of a Pod", pods, PodReview("default", `{"metadata":{"name":"p","labels":{`+members(6<<20, `""`)+`}},"spec":{"containers":[]}}`)},
+		{"7 MiB of empty containers of a Pod", pods, PodReview("default", `{"metadata":{"name":"p"},"spec":{"containers":`+many(`{}`, 6<<20)+`}}`)},
+		{"3 MiB of hashes of a Pod", pods, PodReview("default", `{"metadata":{"name":"p","annotations":{"kruise.io/sidecarset-hash":"{`+hashes+`}"}},"spec":{"containers":[]}}`)},
+		{"6 MiB of a list in a Pod's annotation", pods, PodReview("default", `{"metadata":{"name":"p","annotations":{"kruise.io/sidecarset-injected-list":"`+strings.Repeat("a,", 3<<20)+`"}},"spec":{"containers":[]}}`)},
 		{"270,000 tiny objects", convert, list(many(`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet"}`, 15<<20))},
 		{"650,000 tiny objects", convert, list(many(`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet"}`, 650_000*59))},
 		{"5 million empty objects", convert, list(many(`{}`, 15<<20))},
@@ -93,10 +93,10 @@ func Bodies() []Body {
 	}
 }
 
-// podReview is the review of a Pod.
-func podReview(object string) string {
+// PodReview is the review of a Pod of a namespace.
+func PodReview(namespace, object string) string {
 	return `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u-1","kind":{"group":"","version":"v1","kind":"Pod"},` +
-		`"resource":{"group":"","version":"v1","resource":"pods"},"operation":"CREATE","namespace":"default","name":"p","object":` + object + `}}`
+		`"resource":{"group":"","version":"v1","resource":"pods"},"operation":"CREATE","namespace":"` + namespace + `","name":"p","object":` + object + `}}`
 }
 
 // Unfinished sends a megabyte of a header that does not end, and waits until the

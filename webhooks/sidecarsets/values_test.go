@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/test/rounds"
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
@@ -124,6 +125,7 @@ func manyMembers(size int) string {
 // The answer to one of the largest bodies that pass, and its garbage, are bounded on both
 // paths. TestHostileBodies sends seven of them at a time.
 func TestTheLargestBodiesThatPass(t *testing.T) {
+	rounds.NeedExactMemory(t)
 	container := `{"name":"c","image":"i","ports":` + listOf(`{}`, 3*90) + `}`
 	numbered := func(count int, format string) string {
 		elements := make([]string, count)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/test/rounds"
 )
 
 // mostTimesItsBytes bounds the memory that a replica needs for a stored SidecarSet, as a
@@ -53,6 +54,7 @@ func storedText(t *testing.T, serial, containers, variables int, template bool) 
 }
 
 func TestMemoryPerStoredSidecarSet(t *testing.T) {
+	rounds.NeedExactMemory(t)
 	tests := map[string]struct {
 		sets, containers, variables int
 		template                    bool

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 
+	"github.com/sidecarset/operator/test/rounds"
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
@@ -246,7 +247,7 @@ func TestAnExpiredWatchContinuesAtOnce(t *testing.T) {
 // After any sequence of changes, ends of watches and expiries, an informer has the stored
 // objects.
 func TestAnExpiredWatchLosesNothing(t *testing.T) {
-	for seed := range uint64(1000) {
+	for seed := range uint64(rounds.Of(1000, 100)) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
 			s := newWatchServer(t)

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/certs"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/conformance"
 	"github.com/sidecarset/operator/test/testkit"
 )
@@ -60,7 +61,7 @@ func newMode(t *testing.T) *conformance.Mode {
 		Reset:    s.reset,
 		Serve:    func(_ *testing.T, number int, serving *certs.Serving) { s.entries[number].serving.Store(serving) },
 		Call:     s.call,
-		Patience: time.Minute, Interval: 50 * time.Millisecond, Lag: time.Second,
+		Patience: await.Patience, Interval: 50 * time.Millisecond, Lag: time.Second,
 	}
 }
 

@@ -1,12 +1,10 @@
-package chaos
+package hostile
 
 import (
 	"context"
 	"fmt"
 	"testing"
 	"time"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
@@ -22,31 +20,26 @@ import (
 // strangers in this process, a probe took seconds to write its request.
 func TestStrangerOnTheNetwork(t *testing.T) {
 	stand.NeedNamespace(t)
-	f := startReplicas(t, 2, steadyLeases...)
-	namespace := newNamespace(t)
 	const name = "visited"
-	createSets(t, []*unstructured.Unstructured{newSet(name, namespace, podLabels(name))}) // with the default timeout
-	testkit.AwaitReady(t, api, name)
-	awaitInjected(t, namespace, name, 3)
-
-	span := scaled(4*time.Second, 30*time.Second)
+	namespace := apply(t, name)
+	span := testkit.Scaled(4*time.Second, 30*time.Second)
 	for _, attack := range attacks {
 		t.Run(attack.name, func(t *testing.T) {
-			for _, replica := range f.replicas {
+			for _, replica := range replicas {
 				replica.ForgetPeak(t)
 			}
 			ctx, stop := context.WithTimeout(t.Context(), span)
 			defer stop()
-			attackers := startStrangers(t, f, attack)
-			load := Load{Clients: clients, Namespace: namespace, Labels: podLabels(name), Sidecars: []string{name}, Rate: 5, DryRun: true}.Start(t.Context())
-			conversions, unready := convertMeanwhile(ctx, f, name)
+			attackers := startStrangers(t, attack)
+			load := testkit.Load{Clients: clients, Namespace: namespace, Labels: testkit.AppLabels(name), Sidecars: []string{name}, Rate: 5, DryRun: true}.Start(t.Context())
+			conversions, unready := convertMeanwhile(ctx, name)
 			figures := load.Stop()
 			sent := attackers.stop(t)
 			peak := 0
-			for _, replica := range f.replicas {
+			for _, replica := range replicas {
 				peak = max(peak, replica.Memory(t, "VmHWM"))
 			}
-			report(t, "sent=%d pods=%d refused=%d uninjected=%d conversions=%s unready=%d peak=%dMiB", sent, figures.Created+figures.Failed, figures.Failed, figures.Uninjected, conversions, unready, peak>>20)
+			testkit.Report(t, "sent=%d pods=%d refused=%d uninjected=%d conversions=%s unready=%d peak=%dMiB", sent, figures.Created+figures.Failed, figures.Failed, figures.Uninjected, conversions, unready, peak>>20)
 			if sent == 0 {
 				t.Error("no stranger has begun")
 			}
@@ -56,8 +49,7 @@ func TestStrangerOnTheNetwork(t *testing.T) {
 			if conversions.failed > 0 || unready > 0 {
 				t.Errorf("%d conversions failed (%v), replicas were %d times not ready", conversions.failed, conversions.last, unready)
 			}
-			const half = 512 << 20
-			if peak > half {
+			if peak > halfOfLimit {
 				t.Errorf("%d MiB were resident", peak>>20)
 			}
 		})
@@ -79,18 +71,19 @@ func (o outcome) String() string {
 
 // convertMeanwhile reads a SidecarSet as v1alpha1, and asks replicas whether they
 // are ready, until ctx ends.
-func convertMeanwhile(ctx context.Context, f *fleet, name string) (conversions outcome, unready int) {
+func convertMeanwhile(ctx context.Context, name string) (conversions outcome, unready int) {
 	live := context.WithoutCancel(ctx)
 	for i := 0; ctx.Err() == nil; i++ {
 		conversions.made++
 		begin := time.Now()
-		if err := convert(live, clients[i%len(clients)], name); err != nil {
+		read := clients[i%len(clients)].CoreV1().RESTClient().Get().AbsPath("/apis/apps.kruise.io/v1alpha1/sidecarsets", name)
+		if err := read.Do(live).Error(); err != nil {
 			conversions.failed++
 			conversions.last = err
 		}
 		conversions.slowest = max(conversions.slowest, time.Since(begin))
 		begin = time.Now()
-		for _, replica := range f.replicas {
+		for _, replica := range replicas {
 			if err := replica.Ready(live); err != nil {
 				unready++
 				conversions.last = err

@@ -1,11 +1,4 @@
-// Package chaos shows what the operator does to Pods while things go wrong:
-// replicas, leaders, API servers and etcd that stop, certificates that change,
-// and how fast a SidecarSet is in force. Each test prints its figures in a line
-// that begins with FIGURES; docs/reliability.md quotes them.
-//
-// By default tests are short. CHAOS=long makes them as long as the document
-// says.
-package chaos
+package testkit
 
 import (
 	"context"
@@ -43,7 +36,8 @@ const mostAtOnce = 100
 
 // Running is a Load that goes on until it is stopped.
 type Running struct {
-	load Load
+	Load Load
+
 	stop context.CancelFunc
 	done chan struct{}
 
@@ -54,7 +48,7 @@ type Running struct {
 // Start creates Pods until Stop is called or ctx ends. The caller must Stop it.
 func (l Load) Start(ctx context.Context) *Running {
 	ticking, stop := context.WithCancel(ctx)
-	r := &Running{load: l, stop: stop, done: make(chan struct{})}
+	r := &Running{Load: l, stop: stop, done: make(chan struct{})}
 	go r.run(ctx, ticking)
 	return r
 }
@@ -89,7 +83,7 @@ func (r *Running) run(ctx, ticking context.Context) {
 		r.figures.Took = time.Since(begin)
 	}()
 	for i := 0; ; i++ {
-		due := begin.Add(time.Duration(i) * time.Second / time.Duration(r.load.Rate)) // a Pod that is overdue is created at once
+		due := begin.Add(time.Duration(i) * time.Second / time.Duration(r.Load.Rate)) // a Pod that is overdue is created at once
 		select {
 		case <-time.After(time.Until(due)):
 		case <-ticking.Done():
@@ -108,23 +102,23 @@ func (r *Running) run(ctx, ticking context.Context) {
 }
 
 func (r *Running) create(ctx context.Context, i int, due time.Time) {
-	patience := r.load.Patience
+	patience := r.Load.Patience
 	if patience == 0 {
 		patience = 30 * time.Second
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	options := metav1.CreateOptions{}
-	if r.load.DryRun {
+	if r.Load.DryRun {
 		options.DryRun = []string{metav1.DryRunAll}
 	}
-	client := r.load.Clients[i%len(r.load.Clients)]
-	pod, err := client.CoreV1().Pods(r.load.Namespace).Create(ctx, NewPod(r.load.Labels), options)
+	client := r.Load.Clients[i%len(r.Load.Clients)]
+	pod, err := client.CoreV1().Pods(r.Load.Namespace).Create(ctx, NewPod(r.Load.Labels), options)
 	took := time.Since(due)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.figures.add(pod, took, err, r.load.Sidecars)
+	r.figures.add(pod, took, err, r.Load.Sidecars)
 }
 
 // NewPod returns a Pod to create that no scheduler looks at.
@@ -182,16 +176,16 @@ func Injected(pod *corev1.Pod, sidecars []string) bool {
 
 // String is in the form that figures are reported in.
 func (f *Figures) String() string {
-	return fmt.Sprintf("took=%s created=%d failed=%d uninjected=%d %s", rounded(f.Took), f.Created, f.Failed, f.Uninjected, spread(f.latencies))
+	return fmt.Sprintf("took=%s created=%d failed=%d uninjected=%d %s", Rounded(f.Took), f.Created, f.Failed, f.Uninjected, Spread(f.latencies))
 }
 
-// spread describes times in the form that figures are reported in.
-func spread(times []time.Duration) string {
-	return fmt.Sprintf("p50=%s p99=%s max=%s", rounded(quantile(times, 0.5)), rounded(quantile(times, 0.99)), rounded(quantile(times, 1)))
+// Spread describes times in the form that figures are reported in.
+func Spread(times []time.Duration) string {
+	return fmt.Sprintf("p50=%s p99=%s max=%s", Rounded(Quantile(times, 0.5)), Rounded(Quantile(times, 0.99)), Rounded(Quantile(times, 1)))
 }
 
-// quantile is the smallest time that the share q of all times does not exceed.
-func quantile(times []time.Duration, q float64) time.Duration {
+// Quantile is the smallest time that the share q of all times does not exceed.
+func Quantile(times []time.Duration, q float64) time.Duration {
 	if len(times) == 0 {
 		return 0
 	}
@@ -200,8 +194,8 @@ func quantile(times []time.Duration, q float64) time.Duration {
 	return sorted[min(max(at, 0), len(sorted)-1)]
 }
 
-// rounded keeps three digits, which is all that a busy machine can show.
-func rounded(d time.Duration) time.Duration {
+// Rounded keeps three digits, which is all that a busy machine can show.
+func Rounded(d time.Duration) time.Duration {
 	switch {
 	case d > 10*time.Second:
 		return d.Round(100 * time.Millisecond)

@@ -1,4 +1,4 @@
-package integration
+package hostile
 
 import (
 	"bufio"
@@ -16,18 +16,19 @@ import (
 
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stranger"
 )
 
 const (
-	maxMemory   = 192 << 20        // resident in a replica under attack: less than one of the long bodies
-	maxLifetime = 30 * time.Second // of a connection: the server ends it after seconds, on a busy machine later
-	attackers   = 56               // on every path at the same time; with the few connections of good requests, fewer than one address may have
+	maxMemory   = 192 << 20       // resident in a replica under attack: less than one of the long bodies
+	maxLifetime = 3 * time.Minute // of a connection: the server ends it after 10 s, on a busy machine later
+	attackers   = 56              // on every path at the same time; with the few connections of good requests, fewer than one address may have
 )
 
 var webhookPaths = []string{"/pods", "/mutate-apps-kruise-io-sidecarset", "/validate-apps-kruise-io-sidecarset", "/convert"}
 
-// attack is something that no API server sends.
-type attack struct {
+// malformed is something that no API server sends.
+type malformed struct {
 	name  string
 	head  string                           // without the request line and Host
 	send  func(context.Context, io.Writer) // the rest
@@ -77,15 +78,15 @@ func whole(text string) func(context.Context, io.Writer) {
 	return func(_ context.Context, w io.Writer) { _, _ = io.WriteString(w, text) }
 }
 
-func attacks() []attack {
+func inputs() []malformed {
 	const ofJSON, chunked = "Content-Type: application/json\r\n", "Transfer-Encoding: chunked\r\n\r\n"
 	sized := func(size int) string { return ofJSON + "Content-Length: " + strconv.Itoa(size) + "\r\n\r\n" }
 	deep := `{"deep":` + strings.Repeat(`[`, 20_000) + strings.Repeat(`]`, 20_000) + `}`
-	typed := func(contentType string) attack {
-		return attack{name: "content type " + contentType, head: "Content-Type: " + contentType + "\r\nContent-Length: 2\r\n\r\n", send: whole("{}"), want: []int{415}}
+	typed := func(contentType string) malformed {
+		return malformed{name: "content type " + contentType, head: "Content-Type: " + contentType + "\r\nContent-Length: 2\r\n\r\n", send: whole("{}"), want: []int{415}}
 	}
 	const huge = 256 << 20
-	return []attack{
+	return []malformed{
 		{name: "256 MiB, and says so", head: sized(huge), send: repeat(huge, " ", false), want: []int{413}},
 		{name: "256 MiB in chunks", head: ofJSON + chunked, send: repeat(huge, " ", true), want: []int{413, 429}, flood: true},
 		{name: "a string of 256 MiB in chunks", head: ofJSON + chunked + "2\r\n{\"\r\n", send: repeat(huge, "x", true), want: []int{413, 429}, flood: true},
@@ -110,10 +111,10 @@ func attacks() []attack {
 // TestHostileInput attacks a replica that no other test uses.
 func TestHostileInput(t *testing.T) {
 	operator.NeedReplicas(t)
-	replica := startSpare(t)
-	config := trusting(t, replica).Transport.(*http.Transport).TLSClientConfig
+	replica := operator.StartSpare(t)
+	config := replica.Trusting(t, "").Transport.(*http.Transport).TLSClientConfig
 	t.Logf("resident before: %d MiB", replica.Memory(t, "VmRSS")>>20)
-	for _, a := range attacks() {
+	for _, a := range inputs() {
 		t.Run(a.name, func(t *testing.T) {
 			replica.ForgetPeak(t)
 			a.run(t, replica, config)
@@ -126,19 +127,9 @@ func TestHostileInput(t *testing.T) {
 	}
 }
 
-// startSpare starts a replica without an endpoint, and waits until it is ready.
-func startSpare(t *testing.T, args ...string) *deploy.Replica {
-	t.Helper()
-	replica := startApart(t, 3, args...)
-	if err := replica.AwaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return replica
-}
-
 // run sends the attack from all attackers on all paths at the same time, and a
 // good request in between.
-func (a attack) run(t *testing.T, replica *deploy.Replica, config *tls.Config) {
+func (a malformed) run(t *testing.T, replica *deploy.Replica, config *tls.Config) {
 	paths := a.paths
 	if paths == nil {
 		paths = webhookPaths
@@ -170,7 +161,7 @@ func (a attack) run(t *testing.T, replica *deploy.Replica, config *tls.Config) {
 // once is one attacker: it returns the status of the answer, whether the handshake took
 // longer than the server may wait for it, and how long the connection lived. The status
 // is 0 if there was no answer and -1 if there was no connection, and the error says why.
-func (a attack) once(ctx context.Context, address, path string, config *tls.Config) (status int, late bool, lived time.Duration, err error) {
+func (a malformed) once(ctx context.Context, address, path string, config *tls.Config) (status int, late bool, lived time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*maxLifetime)
 	defer cancel()
 	began := time.Now()
@@ -204,14 +195,14 @@ func (a attack) once(ctx context.Context, address, path string, config *tls.Conf
 // attack may take a while to end.
 func answersWell(t *testing.T, replica *deploy.Replica) {
 	t.Helper()
-	good := strings.ReplaceAll(review(`{"metadata":{"name":"p"},"spec":{"containers":[]}}`), "NS", "default")
+	good := stranger.PodReview("default", `{"metadata":{"name":"p"},"spec":{"containers":[]}}`)
 	sidecarSet := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u-1","kind":{"group":"apps.kruise.io","version":"v1beta1","kind":"SidecarSet"},` +
 		`"resource":{"group":"apps.kruise.io","version":"v1beta1","resource":"sidecarsets"},"operation":"CREATE","name":"s","object":` +
 		`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"s"},"spec":{"selector":{"matchLabels":{"a":"b"}},"containers":[{"name":"c","image":"i"}]}}}}`
 	conversion := `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"u-1","desiredAPIVersion":"apps.kruise.io/v1alpha1","objects":[` +
 		`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"s"}}]}}`
 	for path, body := range map[string]string{webhookPaths[0]: good, webhookPaths[1]: sidecarSet, webhookPaths[2]: sidecarSet, webhookPaths[3]: conversion} {
-		httpClient := trusting(t, replica)
+		httpClient := replica.Trusting(t, "")
 		await.Eventually(t, "the answer to a good request for "+path, func(context.Context) error {
 			response, err := httpClient.Post("https://"+deploy.ServerName+path, "application/json", strings.NewReader(body))
 			if err != nil {

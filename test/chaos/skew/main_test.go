@@ -5,8 +5,6 @@ import (
 	"debug/buildinfo"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -26,6 +24,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(olderVariable) == "" {
+		fmt.Println("SKIP: there is no operator with older libraries: make older-build builds it, and make chaos sets " + olderVariable)
+		return
+	}
 	options := stand.Options{Namespace: true, K8sVersion: "v1.37.1", Args: []string{gates}}
 	os.Exit(stand.Main(m, options, func(c *stand.Cluster) {
 		if err := begin(context.Background(), c); err != nil {
@@ -37,11 +39,12 @@ func TestMain(m *testing.M) {
 
 // begin installs the older operator and waits until the API server reaches its webhooks.
 func begin(ctx context.Context, c *stand.Cluster) error {
-	program, err := older(ctx)
-	if err != nil {
+	program := os.Getenv(olderVariable)
+	if err := checkOlder(program); err != nil {
 		return err
 	}
 	deploy.Program = func() (string, error) { return program, nil }
+	var err error
 	if api, err = testkit.NewClient(c); err != nil {
 		return err
 	}
@@ -55,30 +58,20 @@ func begin(ctx context.Context, c *stand.Cluster) error {
 	return testkit.UntilCalled(ctx, api)
 }
 
-// older returns an operator with the older libraries: $OPERATOR_OLDER, or one that it builds now.
-// It returns an error if the binary has other libraries.
-func older(ctx context.Context) (string, error) {
-	program := os.Getenv("OPERATOR_OLDER")
-	if program == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			return "", err
-		}
-		program = filepath.Join(cache, "sidecarset-operator", "test", "sidecarset-operator-v0.36")
-		cmd := exec.CommandContext(ctx, "go", "build", "-C", deploy.Root(), "-buildvcs=false", "-modfile=test/skew/go.v0.36.mod", "-o", program, ".")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("building the operator: %w: %s", err, out)
-		}
-	}
+// olderVariable is the environment variable with the path of an operator that was built with the
+// libraries of one minor version earlier.
+const olderVariable = "OPERATOR_OLDER"
+
+// checkOlder returns an error if the program has other libraries.
+func checkOlder(program string) error {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
-		return "", err
+		return err
 	}
 	for _, module := range info.Deps {
 		if module.Path == "k8s.io/api" && module.Replace != nil && strings.HasPrefix(module.Replace.Version, "v0.36.") {
-			return program, nil
+			return nil
 		}
 	}
-	return "", fmt.Errorf("%s is not built against k8s.io/api v0.36", program)
+	return fmt.Errorf("%s is not built against k8s.io/api v0.36", program)
 }

@@ -1,4 +1,4 @@
-package chaos
+package hostile
 
 import (
 	"bytes"
@@ -31,25 +31,19 @@ import (
 // Pods. Replicas add only a few entries, for a short time, and none that refuses a Pod. A
 // SidecarSet that is applied meanwhile is in force.
 func TestForgedReviewsLeaveFewEntries(t *testing.T) {
-	t.Cleanup(func() { // when replicas have ended: forged entries have lowered the limit for other tests
-		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "", "annotate", "mutatingwebhookconfiguration", entryplan.ConfigurationName(entryplan.Provisional), "sidecarset.io/provisional-room-")
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	f := startReplicas(t, 2, steadyLeases...)
-	namespace := newNamespace(t)
-	applySidecarSet(t, namespace, "forged-before")
-	testkit.AwaitReady(t, api, "forged-before")
+	operator.NeedReplicas(t)
+	namespace := apply(t, "forged-before")
 
 	watching := watchForged(t)
 	ctx, stop := context.WithCancel(t.Context())
 	forging := make(chan int)
 	begin := time.Now()
-	go func() { forging <- forge(ctx, t, f.replicas, scaled(300, 2000), scaled(9*time.Second, time.Minute)) }()
+	go func() {
+		forging <- forge(ctx, t, testkit.Scaled(300, 2000), testkit.Scaled(9*time.Second, time.Minute))
+	}()
 
 	// The forged selectors select the Pods of hit, and not those of spared.
-	hit, spared := newArm(podLabels(forgedApp), nil, nil), newArm(podLabels("spared"), nil, nil)
+	times := map[string][]time.Duration{forgedApp: nil, "spared": nil}
 	applied, sent := false, 0
 	for done := false; !done; {
 		select {
@@ -57,27 +51,27 @@ func TestForgedReviewsLeaveFewEntries(t *testing.T) {
 			done = true
 		default:
 		}
-		for _, a := range []*arm{hit, spared} {
-			a.times = append(a.times, a.create(t, namespace, 1, 1)...)
+		for app := range times {
+			began := time.Now()
+			if err := createPod(t.Context(), namespace, app); err != nil {
+				t.Fatal(err)
+			}
+			times[app] = append(times[app], time.Since(began))
 		}
-		if !applied && time.Since(begin) > scaled(2*time.Second, 20*time.Second) {
+		if !applied && time.Since(begin) > testkit.Scaled(2*time.Second, 20*time.Second) {
 			applied = true
-			applySidecarSet(t, namespace, "forged-meanwhile")
-			testkit.AwaitReady(t, api, "forged-meanwhile")
-			awaitInjected(t, namespace, "forged-meanwhile", 3)
+			applyIn(t, namespace, "forged-meanwhile")
 		}
 	}
 	stop()
 	took := time.Since(begin)
 	seen := watching()
-	added := mean(hit.times) - mean(spared.times)
-	report(t, "reviews=%d in %s: entries-at-once=%d entries=%d; Pods that they select: %s mean=%s; others: %s mean=%s; added=%s",
-		sent, rounded(took), seen.most, len(seen.names), spread(hit.times), rounded(mean(hit.times)), spread(spared.times), rounded(mean(spared.times)), rounded(added))
+	hit, spared := times[forgedApp], times["spared"]
+	testkit.Report(t, "reviews=%d in %s: entries-at-once=%d entries=%d; Pods that they select: %s mean=%s; others: %s mean=%s; added=%s",
+		sent, testkit.Rounded(took), seen.most, len(seen.names), testkit.Spread(hit), testkit.Rounded(mean(hit)), testkit.Spread(spared), testkit.Rounded(mean(spared)),
+		testkit.Rounded(mean(hit)-mean(spared)))
 	if sent == 0 || seen.most > 32 || len(seen.failing) > 0 {
 		t.Errorf("%d reviews brought about %d entries at a time, of which %v refuse Pods", sent, seen.most, seen.failing)
-	}
-	if limit := time.Millisecond; scaled(false, true) && added > limit {
-		t.Errorf("a Pod that no SidecarSet selects takes %s longer", added)
 	}
 	await.Eventually(t, "the end of what was forged", func(ctx context.Context) error {
 		left, err := forgedEntries(ctx)
@@ -94,7 +88,7 @@ const forgedApp = "other-peoples"
 
 // forge sends replicas count reviews of SidecarSets that no API server stores, in about the
 // time took. It returns how many of them were allowed.
-func forge(ctx context.Context, t *testing.T, replicas []*deploy.Replica, count int, took time.Duration) int {
+func forge(ctx context.Context, t *testing.T, count int, took time.Duration) int {
 	var httpClients []*http.Client
 	for _, replica := range replicas {
 		httpClient, err := replica.Client(ctx)
@@ -111,7 +105,7 @@ func forge(ctx context.Context, t *testing.T, replicas []*deploy.Replica, count 
 	}
 	var answered atomic.Int64
 	begin := time.Now()
-	err := each(numbers, 20, func(i int) error {
+	err := testkit.Each(numbers, 20, func(i int) error {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -149,7 +143,7 @@ func forgedReview(i int) ([]byte, error) {
 		"metadata": map[string]any{"name": fmt.Sprint("ghost-", i), "annotations": map[string]any{appsv1beta1.AnnotationTimeoutSeconds: "30"}},
 		"spec": map[string]any{
 			"selector": map[string]any{
-				"matchLabels":      podLabels(forgedApp),
+				"matchLabels":      testkit.AppLabels(forgedApp),
 				"matchExpressions": []any{map[string]any{"key": fmt.Sprint("forged-", i), "operator": "DoesNotExist"}},
 			},
 			"updateStrategy": map[string]any{"type": "NotUpdate", "partition": 0, "maxUnavailable": 1},

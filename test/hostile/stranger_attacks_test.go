@@ -1,4 +1,4 @@
-package chaos
+package hostile
 
 import (
 	"context"
@@ -23,7 +23,7 @@ import (
 
 // strangersVariable is the environment variable of a process of this program that sends an
 // attack.
-const strangersVariable = "CHAOS_STRANGERS"
+const strangersVariable = "HOSTILE_STRANGERS"
 
 // targets are what strangers know: host and port of each replica's servers.
 type targets struct {
@@ -56,7 +56,7 @@ var attacks = []attack{
 			stranger.Unfinished(ctx, one(at.Probes, i), stranger.Address(i%4), nil)
 		}
 	}},
-	{"busy connections", 1000, func(ctx context.Context, at targets, i int) {
+	{"busy connections", 3000, func(ctx context.Context, at targets, i int) {
 		stranger.KeepBusy(ctx, one(at.Webhook, i), stranger.Address(i%4), unverified)
 	}},
 }
@@ -95,11 +95,11 @@ func from(address string) *http.Client {
 // strangers is a process that attacks.
 type strangers struct{ *stand.Process }
 
-// startStrangers starts an attack on all replicas.
-func startStrangers(t *testing.T, f *fleet, attack attack) strangers {
+// startStrangers starts an attack on the replicas behind the Service.
+func startStrangers(t *testing.T, attack attack) strangers {
 	t.Helper()
 	at := targets{Attack: attack.name}
-	for _, replica := range f.replicas {
+	for _, replica := range replicas {
 		at.Webhook = append(at.Webhook, replica.Webhook)
 		at.Metrics = append(at.Metrics, strings.TrimPrefix(replica.Metrics, "https://"))
 		at.Probes = append(at.Probes, strings.TrimPrefix(replica.Probes, "http://"))
