@@ -19,22 +19,25 @@ units=(./apis/... ./certs/... ./cmd/... ./config/... ./controllers/... ./docs/..
 sharing=(./certs/... ./cmd/... ./controllers/... ./webhooks/... ./internal/events/...)
 code=0
 
-tests() { # tests FLAG... PACKAGE...: a failure does not keep the next ones from running
-  go test -json -vet=off -timeout=60m -run="${RUN:-}" "$@" || code=1
+tests() { # tests MODULE FLAG... PACKAGE...: a failure does not keep the next ones from running
+  go -C "$1" test -json -vet=off -timeout=60m -run="${RUN:-}" "${@:2}" || code=1
 }
 
 for tier; do
   case $tier in
   unit)
-    tests -short "${units[@]}"
-    tests -C test/controlplane $STAND_PACKAGES
-    tests -C hack/image ./...
+    tests . -short "${units[@]}"
+    tests test/controlplane $STAND_PACKAGES
+    tests hack/image ./...
     ;;
-  long) tests "${units[@]}" ;;
-  race) CGO_ENABLED=1 tests -race -short "${sharing[@]}" ;;
-  suites) tests -count=1 -p=3 ./test/integration ./test/cluster ./test/node ;;
-  hostile) tests -count=1 -p=1 ./test/hostile/... ;;
-  chaos) tests -count=1 -p=1 ./test/chaos/... ./test/stand ;;
+  long) tests . "${units[@]}" ;;
+  race) CGO_ENABLED=1 tests . -race -short "${sharing[@]}" ;;
+  suites) tests . -count=1 -p=3 ./test/integration ./test/cluster ./test/node ;;
+  hostile) tests . -count=1 -p=1 ./test/hostile/... ;;
+  chaos)
+    [ -x "$OPERATOR_PREVIOUS" ] || unset OPERATOR_PREVIOUS # of a shallow clone
+    tests . -count=1 -p=1 ./test/chaos/... ./test/stand
+    ;;
   *)
     echo "test.sh: no tier $tier" >&2
     exit 2

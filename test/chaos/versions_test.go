@@ -18,7 +18,7 @@ import (
 )
 
 // previousOperator is the environment variable with the path of an operator that was built
-// from an earlier commit; see `make previous-build`.
+// from an earlier commit, which make chaos builds.
 const previousOperator = "OPERATOR_PREVIOUS"
 
 // While a version is rolled out or rolled back, replicas of two versions run side by side,
@@ -28,7 +28,7 @@ const previousOperator = "OPERATOR_PREVIOUS"
 func TestTwoVersionsSideBySide(t *testing.T) {
 	previous := os.Getenv(previousOperator)
 	if previous == "" {
-		t.Skip("SKIP: there is no operator of an earlier commit; make previous-build builds one where the history of the repository is there")
+		t.Skip("SKIP: there is no operator of an earlier commit; make chaos builds one where the history of the repository is there")
 	}
 	var old [2]atomic.Bool
 	operator.Amend = func(c *stand.Command) {

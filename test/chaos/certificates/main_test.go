@@ -52,7 +52,7 @@ const certManagerVariable = "CERTMANAGER"
 func needCertManager(t *testing.T) {
 	t.Helper()
 	if os.Getenv(certManagerVariable) == "" {
-		t.Skip("SKIP: there is no cert-manager: make certmanager-build builds it, and make chaos sets " + certManagerVariable)
+		t.Skip("SKIP: there is no cert-manager: make chaos builds it and sets " + certManagerVariable)
 	}
 	if err := sharedCertManager(); err != nil {
 		t.Fatal(err)

@@ -25,7 +25,7 @@ var (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(olderVariable) == "" {
-		fmt.Println("SKIP: there is no operator with older libraries: make older-build builds it, and make chaos sets " + olderVariable)
+		fmt.Println("SKIP: there is no operator with older libraries: make chaos builds it and sets " + olderVariable)
 		return
 	}
 	options := stand.Options{Namespace: true, K8sVersion: "v1.37.1", Args: []string{gates}}
