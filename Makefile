@@ -72,12 +72,13 @@ test: build stand-build certmanager-build older-build previous-build ## Run ever
 lane-%:
 	@code=0; for tier in $(subst -, ,$*); do $(MAKE) --no-print-directory test-$$tier || code=1; done; exit $$code
 
+# CLUSTER=existing, on the cluster of your kubeconfig, needs no control plane; and with IMAGE no operator here.
 .PHONY: demo
-demo: build stand-build $(SPLICE) ## Start a real control plane with the operator on it and show what it does
+demo: $(if $(filter existing,$(CLUSTER)),$(if $(WEBHOOK_HOST),build $(SPLICE)),build stand-build $(SPLICE)) ## Start a real control plane with the operator on it and show what it does (CLUSTER=existing: on yours)
 	@STATE='$(STATE)/demo' STAND='$(STAND)' OPERATOR='$(OPERATOR)' SPLICE='$(SPLICE)' hack/demo.sh up
 
 .PHONY: demo-down
-demo-down: $(STAND) ## Stop and remove what `make demo` started
+demo-down: $(if $(filter existing,$(CLUSTER)),,$(STAND)) ## Stop and remove what `make demo` started
 	@STATE='$(STATE)/demo' STAND='$(STAND)' OPERATOR='$(OPERATOR)' SPLICE='$(SPLICE)' hack/demo.sh down
 
 ##@ On your cluster, with the current kubeconfig
