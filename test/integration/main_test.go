@@ -60,6 +60,7 @@ var seconds = map[string]int{
 	"TestTheOperatorCanMakeNoWebhookOfItsOwn": 8, "TestTheLeaderDoesNotRewriteCorrectEntries": 8, "TestBusyConnections": 11, "TestEntriesAreRestored": 7,
 	"TestALookUpDoesNotWaitForTheCacheOfAnAPIServer": 7, "TestASecondSidecarSetWithTheSameSelectorsIsInjectedAtOnce": 11,
 	"TestTheEntryGoesAfterItsLastSidecarSet": 6, "TestADeletedSidecarSetRefusesNoNewOne": 9, "TestSamplesAreAccepted": 5, "TestTheLeaseIsReleasedOnExit": 4,
+	"TestOurWritesKeepTheOptOutOfAKS": 15, "TestEveryLayerOptsOutOfAKS": 4,
 }
 
 func TestMain(m *testing.M) {
