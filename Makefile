@@ -42,8 +42,10 @@ help: ## List the targets
 build: ## Build the operator into bin/
 	@$(GO) build -ldflags '$(LDFLAGS)' -o '$(OPERATOR)' .
 
+# On the cluster of your kubeconfig, only replicas on this machine need something to be built.
+EXISTING := $(filter existing,$(CLUSTER))
 .PHONY: demo
-demo: stand build ## Show what the operator does on a real control plane, or with CLUSTER=existing on yours
+demo: $(if $(EXISTING),$(if $(WEBHOOK_HOST),launcher build),stand build) ## Show what the operator does on a real control plane, or with CLUSTER=existing on yours
 	@STATE='$(STATE)/demo' hack/demo.sh up
 
 .PHONY: demo-down
@@ -137,9 +139,12 @@ verify: generate ## Regenerate everything; the tree must stay clean
 # The packages of the stand that do not compile Kubernetes itself.
 export STAND_PACKAGES := ./internal/... ./cmd/modfile ./cmd/splice ./cmd/stand ./stages
 
+.PHONY: launcher
+launcher:
+	@mkdir -p '$(BIN)' && $(GO) build -C test/controlplane -o '$(BIN)/' ./cmd/stand ./cmd/splice
+
 .PHONY: stand # builds the control plane once; later runs find it in the user's cache directory
-stand:
-	@$(GO) build -C test/controlplane -o '$(BIN)/' ./cmd/stand ./cmd/splice
+stand: launcher
 	@'$(STAND)' build >/dev/null
 
 # The operator against the Kubernetes libraries of the minor version before.

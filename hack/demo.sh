@@ -1,16 +1,21 @@
 #!/usr/bin/env bash
-# The demo: a real control plane on loopback, two replicas of the operator as
-# processes, and what a user would look at. `demo.sh up` leaves it running;
-# `demo.sh down` stops it, by process id. Called by make, which sets STATE,
-# STAND and OPERATOR.
+# The demo tells a story: what a user sees of the operator. `demo.sh up` tells it on a control
+# plane of its own (hack/demo/embedded.sh), or, with CLUSTER=existing, on the cluster of the
+# current kubeconfig (hack/demo/existing.sh). `demo.sh down` removes what is left. Called by
+# make, which sets STATE, STAND, OPERATOR and SPLICE.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-: "${STATE:?where the demo keeps its state}" "${STAND:?the launcher of the control plane}"
+: "${STATE:?where the demo keeps its state}"
 
-PLANE=$STATE/plane
-NAMESPACE=sidecarset-system
+NAMESPACE=sidecarset-system # the operator's
+PODS=sidecarset-demo        # the namespace of the Pods in the story
+WATCH=                      # pid of the watch that the story has in the background
 
 title() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+fail() {
+  printf 'demo: %s\n' "$*" >&2
+  exit 1
+}
 run() { # show a command as a user would type it, then run it
   printf '$ kubectl %s\n' "$*"
   "$KUBECTL" "$@"
@@ -29,11 +34,12 @@ start() { # start NAME COMMAND...: in the background, its pid in STATE/NAME.pid
   echo "$!" >"$STATE/$name.pid"
 }
 
-stop() { # stop NAME: the process that `start NAME` started, if it is still that one
-  local file=$STATE/$1.pid program=$2 pid
+stop() { # stop NAME PROGRAM: the process that `start NAME` started, if it is still that one
+  local file=$STATE/$1.pid program=$2 pid exe
   [ -f "$file" ] || return 0
   pid=$(<"$file")
-  if [ "$(readlink "/proc/$pid/exe" 2>/dev/null)" = "$(readlink -f "$program")" ]; then
+  exe=$(readlink "/proc/$pid/exe" 2>/dev/null || true)
+  if [ "${exe% (deleted)}" = "$(readlink -f "$program")" ]; then # deleted: the program was built again meanwhile
     kill "$pid" 2>/dev/null || true
     for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
     kill -9 "$pid" 2>/dev/null || true
@@ -41,9 +47,20 @@ stop() { # stop NAME: the process that `start NAME` started, if it is still that
   rm -f "$file"
 }
 
-wait_for() { # wait_for SECONDS WHAT COMMAND...: until COMMAND succeeds
-  local deadline=$((SECONDS + $1)) what=$2
-  shift 2
+stop_replicas() {
+  stop replica-1 "${OPERATOR:-bin/sidecarset-operator}"
+  stop replica-2 "${OPERATOR:-bin/sidecarset-operator}"
+  stop splice "${SPLICE:-bin/splice}"
+}
+
+stop_watch() {
+  [ -z "$WATCH" ] || kill "$WATCH" 2>/dev/null || true
+  WATCH=
+}
+
+wait_for() { # wait_for WHAT COMMAND...: until COMMAND succeeds, for PATIENCE seconds
+  local deadline=$((SECONDS + PATIENCE)) what=$1
+  shift
   until "$@" >/dev/null 2>&1; do
     if [ "$SECONDS" -ge "$deadline" ]; then
       echo "demo: waited in vain for $what; logs are in $STATE" >&2
@@ -59,11 +76,12 @@ ready() {
   exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET /readyz HTTP/1.0\r\n\r\n' >&3 && grep -q '^HTTP/1.[01] 200' <&3
 }
 
-# install_operator PORT: the whole install, except that webhooks are reached by
-# URL on PORT and replicas run as processes.
-install_operator() {
-  "$KUBECTL" kustomize test/overlays/demo | sed "s#https://127.0.0.1:9443/#https://127.0.0.1:$1/#" |
-    "$KUBECTL" apply --server-side -f - >/dev/null
+# by_url ADDRESS: the whole install, except that API servers call webhooks by URL at
+# that address, and replicas run as processes.
+by_url() { "$KUBECTL" kustomize test/overlays/demo | sed "s#https://127.0.0.1:9443/#https://$1/#"; }
+
+install_operator() { # install_operator FILE
+  "$KUBECTL" apply --server-side -f "$1" >/dev/null
   for _ in {1..12}; do # kubectl fails, and does not wait, while there is no condition at all
     "$KUBECTL" wait --for=condition=Established crd/sidecarsets.apps.kruise.io --timeout=10s >/dev/null 2>&1 && return
     sleep 0.2
@@ -73,62 +91,46 @@ install_operator() {
 
 # operator_kubeconfig: the rights of the operator's ServiceAccount, no more.
 operator_kubeconfig() {
-  local token
+  local file=$STATE/operator.kubeconfig user token
   token=$("$KUBECTL" -n "$NAMESPACE" create token sidecarset-operator --duration 24h)
-  (umask 077 && cp "$KUBECONFIG" "$STATE/operator.kubeconfig")
-  "$KUBECTL" --kubeconfig "$STATE/operator.kubeconfig" config set-credentials operator --token "$token" >/dev/null
-  "$KUBECTL" --kubeconfig "$STATE/operator.kubeconfig" config set-context --current --user operator >/dev/null
+  (umask 077 && "$KUBECTL" config view --raw --minify --flatten >"$file")
+  user=$("$KUBECTL" --kubeconfig "$file" config view -o 'jsonpath={.users[0].name}')
+  "$KUBECTL" --kubeconfig "$file" config delete-user "$user" >/dev/null
+  "$KUBECTL" --kubeconfig "$file" config set-credentials operator --token "$token" >/dev/null
+  "$KUBECTL" --kubeconfig "$file" config set-context --current --user operator >/dev/null
 }
 
-# start_replicas PORT: two replicas behind one address, as a Service would do it.
+# start_replicas HOST ADDRESS: two replicas on loopback, behind one address of this host, as a
+# Service would do it.
 start_replicas() {
   local i webhook probe backends=() probes=()
   for i in 1 2; do
     webhook=$(free_port) probe=$(free_port)
     POD_NAME=replica-$i start "replica-$i" "$OPERATOR" --kubeconfig "$STATE/operator.kubeconfig" --namespace "$NAMESPACE" \
-      --webhook-bind-address "127.0.0.1:$webhook" --webhook-san 127.0.0.1 --pod-webhook-url "https://127.0.0.1:$1" \
+      --webhook-bind-address "127.0.0.1:$webhook" --webhook-san "$1" --pod-webhook-url "https://$2" \
       --health-probe-bind-address "127.0.0.1:$probe" --metrics-bind-address 0 --drain-grace 0s
     backends+=(-to "127.0.0.1:$webhook") probes+=("$probe")
   done
-  start splice "$SPLICE" -listen "127.0.0.1:$1" "${backends[@]}"
-  for probe in "${probes[@]}"; do wait_for 60 "a replica of the operator" ready "$probe"; done
+  start splice "$SPLICE" -public -listen "$2" "${backends[@]}"
+  wait_for "the address $2" test -s "$STATE/splice.log"
+  ! grep 'splice: ' "$STATE/splice.log" >&2 || fail "no process of this machine can listen on $2"
+  for probe in "${probes[@]}"; do wait_for "a replica of the operator" ready "$probe"; done
 }
 
-up() {
-  : "${OPERATOR:?the operator}" "${SPLICE:?the TCP splice}"
-  if [ -f "$STATE/replica-1.pid" ]; then
-    echo "The demo runs already. Stop it with: make demo-down"
-    exit 0
-  fi
-  trap 'code=$?; [ $code -eq 0 ] || { echo "demo: failed; stopping what was started. Logs stay in $STATE" >&2; down_processes; }' EXIT
-  rm -rf "$STATE" # what an earlier demo that failed left behind
-  mkdir -p "$STATE"
-
-  title "Starting a control plane: etcd, kube-apiserver, controller-manager, scheduler, 3 simulated nodes"
-  local seconds=$SECONDS
-  "$STAND" up --dir "$PLANE" --control-plane full --nodes 3 >/dev/null
-  KUBECTL=$("$STAND" build)/kubectl
-  export KUBECONFIG=$PLANE/kubeconfig
-  echo "ready after $((SECONDS - seconds)) s"
-
-  title "Installing the operator, 2 replicas"
-  local port
-  port=$(free_port)
-  install_operator "$port"
-  operator_kubeconfig
-  start_replicas "$port"
-  echo "both replicas are ready: each serves a certificate that the API server has been told to trust"
-
+# story tells what a user sees. The manifests are in the directory MANIFESTS; their images are
+# APP_IMAGE and others, and SIDECAR_IMAGE_V2 is the one that the sidecar is updated to.
+story() {
   title "A SidecarSet: a sidecar, a native sidecar and a volume"
   # The API server may read a new CA bundle a moment after the replicas are ready.
-  wait_for 120 "the webhooks" "$KUBECTL" apply --dry-run=server -f hack/demo/sidecarset.yaml
-  run apply -f hack/demo/sidecarset.yaml
+  wait_for "the webhooks" "$KUBECTL" apply --dry-run=server -f "$MANIFESTS/sidecarset.yaml"
+  run apply -f "$MANIFESTS/sidecarset.yaml"
   run wait --for=condition=Ready sidecarset/demo --timeout=120s
 
   title "Two Deployments of the same app: one labelled for injection, one not"
-  run apply -f hack/demo/deployments.yaml
-  wait_for 120 "the Deployments" "$KUBECTL" wait --for=condition=Available deployment/labelled deployment/plain --timeout=1s
-  wait_for 120 "the counters" counted
+  run create namespace "$PODS"
+  run -n "$PODS" apply -f "$MANIFESTS/deployments.yaml"
+  wait_for "the Deployments" "$KUBECTL" -n "$PODS" wait --for=condition=Available deployment/labelled deployment/plain --timeout=1s
+  wait_for "the counters" counted
   run get sidecarset
 
   title "One of the labelled Pods: the app's container is as it was, the sidecars are beside it"
@@ -138,33 +140,19 @@ up() {
 
   title "A new image for the running Pods: two Pods at a time, and only the sidecar is restarted"
   "$KUBECTL" get sidecarset demo --watch --output-watch-events=false >"$STATE/rollout.txt" &
-  local watch=$!
-  run patch sidecarset demo --type=json -p '[{"op":"replace","path":"/spec/containers/0/image","value":"example.com/log-agent:v2"}]'
-  wait_for 120 "the rollout" rolled_out || { kill "$watch"; exit 1; }
-  kill "$watch"
+  WATCH=$!
+  run patch sidecarset demo --type=json -p "[{\"op\":\"replace\",\"path\":\"/spec/containers/0/image\",\"value\":\"$SIDECAR_IMAGE_V2\"}]"
+  wait_for "the rollout" rolled_out
+  stop_watch
   printf '$ kubectl get sidecarset demo --watch\n'
   cat "$STATE/rollout.txt"
-  run get pods -l app=labelled -o 'custom-columns=POD:.metadata.name,IMAGE OF THE SIDECAR:.spec.containers[?(@.name=="log-agent")].image,ITS RESTARTS:.status.containerStatuses[?(@.name=="log-agent")].restartCount,RESTARTS OF THE APP:.status.containerStatuses[?(@.name=="app")].restartCount'
-  echo "(The nodes are simulated; test/node shows the same on a real kubelet.)"
+  run -n "$PODS" get pods -l app=labelled -o 'custom-columns=POD:.metadata.name,IMAGE OF THE SIDECAR:.spec.containers[?(@.name=="log-agent")].image,ITS RESTARTS:.status.containerStatuses[?(@.name=="log-agent")].restartCount,RESTARTS OF THE APP:.status.containerStatuses[?(@.name=="app")].restartCount'
+  [ -z "${ABOUT_NODES:-}" ] || echo "$ABOUT_NODES"
 
   title "A SidecarSet that cannot work is refused; the message names the field and the remedy"
-  if run apply -f hack/demo/broken.yaml; then
-    echo "demo: the broken SidecarSet was accepted" >&2
-    exit 1
+  if run apply -f "$MANIFESTS/broken.yaml"; then
+    fail "the broken SidecarSet was accepted"
   fi
-
-  title "Yours to try"
-  cat <<TXT
-  export KUBECONFIG=$KUBECONFIG PATH=$(dirname "$KUBECTL"):\$PATH
-  kubectl get pods --show-labels
-  kubectl scale deployment/labelled --replicas 8 && kubectl get sidecarset --watch
-  kubectl get sidecarset demo -o yaml
-  kubectl run mine --image example.com/app:v1 --labels sidecars=demo && kubectl get pod mine -o yaml
-
-Logs of the replicas are $STATE/replica-1.log and replica-2.log. Stop everything with:
-
-  make demo-down
-TXT
 }
 
 counted() {
@@ -177,26 +165,32 @@ rolled_out() {
 
 show_pod() {
   local pod
-  pod=$("$KUBECTL" get pods -l "$1" -o 'jsonpath={.items[0].metadata.name}')
-  run get pod "$pod" -o 'custom-columns=INIT CONTAINERS:.spec.initContainers[*].name,CONTAINERS:.spec.containers[*].name,VOLUMES:.spec.volumes[*].name,INJECTED BY:.metadata.annotations.kruise\.io/sidecarset-injected-list'
+  pod=$("$KUBECTL" -n "$PODS" get pods -l "$1" -o 'jsonpath={.items[0].metadata.name}')
+  run -n "$PODS" get pod "$pod" -o 'custom-columns=INIT CONTAINERS:.spec.initContainers[*].name,CONTAINERS:.spec.containers[*].name,VOLUMES:.spec.volumes[*].name,INJECTED BY:.metadata.annotations.kruise\.io/sidecarset-injected-list'
 }
 
-down_processes() {
-  stop replica-1 "${OPERATOR:-bin/sidecarset-operator}"
-  stop replica-2 "${OPERATOR:-bin/sidecarset-operator}"
-  stop splice "${SPLICE:-bin/splice}"
-  "$STAND" down --dir "$PLANE" >/dev/null || true
+yours_to_try() {
+  title "Yours to try"
+  cat <<TXT
+  export KUBECONFIG=$KUBECONFIG${1:+ PATH=$1:\$PATH}
+  kubectl get pods -n $PODS --show-labels
+  kubectl scale -n $PODS deployment/labelled --replicas 8 && kubectl get sidecarset --watch
+  kubectl get sidecarset demo -o yaml
+  kubectl run -n $PODS mine --image $APP_IMAGE --labels sidecars=demo && kubectl get pod -n $PODS mine -o yaml
+TXT
 }
 
-down() {
-  [ -d "$STATE" ] || { echo "The demo does not run."; exit 0; }
-  down_processes
-  rm -rf "$STATE"
-  echo "The demo is gone."
-}
-
+# Each file has the functions up and down.
+case ${CLUSTER:-} in
+'') source hack/demo/embedded.sh ;;
+existing) source hack/demo/existing.sh ;;
+*) fail "CLUSTER=$CLUSTER: set it to existing, for the cluster of your kubeconfig, or leave it out, for a control plane of the demo's own" ;;
+esac
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
 case ${1:-} in
 up) up ;;
 down) down ;;
-*) echo "usage: $0 up|down" >&2; exit 2 ;;
+*) fail "usage: $0 up|down" ;;
 esac

@@ -1,6 +1,7 @@
 // Command splice replaces a Service where there is no kube-proxy. It accepts TCP connections on
-// one loopback address, and joins each to the next of several backends that does not refuse it.
-// It does not decrypt TLS, so clients see the certificates of the backends.
+// one address, and joins each to the next of several backends that does not refuse it. The
+// backends are on loopback, and so is the address without -public. It does not decrypt TLS, so
+// clients see the certificates of the backends.
 //
 //	splice -listen 127.0.0.1:9443 -to 127.0.0.1:9444 -to 127.0.0.1:9445
 package main
@@ -26,8 +27,10 @@ const dialTimeout = time.Second
 
 func main() {
 	var listen string
+	var public bool
 	var backends []string
-	flag.StringVar(&listen, "listen", "127.0.0.1:0", "loopback `address` to accept on")
+	flag.StringVar(&listen, "listen", "127.0.0.1:0", "`address` to accept on; a loopback address without -public")
+	flag.BoolVar(&public, "public", false, "accept on an address that other machines may reach")
 	flag.Func("to", "backend `address`; repeat it for several", func(address string) error {
 		backends = append(backends, address)
 		return loopbackOnly(address)
@@ -36,16 +39,16 @@ func main() {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, listen, backends); err != nil {
+	if err := run(ctx, listen, public, backends); err != nil {
 		log.Fatalf("splice: %v", err)
 	}
 }
 
-func run(ctx context.Context, listen string, backends []string) error {
+func run(ctx context.Context, listen string, public bool, backends []string) error {
 	if len(backends) == 0 {
 		return errors.New("no backend: give at least one -to")
 	}
-	if err := loopbackOnly(listen); err != nil {
+	if err := loopbackOnly(listen); err != nil && !public {
 		return err
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
