@@ -32,7 +32,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(stand.Main(m, stand.Options{Full: true, Kwok: true, Namespace: true, Processes: 2}, func(c *stand.Cluster) {
+	os.Exit(stand.Main(m, stand.Options{Full: true, Kwok: true, Namespace: true}, func(c *stand.Cluster) {
 		cluster = c
 		if err := begin(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, "cluster:", err)

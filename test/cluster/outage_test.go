@@ -44,7 +44,7 @@ func (o *outage) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.replica = replica
-	t.Cleanup(replica.Process.Stop)
+	o.cluster.BeforeStop(replica.Process.Stop)
 }
 
 // stop kills the replica, and removes its endpoint, as a cluster does.
@@ -128,10 +128,15 @@ func (o *outage) run(t *testing.T, commands string) {
 	}
 }
 
+func TestWhileNoReplicaRuns(t *testing.T) {
+	o := newOutage(t)
+	t.Run("the docs name the way out", o.testWaysOut)
+	t.Run("deletions end", o.testDeletions) // the last one: it deletes the CustomResourceDefinition
+}
+
 // While no replica runs, selected Pods are refused, even if their SidecarSet is deleted. With the
 // commands of the docs they can be created, and the administrator need not undo anything.
-func TestTheDocsNameTheWayOutWhileNoReplicaRuns(t *testing.T) {
-	o := newOutage(t)
+func (o *outage) testWaysOut(t *testing.T) {
 	all, one := waysOut(t)
 	for _, name := range []string{"one", "two", "gone"} {
 		o.apply(t, name, "")
@@ -173,8 +178,7 @@ func TestTheDocsNameTheWayOutWhileNoReplicaRuns(t *testing.T) {
 
 // The garbage collector removes a finalizer from an object that is deleted in the foreground.
 // This update must succeed without a replica.
-func TestDeletionsEndWhileNoReplicaRuns(t *testing.T) {
-	o := newOutage(t)
+func (o *outage) testDeletions(t *testing.T) {
 	o.apply(t, "foreground", "")
 	o.apply(t, "held", ", finalizers: [example.com/hold]")
 	o.stop(t)

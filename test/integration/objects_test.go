@@ -196,43 +196,6 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 	}
 }
 
-// An earlier version of the operator created these objects when it needed them. This version
-// uses them as they are.
-func TestObjectsThatTheOperatorHasMadeAreAdopted(t *testing.T) {
-	operator.NeedReplicas(t)
-	i := newInstallation(t, stand.Options{}, deploy.Default)
-	first := i.start(t, 32)
-	testkit.AwaitCalled(t, i.api)
-	i.applySet(t, "web")
-	if err := first.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	held, err := i.holder(t.Context(), "web")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := i.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", entryplan.LabelConfiguration); err != nil {
-		t.Fatal(err)
-	}
-	made := &admissionregistrationv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: held.Name, Labels: map[string]string{entryplan.LabelConfiguration: "true"}, OwnerReferences: held.OwnerReferences},
-		Webhooks:   held.Webhooks,
-	}
-	if err := i.api.Create(t.Context(), made); err != nil {
-		t.Fatal(err)
-	}
-	applyObjects(t, i.cluster)
-	i.start(t, 33)
-	testkit.AwaitCalled(t, i.api)
-	i.applySet(t, "late")
-	i.mustInject(t, "late")
-	i.mustInject(t, "web")
-	adopted, err := i.holder(t.Context(), "web")
-	if err != nil || adopted.UID != made.UID || len(adopted.OwnerReferences) != 1 {
-		t.Errorf("the entry is held by %v, %v", adopted, err)
-	}
-}
-
 // An attacker who controls a process of the operator has the operator's rights.
 func TestTheOperatorCanMakeNoWebhookOfItsOwn(t *testing.T) {
 	operator.NeedReplicas(t)
