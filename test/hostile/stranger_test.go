@@ -69,10 +69,11 @@ func (o outcome) String() string {
 	return fmt.Sprintf("%d/%d slowest=%v probe=%v", o.made-o.failed, o.made, o.slowest.Round(time.Millisecond), o.probe.Round(time.Millisecond))
 }
 
-// convertMeanwhile reads a SidecarSet as v1alpha1, and asks replicas whether they
-// are ready, until ctx ends.
+// convertMeanwhile reads a SidecarSet as v1alpha1, and asks replicas whether they are ready,
+// until ctx ends. As for the kubelet, a replica is not ready if it says so twice in a row
+// (failureThreshold in config/manager).
 func convertMeanwhile(ctx context.Context, name string) (conversions outcome, unready int) {
-	live := context.WithoutCancel(ctx)
+	live, failures := context.WithoutCancel(ctx), make([]int, len(replicas))
 	for i := 0; ctx.Err() == nil; i++ {
 		conversions.made++
 		begin := time.Now()
@@ -83,11 +84,16 @@ func convertMeanwhile(ctx context.Context, name string) (conversions outcome, un
 		}
 		conversions.slowest = max(conversions.slowest, time.Since(begin))
 		begin = time.Now()
-		for _, replica := range replicas {
-			if err := replica.Ready(live); err != nil {
-				unready++
-				conversions.last = err
+		for i, replica := range replicas {
+			err := replica.Ready(live)
+			if err == nil {
+				failures[i] = 0
+				continue
 			}
+			if failures[i]++; failures[i] == 2 {
+				unready++
+			}
+			conversions.last = err
 		}
 		conversions.probe = max(conversions.probe, time.Since(begin))
 		select {
