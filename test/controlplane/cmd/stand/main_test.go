@@ -80,8 +80,8 @@ func TestFailedBuildSaysWhatTheCompilerSaid(t *testing.T) {
 	for name, text := range map[string]string{
 		"go.mod":           "module github.com/sidecarset/operator/test/controlplane\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v1.37.1\n",
 		"go.sum":           "",
-		"kwok/go.mod":      "module kwok\n",
-		"kwok/go.sum":      "",
+		"go.v1.36.mod":     "module github.com/sidecarset/operator/test/controlplane\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v1.36.4\n",
+		"go.v1.36.sum":     "",
 		"cmd/kube/main.go": "package main\n\nfunc main() { undefined() }\n",
 	} {
 		path := filepath.Join(dir, name)
@@ -89,7 +89,7 @@ func TestFailedBuildSaysWhatTheCompilerSaid(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv("K8S_VERSION", "")
+	t.Setenv("K8S_VERSION", "v1.36.4")
 	_, stderr, code := stand(t, "build", "--module", dir, "--cache", t.TempDir())
 	if code == 0 || !strings.Contains(stderr, "undefined: undefined") {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
