@@ -9,7 +9,6 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -289,51 +288,4 @@ func (s *Server) Ready(*http.Request) error {
 		return errors.New("the webhook server is not listening yet")
 	}
 	return nil
-}
-
-// Started is a readiness check. It succeeds if the listener completes a TLS handshake
-// with the certificate that it should serve at that moment. Package certs checks who
-// issued the certificate, and whether it is valid by the clocks of API servers: the
-// clock of this process may be wrong.
-func (s *Server) Started(request *http.Request) error {
-	addr, ok := s.Addr().(*net.TCPAddr)
-	if !ok {
-		return errors.New("the webhook server is not listening yet")
-	}
-	config, err := s.probeConfig()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(request.Context(), s.options.ReadHeaderTimeout)
-	defer cancel()
-	if addr.IP.IsUnspecified() {
-		addr = &net.TCPAddr{Port: addr.Port} // dials the local system by IPv4: a machine may have no ::1
-	}
-	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", addr.String())
-	if err != nil {
-		return fmt.Errorf("checking the webhook server's listener: %w", err)
-	}
-	return conn.Close()
-}
-
-// probeConfig accepts the leaf that should be served, and nothing else.
-func (s *Server) probeConfig() (*tls.Config, error) {
-	certificate, err := s.options.GetCertificate(&tls.ClientHelloInfo{})
-	if err != nil {
-		return nil, fmt.Errorf("loading the serving certificate: %w", err)
-	}
-	if certificate == nil || len(certificate.Certificate) == 0 {
-		return nil, errors.New("there is no serving certificate yet")
-	}
-	want := certificate.Certificate[0]
-	return &tls.Config{
-		MinVersion:         s.options.MinTLSVersion,
-		InsecureSkipVerify: true, // VerifyConnection asks for this one leaf, whatever its names and times
-		VerifyConnection: func(state tls.ConnectionState) error {
-			if !bytes.Equal(state.PeerCertificates[0].Raw, want) {
-				return errors.New("the listener does not serve the present certificate")
-			}
-			return nil
-		},
-	}, nil
 }
