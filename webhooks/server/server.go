@@ -54,10 +54,12 @@ type Options struct {
 	// not block. GroupConversions answers any client, because API servers show no
 	// certificate to conversion webhooks.
 	ClientCAs func() *x509.CertPool
-	// ReadHeaderTimeout (4 s) bounds the handshake and a request's header,
-	// ReadTimeout (8 s) header and body, WriteTimeout (10 s) the time from the
-	// header to the end of the answer, IdleTimeout (2 min, longer than the 90 s
-	// after which the API server closes) the wait for the first and the next request.
+	// ReadHeaderTimeout (7 s) bounds the handshake and a request's header. It is longer than
+	// the 5 s that API servers wait for a Pod's answer by default: if a handshake is slow, the
+	// API server gives up, and not the server. ReadTimeout (8 s) bounds header and body, and is
+	// not equal to ReadHeaderTimeout (unusedConn). WriteTimeout (10 s) bounds the time from the
+	// header to the end of the answer, IdleTimeout (2 min, longer than the 90 s after which the
+	// API server closes) the wait for the first and the next request.
 	ReadHeaderTimeout, ReadTimeout, WriteTimeout, IdleTimeout time.Duration
 	// MaxHeaderBytes is 64 KiB if zero.
 	MaxHeaderBytes int
@@ -119,7 +121,7 @@ func (o *Options) setDefaults() {
 	if o.MinTLSVersion != tls.VersionTLS12 {
 		o.MinTLSVersion = tls.VersionTLS13
 	}
-	o.ReadHeaderTimeout = cmp.Or(o.ReadHeaderTimeout, 4*time.Second)
+	o.ReadHeaderTimeout = cmp.Or(o.ReadHeaderTimeout, 7*time.Second)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, 8*time.Second)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, defaultWriteTimeout)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, 2*time.Minute)
