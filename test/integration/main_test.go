@@ -59,7 +59,7 @@ var seconds = map[string]int{
 	"TestTheAPIServerAcceptsPodsOfEveryValidSidecarSet": 11, "TestApplyingAgainKeepsTheBundle": 11, "TestUnfinishedHeaders": 32, "TestRolesCanBeSplit": 8,
 	"TestTheOperatorCanMakeNoWebhookOfItsOwn": 8, "TestTheLeaderDoesNotRewriteCorrectEntries": 8, "TestBusyConnections": 11, "TestEntriesAreRestored": 7,
 	"TestALookUpDoesNotWaitForTheCacheOfAnAPIServer": 7, "TestASecondSidecarSetWithTheSameSelectorsIsInjectedAtOnce": 11,
-	"TestTheEntryGoesAfterItsLastSidecarSet": 6, "TestADeletedSidecarSetRefusesNoNewOne": 9, "TestSamplesAreAccepted": 5, "TestTheLeaseIsReleasedOnExit": 4,
+	"TestTheEntryGoesAfterItsLastSidecarSet": 6, "TestADeletedSidecarSetRefusesNoNewOne": 9, "TestSamplesAreAccepted": 5, "TestTheLeaseIsReleasedOnExit": 4, "TestAReplicaWithLittleCPU": 12,
 }
 
 func TestMain(m *testing.M) {
