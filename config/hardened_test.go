@@ -177,10 +177,13 @@ func expectGoodManners(t *testing.T, d *appsv1.Deployment) {
 	if requests := container.Resources.Requests; requests.Cpu().IsZero() || requests.Memory().IsZero() {
 		t.Errorf("requests %v", requests)
 	}
-	for name, probe := range map[string]*corev1.Probe{"/readyz": container.ReadinessProbe, "/healthz": container.LivenessProbe} {
-		if probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Path != name || probe.HTTPGet.Port.StrVal != "probes" {
-			t.Errorf("probe of %s: %+v", name, probe)
-		}
+	if probe := container.ReadinessProbe; probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Path != "/readyz" || probe.HTTPGet.Port.StrVal != "probes" {
+		t.Errorf("readiness probe: %+v", probe)
+	}
+	if probe := container.LivenessProbe; probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Path != "/healthz" || probe.HTTPGet.Port.StrVal != "probes" {
+		t.Errorf("liveness probe: %+v", probe)
+	} else if probe.PeriodSeconds*probe.FailureThreshold < 300 || probe.TimeoutSeconds < 30 {
+		t.Errorf("the liveness probe restarts a replica that only gets too little CPU: %+v", probe)
 	}
 	if patience, needed := time.Duration(*pod.TerminationGracePeriodSeconds)*time.Second, drainTime(t, container.Args); patience < needed {
 		t.Errorf("Pods are killed after %s; draining takes up to %s", patience, needed)

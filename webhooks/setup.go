@@ -125,6 +125,5 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 		return fmt.Errorf("adding the webhook server: %w", err)
 	}
 	o.AddReadiness("webhook", s.Ready)
-	o.AddReadiness("webhook-listener", s.Started)
 	return nil
 }

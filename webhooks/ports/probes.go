@@ -1,9 +1,6 @@
 package ports
 
 import (
-	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -15,29 +12,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 )
 
-const (
-	// probeAge is how old an answer about readiness may be. A check may cost a TLS
-	// handshake, and any client that can connect can ask for it.
-	probeAge = time.Second
-	// checkTimeout bounds the checks together.
-	checkTimeout = 4 * time.Second
-	// probePatience is how long a probe waits for checks; a kubelet waits for a second by
-	// default. On a busy machine a handshake takes longer. Then the probe gets the answer
-	// from before, if that is not older than oldestAnswer.
-	probePatience = 500 * time.Millisecond
-	oldestAnswer  = 15 * time.Second
-)
+// probeAge is how old an answer about readiness may be. A check verifies certificates, and any
+// client that can connect can ask for it.
+const probeAge = time.Second
 
 // Probes answers a kubelet: /healthz says that the process lives, /readyz whether all
-// checks succeed, and /readyz/NAME why one does not. Checks run one after the other,
-// when a client asks, and at most once a second. It is safe for concurrent use.
+// checks succeed, and /readyz/NAME why one does not. The checks run when a client asks, and
+// at most once a second. It is safe for concurrent use.
+//
+// A check looks at what the process knows, and waits for nothing. If it did work that takes
+// long on a busy machine, such as a TLS handshake, then a process that is only slow would not
+// be ready, and strangers could make every replica un-ready by keeping it busy.
 type Probes struct {
 	log logr.Logger
 
 	mu      sync.Mutex
 	checks  []*readinessCheck // by name
-	checked time.Time         // when the checks ended last; zero if they have never ended
-	running chan struct{}     // closed when the running checks end; nil if none are running
+	checked time.Time         // when the checks ran last; zero if they never ran
 }
 
 type readinessCheck struct {
@@ -50,8 +41,8 @@ type readinessCheck struct {
 // NewProbes returns Probes without checks.
 func NewProbes(log logr.Logger) *Probes { return &Probes{log: log} }
 
-// AddReadiness adds a check. Its answer is logged whenever it changes, because /readyz
-// gives no reasons.
+// AddReadiness adds a check, which must not block. Its answer is logged whenever it changes,
+// because /readyz gives no reasons.
 func (p *Probes) AddReadiness(name string, check healthz.Checker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,14 +71,11 @@ func (p *Probes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *Probes) answerAll(w http.ResponseWriter, r *http.Request, verbose bool) {
-	hung := p.refresh(r)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	failed := hung
+	p.refresh(r)
+	var failed error
 	var lines strings.Builder
-	if hung != nil {
-		fmt.Fprintf(&lines, "[-]%v\n", hung)
-	}
 	for _, c := range p.checks {
 		if c.err == nil {
 			fmt.Fprintf(&lines, "[+]%s ok\n", c.name)
@@ -103,81 +91,35 @@ func (p *Probes) answerAll(w http.ResponseWriter, r *http.Request, verbose bool)
 }
 
 func (p *Probes) answerOne(w http.ResponseWriter, r *http.Request, name string) {
-	failed := p.refresh(r)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.refresh(r)
 	i := slices.IndexFunc(p.checks, func(c *readinessCheck) bool { return c.name == name })
 	if i < 0 {
 		http.NotFound(w, r)
 		return
 	}
-	reason := ""
-	if failed = cmp.Or(failed, p.checks[i].err); failed != nil {
+	reason, failed := "", p.checks[i].err
+	if failed != nil {
 		reason = failed.Error() + "\n"
 	}
 	answerProbe(w, failed, reason)
 }
 
-// refresh runs the checks, unless they ran a moment ago, and waits for probePatience.
-// It returns an error if the newest answer is too old.
-func (p *Probes) refresh(r *http.Request) error {
-	p.mu.Lock()
-	age, never := time.Since(p.checked), p.checked.IsZero()
-	if !never && age < probeAge {
-		p.mu.Unlock()
-		return nil
+// refresh runs all checks, unless they ran a moment ago, and logs what has changed. The caller
+// holds mu.
+func (p *Probes) refresh(r *http.Request) {
+	if !p.checked.IsZero() && time.Since(p.checked) < probeAge {
+		return
 	}
-	if p.running == nil {
-		p.running = make(chan struct{})
-		// The checks are for all clients, so they do not end when this client goes away.
-		go p.run(r.WithContext(context.WithoutCancel(r.Context())))
-	}
-	ended := p.running
-	p.mu.Unlock()
-
-	patience := time.NewTimer(probePatience)
-	if never {
-		patience.Reset(checkTimeout)
-	}
-	defer patience.Stop()
-	select {
-	case <-ended:
-		return nil
-	case <-patience.C:
-	case <-r.Context().Done():
-	}
-	switch {
-	case never:
-		return errors.New("no check has ended yet")
-	case age > oldestAnswer:
-		return fmt.Errorf("no check has ended for %v", oldestAnswer)
-	}
-	return nil
-}
-
-// run runs all checks, and keeps their answers.
-func (p *Probes) run(r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
-	defer cancel()
-	p.mu.Lock()
-	checks := slices.Clone(p.checks)
-	p.mu.Unlock()
-	answers := make([]error, len(checks))
-	for i, c := range checks {
-		answers[i] = c.check(r.WithContext(ctx))
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i, c := range checks {
+	p.checked = time.Now()
+	for _, c := range p.checks {
 		before, first := c.reason(), !c.asked
-		c.asked, c.err = true, answers[i]
+		c.asked, c.err = true, c.check(r)
 		if first || c.reason() != before {
 			p.log.Info("Readiness changed", "check", c.name, "ready", c.err == nil, "reason", c.reason())
 		}
 	}
-	p.checked = time.Now()
-	close(p.running)
-	p.running = nil
 }
 
 func (c *readinessCheck) reason() string {

@@ -121,27 +121,3 @@ func TestReadinessIsAskedOnceASecond(t *testing.T) {
 		}
 	})
 }
-
-// A check that hangs does not delay a probe. For oldestAnswer, the probe gets the answer from
-// before.
-func TestReadinessDoesNotWaitForSlowChecks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		probes := NewProbes(logr.Discard())
-		hang := make(chan struct{})
-		close(hang)
-		probes.AddReadiness("slow", func(*http.Request) error { <-hang; return nil })
-		if code, body := probe(probes, "/readyz"); code != http.StatusOK {
-			t.Fatalf("%d %s", code, body)
-		}
-		hang = make(chan struct{})
-		defer close(hang)
-		<-time.After(5 * time.Second)
-		if code, body := probe(probes, "/readyz"); code != http.StatusOK {
-			t.Errorf("while a check takes long: %d %s", code, body)
-		}
-		<-time.After(oldestAnswer)
-		if code, body := probe(probes, "/readyz"); code != http.StatusInternalServerError || !strings.Contains(body, "no check has ended for 15s") {
-			t.Errorf("while a check hangs: %d %s", code, body)
-		}
-	})
-}

@@ -97,13 +97,6 @@ func TestOnlyKnownClientsAreAnswered(t *testing.T) {
 			}
 		})
 	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Started(request); err != nil {
-		t.Errorf("the server's own check: %v", err)
-	}
 	pool.Store(others.pool())
 	if got := ask("/x", known); got != 0 {
 		t.Errorf("a client of a CA that was replaced got %d", got)

@@ -9,7 +9,6 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -55,10 +54,12 @@ type Options struct {
 	// not block. GroupConversions answers any client, because API servers show no
 	// certificate to conversion webhooks.
 	ClientCAs func() *x509.CertPool
-	// ReadHeaderTimeout (4 s) bounds the handshake and a request's header,
-	// ReadTimeout (8 s) header and body, WriteTimeout (10 s) the time from the
-	// header to the end of the answer, IdleTimeout (2 min, longer than the 90 s
-	// after which the API server closes) the wait for the first and the next request.
+	// ReadHeaderTimeout (7 s) bounds the handshake and a request's header. It is longer than
+	// the 5 s that API servers wait for a Pod's answer by default: if a handshake is slow, the
+	// API server gives up, and not the server. ReadTimeout (8 s) bounds header and body, and is
+	// not equal to ReadHeaderTimeout (unusedConn). WriteTimeout (10 s) bounds the time from the
+	// header to the end of the answer, IdleTimeout (2 min, longer than the 90 s after which the
+	// API server closes) the wait for the first and the next request.
 	ReadHeaderTimeout, ReadTimeout, WriteTimeout, IdleTimeout time.Duration
 	// MaxHeaderBytes is 64 KiB if zero.
 	MaxHeaderBytes int
@@ -120,7 +121,7 @@ func (o *Options) setDefaults() {
 	if o.MinTLSVersion != tls.VersionTLS12 {
 		o.MinTLSVersion = tls.VersionTLS13
 	}
-	o.ReadHeaderTimeout = cmp.Or(o.ReadHeaderTimeout, 4*time.Second)
+	o.ReadHeaderTimeout = cmp.Or(o.ReadHeaderTimeout, 7*time.Second)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, 8*time.Second)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, defaultWriteTimeout)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, 2*time.Minute)
@@ -289,51 +290,4 @@ func (s *Server) Ready(*http.Request) error {
 		return errors.New("the webhook server is not listening yet")
 	}
 	return nil
-}
-
-// Started is a readiness check. It succeeds if the listener completes a TLS handshake
-// with the certificate that it should serve at that moment. Package certs checks who
-// issued the certificate, and whether it is valid by the clocks of API servers: the
-// clock of this process may be wrong.
-func (s *Server) Started(request *http.Request) error {
-	addr, ok := s.Addr().(*net.TCPAddr)
-	if !ok {
-		return errors.New("the webhook server is not listening yet")
-	}
-	config, err := s.probeConfig()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(request.Context(), s.options.ReadHeaderTimeout)
-	defer cancel()
-	if addr.IP.IsUnspecified() {
-		addr = &net.TCPAddr{Port: addr.Port} // dials the local system by IPv4: a machine may have no ::1
-	}
-	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", addr.String())
-	if err != nil {
-		return fmt.Errorf("checking the webhook server's listener: %w", err)
-	}
-	return conn.Close()
-}
-
-// probeConfig accepts the leaf that should be served, and nothing else.
-func (s *Server) probeConfig() (*tls.Config, error) {
-	certificate, err := s.options.GetCertificate(&tls.ClientHelloInfo{})
-	if err != nil {
-		return nil, fmt.Errorf("loading the serving certificate: %w", err)
-	}
-	if certificate == nil || len(certificate.Certificate) == 0 {
-		return nil, errors.New("there is no serving certificate yet")
-	}
-	want := certificate.Certificate[0]
-	return &tls.Config{
-		MinVersion:         s.options.MinTLSVersion,
-		InsecureSkipVerify: true, // VerifyConnection asks for this one leaf, whatever its names and times
-		VerifyConnection: func(state tls.ConnectionState) error {
-			if !bytes.Equal(state.PeerCertificates[0].Raw, want) {
-				return errors.New("the listener does not serve the present certificate")
-			}
-			return nil
-		},
-	}, nil
 }

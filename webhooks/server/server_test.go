@@ -182,37 +182,6 @@ func TestServerServesTheNewestCertificate(t *testing.T) {
 	post(t, s.client(t), s.url("/x"), strings.NewReader("{}")) // trusts the new one only
 }
 
-func TestStartedProvesAHandshake(t *testing.T) {
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Run("fails before the server listens", func(t *testing.T) {
-		s := server.New(server.Options{})
-		if err := s.Started(request); err == nil {
-			t.Error("succeeded")
-		}
-	})
-	s := start(t, server.Options{}, nil)
-	t.Run("succeeds with a valid certificate", func(t *testing.T) {
-		if err := s.Started(request); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("leaves it to others to judge the time of a certificate", func(t *testing.T) {
-		s.certificate.Store(newCertificate(t, time.Now().Add(-time.Minute)))
-		if err := s.Started(request); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("fails without a certificate", func(t *testing.T) {
-		s.certificate.Store(nil)
-		if err := s.Started(request); err == nil {
-			t.Error("succeeded")
-		}
-	})
-}
-
 func TestServerRefusesOversizedBodies(t *testing.T) {
 	read := make(chan int, 1)
 	s := start(t, server.Options{}, map[string]server.Handler{"/x": func(_ context.Context, _ http.ResponseWriter, r server.Request) error {

@@ -17,7 +17,7 @@ import (
 const (
 	// startPatience bounds one component's start on a machine that is busy
 	// compiling; alone, the slowest takes four seconds.
-	startPatience = 2 * time.Minute
+	startPatience = 5 * time.Minute
 	// stopPatience is how long a component may take to stop before it is killed. An API
 	// server would wait up to a minute for its open requests.
 	stopPatience = 5 * time.Second
