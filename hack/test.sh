@@ -6,8 +6,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if [ "${1:-}" != --json ]; then
+  log=$(mktemp)
+  trap 'rm -f "$log"' EXIT
   code=0
-  go run gotest.tools/gotestsum@v1.13.0 --format=pkgname --format-hide-empty-pkg --raw-command -- "$0" --json "$@" || code=$?
+  echo "Running the tests of: $*. Compiling comes first; then each package prints a line when it ends."
+  go run gotest.tools/gotestsum@v1.13.0 --format=pkgname --format-hide-empty-pkg --jsonfile="$log" --raw-command -- "$0" --json "$@" || code=$?
+  sed -n 's/.*"Package":"\([^"]*\)".*"Output":"SKIP: \(.*\)\\n".*/SKIP \1: \2/p' "$log" | sort -u # of whole packages
   echo "One test alone: go test ./test/integration -run '^TestInjection\$' -v, which builds what it needs; or make test RUN=TestInjection"
   exit "$code"
 fi

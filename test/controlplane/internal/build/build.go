@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 )
@@ -129,29 +128,35 @@ func (t target) goFlags() []string {
 func (t target) build(ctx context.Context, bin string, progress io.Writer) error {
 	meter := newMeter(progress)
 	defer meter.stop()
-	files, err := t.stale(ctx, meter)
+	sizes, err := t.stale(ctx, meter)
 	if err != nil {
 		return err
 	}
-	meter.compiles(files)
+	meter.compiles(sizes)
 	args := append([]string{"build", "-v", "-ldflags=" + t.ldflags, "-o", bin + "/"}, t.goFlags()...)
 	return t.run(ctx, meter, nil, append(args, t.packages...))
 }
 
-// stale returns the packages that the Go build cache lacks, with their number of files: a build
+// stale returns the packages that the Go build cache lacks, with the bytes of their files: a build
 // that was interrupted goes on with them. It downloads the modules.
-func (t target) stale(ctx context.Context, meter *meter) (map[string]int, error) {
-	args := append([]string{"list", "-deps", "-f={{if .Stale}}{{.ImportPath}} {{len .GoFiles}}{{end}}"}, t.goFlags()...)
+func (t target) stale(ctx context.Context, meter *meter) (map[string]int64, error) {
+	args := append([]string{"list", "-deps", `-f={{if .Stale}}{{.ImportPath}}|{{.Dir}}|{{join .GoFiles "|"}}{{end}}`}, t.goFlags()...)
 	var out bytes.Buffer
 	if err := t.run(ctx, meter, &out, append(args, t.packages...)); err != nil {
 		return nil, err
 	}
-	files := map[string]int{}
+	sizes := map[string]int64{}
 	for line := range strings.Lines(out.String()) {
-		name, count, _ := strings.Cut(strings.TrimSpace(line), " ")
-		files[name], _ = strconv.Atoi(count)
+		name, rest, _ := strings.Cut(strings.TrimSpace(line), "|")
+		dir, files, _ := strings.Cut(rest, "|")
+		sizes[name] = 1 // if it has no file of this platform
+		for file := range strings.SplitSeq(files, "|") {
+			if info, err := os.Stat(filepath.Join(dir, file)); err == nil {
+				sizes[name] += info.Size()
+			}
+		}
 	}
-	return files, nil
+	return sizes, nil
 }
 
 // run runs the go command; the meter reads what it writes to standard error.

@@ -200,7 +200,7 @@ func TestMeterTellsProgressFromMessages(t *testing.T) {
 	if got, want := m.progress(begin.Add(3*time.Second)), "stand: 1 modules downloaded, 3s"; got != want {
 		t.Errorf("progress is %q, want %q", got, want)
 	}
-	m.compiles(map[string]int{"k8s.io/api/core/v1": 8, "internal/goarch": 2, "k8s.io/broken": 30})
+	m.compiles(map[string]int64{"k8s.io/api/core/v1": 8, "internal/goarch": 2, "k8s.io/broken": 30})
 	m.since = begin
 	for _, line := range []string{"k8s.io/api/core/v1", "internal/goarch", "# k8s.io/broken", "cmd/main.go:3:1: undefined: x"} {
 		m.line(line)

@@ -19,12 +19,12 @@ type meter struct {
 	stopped  sync.WaitGroup
 
 	mu       sync.Mutex
-	modules  int            // downloaded
-	files    map[string]int // of each package that is to be compiled
-	total    int            // the sum of files
-	compiled int            // packages
-	weight   int            // their files
-	since    time.Time      // when compiling began; zero before that
+	modules  int              // downloaded
+	sizes    map[string]int64 // of each package that is to be compiled, in bytes
+	total    int64            // the sum of sizes
+	compiled int              // packages
+	weight   int64            // their sizes
+	since    time.Time        // when compiling began; zero before that
 	other    []string
 }
 
@@ -75,14 +75,14 @@ func (m *meter) stop() {
 	}
 }
 
-// compiles says which packages will be compiled, with their number of files. Compiling takes
-// about as long as there are files.
-func (m *meter) compiles(files map[string]int) {
+// compiles says which packages will be compiled, and how large they are. Compiling takes about
+// as long as there are bytes.
+func (m *meter) compiles(sizes map[string]int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.files, m.since = files, time.Now()
-	for _, count := range files {
-		m.total += count
+	m.sizes, m.since = sizes, time.Now()
+	for _, size := range sizes {
+		m.total += size
 	}
 }
 
@@ -93,7 +93,7 @@ func (m *meter) progress(now time.Time) string {
 	if m.since.IsZero() {
 		return fmt.Sprintf("stand: %d modules downloaded, %s", m.modules, elapsed)
 	}
-	text := fmt.Sprintf("stand: %d of %d packages compiled, %s", m.compiled, len(m.files), elapsed)
+	text := fmt.Sprintf("stand: %d of %d packages compiled, %s", m.compiled, len(m.sizes), elapsed)
 	switch spent := now.Sub(m.since); {
 	case m.weight >= m.total:
 	case m.weight*20 < m.total: // too early to tell
@@ -114,7 +114,7 @@ func (m *meter) line(text string) {
 		m.modules++
 	case text != "" && !strings.ContainsAny(text, " \t#:"):
 		m.compiled++
-		m.weight += m.files[text]
+		m.weight += m.sizes[text]
 	default:
 		m.other = append(m.other, text)
 	}
