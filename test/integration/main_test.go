@@ -39,7 +39,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	options := stand.Options{Namespace: true, Processes: 2}
+	options := stand.Options{Namespace: true, Processes: 3}
 	if stand.Namespace() { // code before stand.Main runs outside the namespace as well
 		var err error
 		if identity, err = newAPIServerIdentity(); err != nil {
