@@ -86,7 +86,7 @@ func (s Source) buildInto(ctx context.Context, dir string, progress io.Writer) e
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		return err
 	}
-	fmt.Fprintf(progress, "stand: building Kubernetes %s and kwok; about 7 minutes on 2 cores, once; kept in %s\n", s.Version, dir)
+	fmt.Fprintf(progress, "stand: building Kubernetes %s and kwok: about 10 minutes on 2 cores, once; kept in %s\n", s.Version, dir)
 	for _, t := range s.targets() {
 		if err := t.build(ctx, bin, progress); err != nil {
 			return err
