@@ -99,7 +99,7 @@ chaos: stand build older previous ## Faults, versions, skew, cert-manager; with 
 	@hack/test.sh chaos
 
 .PHONY: fuzz
-fuzz: ## Every fuzz target with FUZZTIME inputs (20000x), or for a time (1m)
+fuzz: ## Every fuzz target with FUZZTIME inputs (5000x), or for a time (1m)
 	@hack/fuzz.sh
 
 .PHONY: bench
