@@ -47,7 +47,7 @@ func newCollectors(registry prometheus.Registerer) *collectors {
 		updatedReady:  ofSidecarSet("sidecarset_updated_ready_pods", "Matched Pods that are both updated and ready."),
 		uninjected:    ofSidecarSet("sidecarset_uninjected_pods", "Active Pods that the SidecarSet selects and that do not carry its sidecars."),
 		waiting:       ofSidecarSet("sidecarset_waiting_pods", "Matched Pods that are outdated and wait to be updated."),
-		inFlight:      ofSidecarSet("sidecarset_in_flight_pods", "Pods that were available when the operator updated them, and whose update is not over."),
+		inFlight:      ofSidecarSet("sidecarset_in_flight_pods", "Pods that count against maxUnavailable: those that are being updated or replaced, and those that are not Ready since."),
 		readiness:     ofSidecarSet("sidecarset_ready", "1 if the condition Ready is True, or else 0."),
 		degraded:      ofSidecarSet("sidecarset_degraded", "1 if the condition Degraded is True, or else 0."),
 		blocked: r.NewGaugeVec(prometheus.GaugeOpts{
@@ -66,12 +66,12 @@ func (c *collectors) observe(sidecarSet string, seen status.Observation) {
 	c.updatedReady.WithLabelValues(sidecarSet).Set(float64(n.UpdatedReady))
 	c.uninjected.WithLabelValues(sidecarSet).Set(float64(n.Uninjected))
 	c.blocked.DeletePartialMatch(prometheus.Labels{"sidecarset": sidecarSet})
-	for _, group := range seen.Blocked {
+	for _, group := range status.Blocked(seen.Rollout) {
 		c.blocked.WithLabelValues(sidecarSet, group.Reason).Set(float64(group.Pods))
 	}
 	if seen.Rollout != nil {
-		c.waiting.WithLabelValues(sidecarSet).Set(float64(seen.Rollout.Waiting))
-		c.inFlight.WithLabelValues(sidecarSet).Set(float64(seen.Rollout.InFlight))
+		c.waiting.WithLabelValues(sidecarSet).Set(float64(seen.Rollout.Waiting - seen.Rollout.Kept))
+		c.inFlight.WithLabelValues(sidecarSet).Set(float64(seen.Rollout.Used))
 	}
 }
 

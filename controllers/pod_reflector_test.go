@@ -37,7 +37,7 @@ func (podSource) IsWatchListSemanticsUnSupported() bool { return true }
 func watchedTally(t *testing.T, source cache.ListerWatcher) *podTally {
 	t.Helper()
 	sets := &fixtures.Snapshots{}
-	p := newPodTally(sets, source, tally.Options{}, newCollectors(prometheus.NewRegistry()))
+	p := newPodTally(sets, source, nil, newCollectors(prometheus.NewRegistry()))
 	sets.Swap(fixtures.LogSet(1))
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -184,7 +184,7 @@ func localStore(t *testing.T) (*podStore, *tally.Tally) {
 	t.Helper()
 	sets := &fixtures.Snapshots{}
 	sets.Swap(fixtures.LogSet(1))
-	tl := tally.New(tally.Options{})
+	tl := tally.New(nil)
 	tl.SetSnapshot(sets.Current())
 	return &podStore{
 		do:     func(f func(*tally.Tally)) error { f(tl); return nil },
@@ -232,7 +232,7 @@ func TestPodStoreRefusesWhatIsNoPod(t *testing.T) {
 
 // The watch must wait for the tally, not fill the memory.
 func TestPodStoreWaitsWhileTheQueueIsFull(t *testing.T) {
-	p := newPodTally(&fixtures.Snapshots{}, nil, tally.Options{}, newCollectors(prometheus.NewRegistry()))
+	p := newPodTally(&fixtures.Snapshots{}, nil, nil, newCollectors(prometheus.NewRegistry()))
 	ctx, stop := context.WithCancel(t.Context())
 	store := &podStore{do: func(f func(*tally.Tally)) error { return p.do(ctx, f) }, events: p.m.podEvents}
 	for i := range podQueueLength {
@@ -253,7 +253,7 @@ func TestPodStoreWaitsWhileTheQueueIsFull(t *testing.T) {
 func BenchmarkPodUpdate(b *testing.B) {
 	sets := &fixtures.Snapshots{}
 	m := newCollectors(prometheus.NewRegistry())
-	p := newPodTally(sets, nil, tally.Options{}, m)
+	p := newPodTally(sets, nil, nil, m)
 	p.changed = func(string) {}
 	sets.Swap(fixtures.LogSet(1))
 	go p.own(b.Context())

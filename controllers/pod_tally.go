@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/tally"
 )
 
@@ -60,14 +61,14 @@ type counted struct {
 	Synced bool
 }
 
-func newPodTally(sets SidecarSets, source cache.ListerWatcher, o tally.Options, m *collectors) *podTally {
+func newPodTally(sets SidecarSets, source cache.ListerWatcher, excluded inject.Exclusions, m *collectors) *podTally {
 	p := &podTally{
 		sets:       sets,
 		source:     source,
 		m:          m,
 		work:       make(chan func(*tally.Tally), podQueueLength),
 		catalog:    make(chan struct{}, 1),
-		tally:      tally.New(o),
+		tally:      tally.New(excluded),
 		changed:    func(string) {},
 		dueChanged: func(string) {},
 		unrecorded: func(string) {},

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -87,11 +88,11 @@ func control(t *testing.T, generation int64, test func(t *testing.T, r *rig)) {
 			objects: &announcer{}, counts: &announcer{},
 		}
 		r.store = newStore(t, fixtures.LogSet(generation), func(name string) { r.objects.announce(r.changed, name) })
-		pods := newPodTally(r.sets, nil, tally.Options{}, newCollectors(prometheus.NewRegistry()))
+		pods := newPodTally(r.sets, nil, nil, newCollectors(prometheus.NewRegistry()))
 		r.sets.Swap(fixtures.LogSet(generation))
 		r.SidecarSetReconciler = &SidecarSetReconciler{
 			reader: r.store, status: r.store.Status(), sets: r.sets, pods: pods, readiness: r.judged, revisions: r.api.keeper(),
-			pace: newPace(), progress: newProgress(), wake: &waker{}, m: pods.m,
+			pace: newPace(), wake: &waker{}, m: pods.m,
 			event: r.hear,
 		}
 		pods.changed = func(name string) { r.counts.announce(r.countsChanged, name) }
@@ -343,4 +344,25 @@ func (s *store) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
+}
+
+// webPod carries SidecarSet "log" and is ready.
+func webPod(i int) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: fmt.Sprint("web-", i), UID: types.UID(fmt.Sprint("pod-", i)), Labels: map[string]string{"app": "web"},
+			Annotations: map[string]string{appsv1beta1.AnnotationInjectedList: "log", appsv1beta1.AnnotationHash: `{"log":{"hash":"h1"}}`},
+		},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "log", Image: "log:1"}}},
+		Status: corev1.PodStatus{
+			Phase:             corev1.PodRunning,
+			Conditions:        []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+			ContainerStatuses: []corev1.ContainerStatus{{Name: "log", Image: "log:1", ImageID: "log@sha256:a"}},
+		},
+	}
+}
+
+func notReady(pod *corev1.Pod) *corev1.Pod {
+	pod.Status.Conditions[0].Status = corev1.ConditionFalse
+	return pod
 }

@@ -5,11 +5,13 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/controllers/executor"
 	"github.com/sidecarset/operator/internal/tally"
 )
@@ -34,6 +36,15 @@ func addExecutor(mgr ctrl.Manager, pods *podTally, o Options) error {
 		Revision: func(ctx context.Context, name string) (*appsv1.ControllerRevision, error) {
 			recorded := &appsv1.ControllerRevision{}
 			return recorded, mgr.GetCache().Get(ctx, client.ObjectKey{Namespace: o.RevisionNamespace, Name: name}, recorded)
+		},
+		Generation: func(ctx context.Context, name string) (int64, error) {
+			sets := &metav1.PartialObjectMetadataList{}
+			sets.SetGroupVersionKind(appsv1beta1.Kind)
+			err := mgr.GetAPIReader().List(ctx, sets, client.MatchingFields{"metadata.name": name}) // a right that the leader has
+			if err != nil || len(sets.Items) == 0 {
+				return 0, err
+			}
+			return sets.Items[0].Generation, nil
 		},
 		RecordEvent: o.RecordPodEvent,
 		QPS:         o.RolloutQPS, Leadership: o.Leadership, Registry: o.Registry,

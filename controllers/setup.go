@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -17,8 +18,7 @@ import (
 	"github.com/sidecarset/operator/controllers/executor"
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/match"
-	"github.com/sidecarset/operator/internal/recreate"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/status"
 )
 
 // SidecarSets is the snapshot of compiled SidecarSets that admission uses.
@@ -33,13 +33,23 @@ type SidecarSets interface {
 	Problem(name string) error
 }
 
+// Readiness reports which SidecarSets are in force.
+type Readiness interface {
+	// Of returns what is known of one generation of the SidecarSet with this name
+	// and UID; nil if nothing is known. It does not wait, and is safe for
+	// concurrent use.
+	Of(sidecarSet string, uid types.UID, generation int64) *status.Readiness
+	// Notify registers changed, which is called with a SidecarSet's name when the
+	// result of Of changes. changed does not wait, and may be called from any
+	// goroutine. Notify is called before the manager starts.
+	Notify(changed func(sidecarSet string))
+}
+
 // Options change how the controllers work.
 type Options struct {
 	// ExcludedNamespaces are those for whose Pods API servers never call the webhook. Their
 	// Pods do not count as uninjected.
 	ExcludedNamespaces []string
-	// Replacements are the times that replacements of evicted Pods may take.
-	Replacements recreate.Timeouts
 	// Readiness reports which SidecarSets are in force; if it is nil, no SidecarSet
 	// gets the condition Ready.
 	Readiness Readiness
@@ -86,7 +96,7 @@ func Setup(mgr ctrl.Manager, sets SidecarSets, o Options) error {
 	if err != nil {
 		return fmt.Errorf("making a client for Pods: %w", err)
 	}
-	pods := newPodTally(sets, source, tally.Options{ExcludedNamespaces: o.ExcludedNamespaces, Replacements: o.Replacements}, m)
+	pods := newPodTally(sets, source, o.ExcludedNamespaces, m)
 	r := &SidecarSetReconciler{
 		reader: mgr.GetCache(),
 		status: mgr.GetClient().Status(),
@@ -97,7 +107,6 @@ func Setup(mgr ctrl.Manager, sets SidecarSets, o Options) error {
 		},
 		readiness: o.Readiness,
 		pace:      newPace(),
-		progress:  newProgress(),
 		wake:      &waker{},
 		event:     o.RecordEvent,
 		m:         m,

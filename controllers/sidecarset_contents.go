@@ -21,6 +21,7 @@ func (r *SidecarSetReconciler) compareContents(ctx context.Context, p *pass) err
 	if !n.Synced || !n.Known || !n.Differs || !describes(n.Program, p.object) {
 		return nil
 	}
+	known := n.Content.Differences()
 	history, err := r.revisions.history(ctx, ownerOf(n.Program))
 	if err != nil {
 		return err
@@ -29,14 +30,14 @@ func (r *SidecarSetReconciler) compareContents(ctx context.Context, p *pass) err
 	if err != nil {
 		return err
 	}
-	contents, err := compare(history, spec, n.Program.HashWithoutImage, n.Contents)
+	differences, err := compare(history, spec, n.Program.HashWithoutImage, known)
 	if err != nil {
 		return fmt.Errorf("comparing SidecarSet %s with its revisions: %w", p.name, err)
 	}
-	if n.Contents != nil && len(contents) == len(n.Contents) {
+	if known != nil && len(differences) == len(known) {
 		return nil
 	}
-	err = r.pods.do(ctx, func(t *tally.Tally) { t.SetContents(p.name, n.Program.HashWithoutImage, contents) })
+	err = r.pods.do(ctx, func(t *tally.Tally) { t.SetDifferences(p.name, n.Program.HashWithoutImage, differences) })
 	if err != nil {
 		return err
 	}
@@ -44,17 +45,17 @@ func (r *SidecarSetReconciler) compareContents(ctx context.Context, p *pass) err
 	return err
 }
 
-// compare adds the contents of a history that are not known yet.
-func compare(history revision.History, spec map[string]any, hashWithoutImage string, known tally.Contents) (tally.Contents, error) {
-	contents := maps.Clone(known)
-	if contents == nil {
-		contents = tally.Contents{}
+// compare adds the differences of a history that are not known yet.
+func compare(history revision.History, spec map[string]any, hashWithoutImage string, known inplace.Differences) (inplace.Differences, error) {
+	all := maps.Clone(known)
+	if all == nil {
+		all = inplace.Differences{}
 	}
 	var current map[string]any // the spec as ControllerRevisions have it
 	for _, r := range history {
 		hash := r.Annotations[appsv1beta1.AnnotationHashWithoutImage]
 		name := podstate.MakeName(hash)
-		if _, is := contents[name]; is || hash == "" || hash == hashWithoutImage {
+		if _, is := all[name]; is || hash == "" || hash == hashWithoutImage {
 			continue
 		}
 		if current == nil {
@@ -67,10 +68,10 @@ func compare(history revision.History, spec map[string]any, hashWithoutImage str
 			}
 		}
 		if recorded, err := revision.Spec(r.Data.Raw); err != nil {
-			contents[name] = inplace.Difference{Other: true} // unreadable: anything may differ
+			all[name] = inplace.Difference{Other: true} // unreadable: anything may differ
 		} else {
-			contents[name] = inplace.Compare(recorded, current)
+			all[name] = inplace.Compare(recorded, current)
 		}
 	}
-	return contents, nil
+	return all, nil
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/revision"
-	"github.com/sidecarset/operator/internal/tally"
 )
 
 // Contents are compared in the form in which they are recorded: another notation of a quantity
@@ -42,7 +41,7 @@ func TestContentsAreComparedInOneForm(t *testing.T) {
 		{Data: runtime.RawExtension{Raw: []byte("damaged")}},
 	}
 	history[4].Annotations = map[string]string{appsv1beta1.AnnotationHashWithoutImage: "damaged"}
-	known := tally.Contents{podstate.MakeName("known"): {Restarts: true}}
+	known := inplace.Differences{podstate.MakeName("known"): {Restarts: true}}
 	got, err := compare(history, current, "current", known)
 	if err != nil || len(got) != 4 || len(known) != 1 {
 		t.Fatalf("contents %+v, %v; of them known were %+v", got, err, known)

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -16,6 +17,8 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/status"
 	"github.com/sidecarset/operator/internal/tally"
 )
@@ -33,10 +36,11 @@ type SidecarSetReconciler struct {
 	readiness Readiness // nil if nothing is known of any
 	revisions *revisionKeeper
 	pace      *pace
-	progress  *progress
 	wake      *waker
 	event     func(events.Event)
 	m         *collectors
+	// unrecorded has, by name, the failure of each SidecarSet whose content cannot be recorded.
+	unrecorded sync.Map
 }
 
 const (
@@ -91,7 +95,7 @@ func (r *SidecarSetReconciler) Reconcile(ctx context.Context, req ctrl.Request) 
 	if result, err = r.countPods(ctx, p); err != nil || !result.IsZero() {
 		return result, err
 	}
-	if err = r.recordRevision(ctx, p); err != nil {
+	if err = errors.Join(r.recordRevision(ctx, p), r.allowUpdates(ctx, p)); err != nil {
 		return ctrl.Result{}, err
 	}
 	if !p.counted.Known {
@@ -100,7 +104,7 @@ func (r *SidecarSetReconciler) Reconcile(ctx context.Context, req ctrl.Request) 
 		return ctrl.Result{RequeueAfter: recheckWait}, nil
 	}
 	again := recheck
-	if in, ok := p.seen.Rollout.StallsIn(p.seen.Now); ok {
+	if in, ok := p.seen.StallsIn(); ok {
 		again = min(again, in)
 	}
 	return ctrl.Result{RequeueAfter: again}, nil
@@ -112,7 +116,7 @@ func (r *SidecarSetReconciler) readObject(ctx context.Context, p *pass) (exists 
 	err = r.reader.Get(ctx, client.ObjectKey{Name: p.name}, p.object, client.UnsafeDisableDeepCopy)
 	if apierrors.IsNotFound(err) {
 		r.pace.forget(p.name)
-		r.progress.forget(p.name)
+		r.unrecorded.Delete(p.name)
 		r.m.forget(p.name)
 		return false, nil
 	}
@@ -135,7 +139,7 @@ func (r *SidecarSetReconciler) countPods(ctx context.Context, p *pass) (ctrl.Res
 	}
 	n := p.counted
 	p.seen = status.Observation{
-		Generation: p.object.GetGeneration(), Counters: n.Counters, Uninjected: n.Groups.Uninjected, Blocked: status.BlockedBy(n.Rollout),
+		Generation: p.object.GetGeneration(), Counters: status.Counters(n.Counters), Uninjected: n.Groups.Uninjected,
 		Problem: r.sets.Problem(p.name), Now: time.Now(),
 	}
 	switch {
@@ -146,7 +150,11 @@ func (r *SidecarSetReconciler) countPods(ctx context.Context, p *pass) (ctrl.Res
 	case !n.Known && p.seen.Problem == nil:
 		return waitFor(ctx, "the snapshot to hold the SidecarSet")
 	}
-	p.seen.Rollout = r.judgeRollout(p)
+	p.seen.Rollout = &rollout.Report{} // that of an object which cannot be used
+	if n.Known {
+		p.seen.InjectionPaused = n.Program.Set.Spec.InjectionStrategy.Paused
+		p.seen.Rollout = &n.Rollout
+	}
 	if r.readiness != nil {
 		p.seen.Readiness = r.readiness.Of(p.name, p.object.GetUID(), p.seen.Generation)
 	}
@@ -155,22 +163,6 @@ func (r *SidecarSetReconciler) countPods(ctx context.Context, p *pass) (ctrl.Res
 	}
 	p.complete = true
 	return ctrl.Result{}, nil
-}
-
-// judgeRollout returns the state of the update of running Pods. The state is empty for an
-// object that cannot be used.
-func (r *SidecarSetReconciler) judgeRollout(p *pass) *status.Rollout {
-	if !p.counted.Known {
-		return &status.Rollout{}
-	}
-	recreation := p.counted.Recreation
-	if !recreation.Begun && tally.Recreates(p.counted.Program) { // the tally learns it in this pass
-		recreation.Stopped = p.hasStopped()
-	}
-	seen := status.RolloutOf(p.counted.Rollout, p.counted.Groups.Failing, recreation)
-	p.seen.Rollout = seen
-	seen.Moved = r.progress.of(p.name, p.object.GetUID()).Observe(p.seen, p.before)
-	return seen
 }
 
 // waitFor ends a pass until another part announces itself.
@@ -187,44 +179,66 @@ func describes(program *inject.Program, object *unstructured.Unstructured) bool 
 
 // recordRevision records the content that the Pods were counted with. A status with a
 // generation promises that a revision records this generation. So without a revision, no
-// status with a new generation is written: only the condition Degraded says why.
+// status with a new generation is written.
 func (r *SidecarSetReconciler) recordRevision(ctx context.Context, p *pass) error {
 	if !p.counted.Known || p.object.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	remembered := r.progress.of(p.name, p.object.GetUID())
 	var err error
 	p.seen.Revision, err = r.record(ctx, p)
 	if p.seen.Revision == nil {
-		r.event(events.RevisionNotRecorded(events.Of(p.counted.Program.Set), err))
 		p.complete = p.before.ObservedGeneration == p.seen.Generation
-		if remembered.unrecorded.IsZero() {
-			remembered.unrecorded = p.seen.Now
-		}
-		if p.seen.Now.Sub(remembered.unrecorded) >= unrecordedAfter {
-			p.seen.Unrecorded = err
-		}
-	} else {
-		remembered.unrecorded = time.Time{}
-		p.seen.Revisions = status.ByRevision(p.seen.Revision.All, p.counted.Revisions, p.counted.Counters)
-		err = errors.Join(err, r.allowUpdates(ctx, p))
+		r.explainFailure(p, err)
+		return err
 	}
+	r.unrecorded.Delete(p.name)
+	recorded := func(name string) (pods, ready int32) {
+		n := p.counted.Revisions[podstate.MakeName(name)]
+		return n.Pods, n.Ready
+	}
+	p.seen.Revisions = status.ByRevision(p.seen.Revision.All, recorded, p.seen.Counters)
 	return err
 }
 
-// hasStopped reports whether the status says that no further Pod is evicted for this
-// generation.
-func (p *pass) hasStopped() bool {
-	c := meta.FindStatusCondition(p.before.Conditions, appsv1beta1.ConditionDegraded)
-	return c != nil && c.Reason == appsv1beta1.ReasonRecreationStopped && c.ObservedGeneration == p.seen.Generation
+// failure says since when the content of an object cannot be recorded.
+type failure struct {
+	uid   types.UID
+	since time.Time
 }
 
-// allowUpdates tells the tally what it has to know before Pods are updated or evicted.
+// explainFailure says why the content is not recorded: in an Event, and in the condition Degraded
+// if that lasts.
+func (r *SidecarSetReconciler) explainFailure(p *pass, err error) {
+	r.event(events.RevisionNotRecorded(events.Of(p.counted.Program.Set), err))
+	this := failure{p.object.GetUID(), p.seen.Now}
+	if known, ok := r.unrecorded.Load(p.name); ok && known.(failure).uid == this.uid {
+		this = known.(failure)
+	}
+	r.unrecorded.Store(p.name, this)
+	if p.seen.Now.Sub(this.since) >= unrecordedAfter {
+		p.seen.Unrecorded = err
+	}
+}
+
+// allowUpdates tells the tally what it has to know before Pods are updated or evicted. Without a
+// recorded revision it tells nothing.
 func (r *SidecarSetReconciler) allowUpdates(ctx context.Context, p *pass) error {
+	if p.seen.Revision == nil {
+		return nil
+	}
 	current := tally.Current{
 		Program: p.counted.Program, Revision: p.seen.Revision.Name, Since: p.seen.Revision.Since,
-		InForce: p.seen.Readiness == nil || p.seen.Readiness.Ready || p.seen.Readiness.Unsure,
-		Stopped: p.hasStopped(),
+		InForce:        p.seen.Readiness == nil || p.seen.Readiness.Ready || p.seen.Readiness.Unsure,
+		NotReadyBefore: p.notReadyBefore(),
 	}
 	return r.pods.do(ctx, func(t *tally.Tally) { t.SetCurrent(p.name, current) })
+}
+
+// notReadyBefore is the number that the stored status has for the present revision; nil if it is
+// about another one.
+func (p *pass) notReadyBefore() *int {
+	if n := p.before.NotReadyBefore; n != nil && p.before.LatestRevision == p.seen.Revision.Name {
+		return new(int(*n))
+	}
+	return nil
 }

@@ -214,7 +214,7 @@ func (r *rig) due(t *testing.T) (pods int, image string) {
 		due := tl.Due("log", 10)
 		pods, image = len(due.Updates), due.Program.Set.Spec.Containers[0].Image
 		for _, take := range due.Updates {
-			tl.WithQueue("log", func(q *rollout.Queue) { q.Retry(take) })
+			tl.Return("log", take, rollout.Result{})
 		}
 	})
 	if err != nil {

@@ -11,19 +11,16 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
-	"github.com/sidecarset/operator/internal/inject"
-	"github.com/sidecarset/operator/internal/inplace"
-	"github.com/sidecarset/operator/internal/status"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/podstate"
 )
 
 // inFlight is a Pod whose sidecar was updated while the Pod was available, and
 // whose new container is in that state.
 func inFlight(pod *corev1.Pod, state corev1.ContainerState) *corev1.Pod {
 	pod.Generation, pod.Status.ObservedGeneration = 2, 2
-	pod.Annotations[appsv1beta1.AnnotationInPlace] = inplace.Marks{}.With("log", inplace.Mark{
+	pod.Annotations[appsv1beta1.AnnotationInPlace] = podstate.Entries{}.With("log", podstate.Entry{
 		Generation: 2, At: time.Now(), WasReady: true,
-		Containers: map[string]inplace.Before{"log": {ID: "containerd://old", Digest: "sha256:old"}},
+		Containers: map[string]podstate.Before{"log": {ID: "containerd://old", Digest: "sha256:old"}},
 	}).Format(pod.UID)
 	pod.Status.ContainerStatuses[0] = corev1.ContainerStatus{Name: "log", ContainerID: "containerd://old", ImageID: "log@sha256:old", State: state}
 	return notReady(pod)
@@ -33,7 +30,7 @@ func inFlight(pod *corev1.Pod, state corev1.ContainerState) *corev1.Pod {
 func back(pod *corev1.Pod) *corev1.Pod {
 	inFlight(pod, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}})
 	s := &pod.Status.ContainerStatuses[0]
-	s.ContainerID, s.ImageID, s.Ready = "containerd://new", "log@sha256:new", true
+	s.ContainerID, s.Image, s.ImageID, s.Ready = "containerd://new", "log:1", "log@sha256:new", true
 	pod.Status.Conditions[0].Status = corev1.ConditionTrue
 	return pod
 }
@@ -64,14 +61,14 @@ func TestARolloutThatDoesNotMoveIsStalled(t *testing.T) {
 				r.pass(after - 2*time.Second)
 				wantReasons(t, r.written(t), "RollingOut", "AsExpected")
 				writes := r.store.writes()
-				r.pass(4 * time.Second)
-				wantReasons(t, r.written(t), "Stalled", "Stalled")
+				r.pass(2 * time.Minute)
+				wantReasons(t, r.written(t), "Stalled", "PodsNotReady")
 				r.pass(time.Hour)
 				r.wantWrites(t, writes+1)
 				r.feed(t, back(webPod(1)))
 				r.pass(2 * time.Second)
 				wantReasons(t, r.written(t), "Complete", "AsExpected")
-				r.wantEvents(t, "log Normal RollingOut", "log Warning Stalled", "log Normal Complete")
+				r.wantEvents(t, "log Normal RollingOut", "log Warning PodsNotReady", "log Normal Complete")
 			})
 		})
 	}
@@ -91,18 +88,6 @@ func TestARolloutThatMovesIsNotStalled(t *testing.T) {
 		}
 		r.pass(time.Minute)
 		wantReasons(t, r.written(t), "Complete", "AsExpected")
-	})
-}
-
-func TestARolloutOfADeletedSidecarSetIsForgotten(t *testing.T) {
-	control(t, 1, func(t *testing.T, r *rig) {
-		r.feed(t, inFlight(webPod(1), waitingFor("ContainerCreating")))
-		r.pass(9 * time.Minute)
-		r.store.replace(nil)
-		r.pass(time.Minute)
-		if n := len(r.progress.known); n != 0 {
-			t.Errorf("the progress of %d SidecarSets is known", n)
-		}
 	})
 }
 
@@ -128,38 +113,4 @@ func TestStatusOmitsBlockedPodsUnderNotUpdate(t *testing.T) {
 			t.Errorf("blocked Pods are %+v, want none", got)
 		}
 	})
-}
-
-// A new leader reads from the status that evicting has stopped. Until its tally knows this,
-// the status continues to say so.
-func TestANewLeaderKeepsAStopInTheStatus(t *testing.T) {
-	stop := []metav1.Condition{{
-		Type: appsv1beta1.ConditionDegraded, Status: metav1.ConditionTrue, Reason: appsv1beta1.ReasonRecreationStopped, ObservedGeneration: 1,
-		LastTransitionTime: metav1.Now(),
-	}}
-	for name, tc := range map[string]struct {
-		mode       string
-		begun      bool
-		generation int64
-		want       bool
-	}{
-		"the tally does not know yet": {appsv1beta1.RecreateOutdated, false, 1, true},
-		"the tally knows better":      {appsv1beta1.RecreateOutdated, true, 1, false},
-		"evicting is off":             {appsv1beta1.RecreateNever, false, 1, false},
-		"of another generation":       {appsv1beta1.RecreateOutdated, false, 2, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			set := fixtures.LogSet(tc.generation)
-			set.Annotations[appsv1beta1.AnnotationRecreate] = tc.mode
-			p := &pass{
-				name: "log", object: untyped(t, set), before: appsv1beta1.SidecarSetStatus{Conditions: stop},
-				seen:    status.Observation{Generation: tc.generation},
-				counted: counted{State: tally.State{Count: tally.Count{Program: &inject.Program{Set: set}}, Known: true, Recreation: tally.Recreation{Begun: tc.begun}}},
-			}
-			r := &SidecarSetReconciler{progress: newProgress()}
-			if got := r.judgeRollout(p); (got.Stopped != "") != tc.want {
-				t.Errorf("it has stopped: %q, want some: %v", got.Stopped, tc.want)
-			}
-		})
-	}
 }

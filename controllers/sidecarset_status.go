@@ -67,19 +67,22 @@ func (r *SidecarSetReconciler) patchStatus(ctx context.Context, p *pass) (again 
 }
 
 // tellReadiness records an Event if the status or the reason of the condition Ready has
-// changed. A reason says whether a user has to act: the recorder counts Events with the
-// same reason as one, and keeps the first message.
+// changed, or if the author has paused the injection, so that there is none. A reason says whether
+// a user has to act: the recorder counts Events with the same reason as one, and keeps the first
+// message.
 func (r *SidecarSetReconciler) tellReadiness(p *pass, next appsv1beta1.SidecarSetStatus) {
+	about := events.SidecarSet{Name: p.name, UID: p.object.GetUID()}
 	was := meta.FindStatusCondition(p.before.Conditions, appsv1beta1.ConditionReady)
 	is := meta.FindStatusCondition(next.Conditions, appsv1beta1.ConditionReady)
-	if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason {
-		return
+	switch {
+	case is == nil && p.seen.InjectionPaused && (was != nil || len(p.before.Conditions) == 0):
+		r.event(events.NotInForce(about, appsv1beta1.ReasonPaused, status.InjectionPausedMessage))
+	case is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason:
+	case is.Status == metav1.ConditionTrue:
+		r.event(events.InForce(about, is.Reason, is.Message))
+	default:
+		r.event(events.NotInForce(about, is.Reason, is.Message))
 	}
-	say := events.NotInForce
-	if is.Status == metav1.ConditionTrue {
-		say = events.InForce
-	}
-	r.event(say(events.SidecarSet{Name: p.name, UID: p.object.GetUID()}, is.Reason, is.Message))
 }
 
 func statusOf(object *unstructured.Unstructured) (s appsv1beta1.SidecarSetStatus, err error) {
@@ -94,8 +97,8 @@ func statusOf(object *unstructured.Unstructured) (s appsv1beta1.SidecarSetStatus
 }
 
 // writtenStatus is a SidecarSetStatus, all of whose members this controller owns. Each patch
-// has the members that the schema requires, and the counters, even if they are zero. An empty
-// list is null, which removes the stored one.
+// has the members that the schema requires, and the counters, even if they are zero. What is
+// empty is null, which removes the stored one.
 type writtenStatus struct {
 	ObservedGeneration int64  `json:"observedGeneration"`
 	MatchedPods        int32  `json:"matchedPods"`
@@ -106,10 +109,11 @@ type writtenStatus struct {
 	CollisionCount     *int32 `json:"collisionCount,omitempty"`
 	UninjectedPods     int32  `json:"uninjectedPods"`
 
-	Uninjected  []appsv1beta1.SidecarSetPodGroup     `json:"uninjected"`
-	BlockedPods []appsv1beta1.SidecarSetPodGroup     `json:"blockedPods"`
-	Revisions   []appsv1beta1.SidecarSetRevisionPods `json:"revisions"`
-	Conditions  []metav1.Condition                   `json:"conditions"`
+	Uninjected     []appsv1beta1.SidecarSetPodGroup     `json:"uninjected"`
+	BlockedPods    []appsv1beta1.SidecarSetPodGroup     `json:"blockedPods"`
+	NotReadyBefore *int32                               `json:"notReadyBefore"`
+	Revisions      []appsv1beta1.SidecarSetRevisionPods `json:"revisions"`
+	Conditions     []metav1.Condition                   `json:"conditions"`
 }
 
 // statusPatch is a merge patch of the operator's members only, so that others stay, whether or

@@ -138,7 +138,7 @@ story() {
   title "The Pod without the label: untouched"
   show_pod app=plain
 
-  title "A new image for the running Pods: two Pods at a time, and only the sidecar is restarted"
+  title "A new image for the running Pods: one Pod, then two at a time, and only the sidecar is restarted"
   "$KUBECTL" get sidecarset demo --watch --output-watch-events=false >"$STATE/rollout.txt" &
   WATCH=$!
   run patch sidecarset demo --type=json -p "[{\"op\":\"replace\",\"path\":\"/spec/containers/0/image\",\"value\":\"$SIDECAR_IMAGE_V2\"}]"

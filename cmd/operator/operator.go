@@ -176,7 +176,6 @@ func (p *parts) addControllers() error {
 	}
 	return controllers.Setup(p.mgr, p.catalog, controllers.Options{
 		ExcludedNamespaces: o.excludedNamespaces,
-		Replacements:       o.replacements,
 		RecordEvent:        states.RecordEvent,
 		RecordPodEvent:     podEvents.RecordEvent,
 		Readiness:          p.keeper.Readiness(),

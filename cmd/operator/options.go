@@ -20,7 +20,6 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/sidecarset/operator/certs"
-	"github.com/sidecarset/operator/internal/recreate"
 	"github.com/sidecarset/operator/webhooks/ports"
 	"github.com/sidecarset/operator/webhooks/server"
 	"github.com/sidecarset/operator/webhooks/sidecarsets"
@@ -67,8 +66,7 @@ type Options struct {
 	probeAddress   string
 	pprofAddress   string
 
-	rolloutQPS   int
-	replacements recreate.Timeouts
+	rolloutQPS int
 
 	leaderElect                               bool
 	leaseDuration, renewDeadline, retryPeriod time.Duration
@@ -113,8 +111,6 @@ func (o *Options) flags(excluded, sans *string) *flag.FlagSet {
 	flags.StringVar((*string)(&o.requesterCheck), "requester-check", string(sidecarsets.RequesterWarn), "`mode` of the check of authors: off, warn (the author gets a warning) or enforce (the SidecarSet is refused), if the author lacks a right that the SidecarSet needs, such as to create Pods where it injects")
 	flags.BoolVar(&o.patchPodMetadataAllowed, "patch-pod-metadata-allowed", false, "let patchPodMetadata set any annotation of Pods if the ConfigMap kruise-configuration has no rule about the SidecarSet, like OpenKruise's feature gate SidecarSetPatchPodMetadataDefaultsAllowed")
 	flags.IntVar(&o.rolloutQPS, "rollout-qps", defaultRolloutQPS, "`number` of requests per second with which the leader updates running Pods, for all SidecarSets together. An update takes two requests; the first update of a Pod takes a third one. 0 is no limit")
-	flags.DurationVar(&o.replacements.Creation, "replacement-creation-timeout", recreate.DefaultCreation, "`time` in which a controller creates another Pod for one that the leader has evicted, before that counts as a failure. A new leader evicts nothing for that long")
-	flags.DurationVar(&o.replacements.Ready, "replacement-ready-timeout", recreate.DefaultReady, "`time` in which a Pod that replaces an evicted one becomes Ready, before that counts as a failure")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "`address` on which metrics are served, over TLS and to authorized clients only; 0 serves none")
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz")
 	flags.StringVar(&o.pprofAddress, "pprof-bind-address", "", "loopback `address`, such as 127.0.0.1:6060, on which Go's profiles are served to any client that can connect; empty serves none")
@@ -147,11 +143,6 @@ func (o Options) check(rest []string) error {
 	}
 	if o.rolloutQPS < 0 {
 		errs = append(errs, fmt.Errorf("--rollout-qps=%d: use a number that is not negative", o.rolloutQPS))
-	}
-	for name, timeout := range map[string]time.Duration{"creation": o.replacements.Creation, "ready": o.replacements.Ready} {
-		if timeout < time.Second {
-			errs = append(errs, fmt.Errorf("--replacement-%s-timeout=%s: use at least 1s", name, timeout))
-		}
 	}
 	if o.leaderElect && o.leaseDuration <= o.renewDeadline {
 		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration=%s: use more than --leader-elect-renew-deadline, which is %s", o.leaseDuration, o.renewDeadline))

@@ -104,8 +104,6 @@ func TestBadFlagsAreNamedWithTheRemedy(t *testing.T) {
 	}{
 		"an unknown role":           {[]string{"--role=both"}, "use all, webhook or controller"},
 		"a negative grace":          {[]string{"--drain-grace=-1s"}, "not negative"},
-		"no time for a creation":    {[]string{"--replacement-creation-timeout=0s"}, "at least 1s"},
-		"no time to become ready":   {[]string{"--replacement-ready-timeout=500ms"}, "at least 1s"},
 		"a stray argument":          {[]string{"serve"}, `"serve"`},
 		"a flag of another program": {[]string{"--enable-everything"}, "enable-everything"},
 	}

@@ -16,6 +16,12 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
+// How long a Pod rests after a chore: until the Pod watch has delivered the write, after a write
+// that failed or was not needed, and after one that the API server refused.
+const (
+	staleWait, failureWait, refusalWait = time.Second, 10 * time.Second, 5 * time.Minute
+)
+
 // attend carries out a chore: it ends a hot upgrade whose new container runs, or writes
 // the condition SidecarSetUpgradable. It returns how long to wait before the Pod is
 // checked again.
@@ -55,20 +61,20 @@ func (e *Executor) tryChore(ctx context.Context, due tally.Due, chore tally.Chor
 	if err != nil || pod.UID != chore.Pod.UID {
 		return false, err
 	}
-	at := time.Now()
-	now := tally.Look(due.Program, podstate.FromPod(pod).At(at), due.Contents)
-	if !now.Matched {
+	now, record := time.Now(), podstate.FromPod(pod)
+	if !record.Active || !due.Program.Selector.Matches(record.Labels.Labels()) || due.Content.Count(record, now.Unix())&inplace.Matched == 0 {
 		return false, nil
 	}
-	reset, err := inject.ResetHotUpgrades(inject.UpdateInput{Pod: pod, Program: due.Program, Over: chore.Over, Now: at})
+	reset, err := inplace.ResetHotUpgrades(inplace.UpdateInput{Pod: pod, Program: due.Program, Content: due.Content, Now: now})
+	way := due.Content.Judge(record, inplace.Node{}, now.Unix()).Way
 	switch {
 	case err != nil:
 		return false, err
 	case reset.Patch != nil:
 		return true, e.reset(ctx, due.Program, pod, reset.Patch)
-	case now.Way == inplace.Current:
+	case way == inplace.Current:
 		return e.writeUpgradable(ctx, due.Program, pod, true)
-	case now.Way == inplace.Recreate:
+	case way == inplace.Recreate:
 		return e.writeUpgradable(ctx, due.Program, pod, false)
 	}
 	return false, nil

@@ -80,7 +80,7 @@ func TestTheEndOfAHotUpgradeIsTold(t *testing.T) {
 			if tc.err != nil {
 				r.failPatches(1, false, tc.err)
 			}
-			rest := r.attend(t.Context(), tally.Due{Program: program, Contents: tally.Contents{}}, tally.Chore{Pod: podstate.FromPod(p)})
+			rest := r.attend(t.Context(), tally.Due{Program: program, Content: inplace.ContentOf(program)}, tally.Chore{Pod: podstate.FromPod(p)})
 			if rest != tc.rest {
 				t.Errorf("the Pod rests %s, want %s", rest, tc.rest)
 			}
@@ -109,15 +109,15 @@ func TestAHotUpgradeEndsOnceItsEvidenceHasSettled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, program := upgraded(t)
 			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: "SidecarSetUpgradable", Status: "True", Reason: "AllSidecarsetUpgradable", Message: `{"log":true}`})
-			before := inplace.Before{ID: "c://earlier", Image: "empty"}
+			before := podstate.Before{ID: "c://earlier", Image: "empty", Digest: "sha256:2"}
 			if name == "and not started since" {
 				before.ID = p.Status.ContainerStatuses[2].ContainerID
 			}
-			mark := inplace.Mark{Generation: p.Generation, At: time.Now().Add(-tc.ago), Containers: map[string]inplace.Before{"side-2": before}}
-			p.Annotations["sidecarset.io/in-place"] = inplace.Marks{}.With("log", mark).Format(p.UID)
+			entry := podstate.Entry{Generation: p.Generation, At: time.Now().Add(-tc.ago), Containers: map[string]podstate.Before{"side-2": before}}
+			p.Annotations["sidecarset.io/in-place"] = podstate.Entries{}.With("log", entry).Format(p.UID)
 			r := newRig(t, p)
 			r.RecordEvent = func(events.Event) {}
-			rest := r.attend(t.Context(), tally.Due{Program: program, Contents: tally.Contents{}}, tally.Chore{Pod: podstate.FromPod(p)})
+			rest := r.attend(t.Context(), tally.Due{Program: program, Content: inplace.ContentOf(program)}, tally.Chore{Pod: podstate.FromPod(p)})
 			if got := r.image(t, "p"); got != tc.image || rest != tc.rest {
 				t.Errorf("the old container has the image %s, and the Pod rests %s; want %s and %s", got, rest, tc.image, tc.rest)
 			}

@@ -12,7 +12,6 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
-	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
@@ -76,7 +75,7 @@ func (e *Executor) unselected(pod *corev1.Pod) func(sidecarSet string) bool {
 // if the condition has no values.
 func upgradableCondition(pod *corev1.Pod, sidecarSet string, upgradable bool, unselected func(string) bool, now time.Time) (next corev1.PodCondition, differs bool) {
 	next = corev1.PodCondition{Type: appsv1beta1.PodConditionUpgradable}
-	if c := inplace.Condition(pod, next.Type); c != nil {
+	if c := podstate.Condition(pod, next.Type); c != nil {
 		next = *c
 	}
 	before := next

@@ -17,6 +17,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/tally"
@@ -107,7 +108,7 @@ func TestTheFirstWriteOfTheConditionNeedsNoRead(t *testing.T) {
 			if strings.HasSuffix(tc.want, "get patch") { // else nothing was read, or written
 				wait = staleWait
 			}
-			if got := r.attend(t.Context(), tally.Due{Program: following, Contents: tally.Contents{}}, tally.Chore{Pod: about, FirstWord: tc.first}); got != wait {
+			if got := r.attend(t.Context(), tally.Due{Program: following, Content: inplace.ContentOf(following)}, tally.Chore{Pod: about, FirstWord: tc.first}); got != wait {
 				t.Errorf("the Pod is looked at after %s, want %s", got, wait)
 			}
 			var verbs []string

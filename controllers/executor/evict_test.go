@@ -6,54 +6,43 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/sidecarset/operator/internal/inject"
-	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/recreate"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/rollout"
 )
 
-// absence is how long a new leader waits before it evicts.
-const absence = int64(recreate.DefaultCreation / time.Second)
-
-// newRecreation is a rig with Pods that cannot be updated in place, and are to be evicted.
-func newRecreation(t *testing.T, names ...string) *rig {
+// newRecreation is a rig with a Pod that cannot be updated in place, and is to be evicted.
+func newRecreation(t *testing.T) *rig {
 	t.Helper()
-	var pods []*corev1.Pod
-	for _, name := range names {
-		p := outdated(t, name)
-		own(p)
-		pods = append(pods, p)
-	}
-	r := newRig(t, pods...)
+	p := outdated(t, "p")
+	own(p)
+	r := newRig(t, p)
 	next := *program(t, "side:v2")
 	next.HashWithoutImage = "another"
-	r.recreate(&next, "Outdated")
-	r.tally.SetContents("log", next.HashWithoutImage, tally.Contents{})
+	r.recreate(&next)
+	r.due.Content = r.due.Content.With(inplace.Differences{})
 	return r
 }
 
-// recreate makes a Program the current one, with this mode, for a leader that may evict
-// Pods.
-func (r *rig) recreate(p *inject.Program, mode string) {
-	next := *p
+// recreate makes a Program the current one, whose Pods are to be recreated.
+func (r *rig) recreate(p *inject.Program) {
+	next, content := *p, r.due.Content
 	next.Set = next.Set.DeepCopy()
-	next.Set.Annotations = map[string]string{"sidecarset.io/recreate": mode}
-	r.now = match.Build([]*inject.Program{&next}, map[string]labels.Set{"a": {}})
-	r.tally.SetSnapshot(r.now)
-	r.tally.Watched(1)
-	r.tally.Settle(time.Unix(1000, 0))
-	r.tally.SetCurrent("log", tally.Current{Program: &next, Revision: next.Revision(), Since: time.Unix(900, 0), InForce: true})
-	r.tally.Settle(time.Unix(1000+absence, 0))
+	next.Set.Annotations = map[string]string{"sidecarset.io/recreate": "Outdated"}
+	r.follow(&next)
+	if differences := content.Differences(); differences != nil {
+		r.due.Content = r.due.Content.With(differences)
+	}
+	r.due.Since = 900
 }
 
 // own makes a Pod one of a ReplicaSet, older than the content.
@@ -84,91 +73,48 @@ func statusError(code int32, reason metav1.StatusReason, causes ...metav1.Status
 	}}
 }
 
-func TestEvictionAnswersDecideAboutRetriesAndTheBudget(t *testing.T) {
+func TestEvictionAnswersDecideTheResult(t *testing.T) {
+	budget := statusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause})
 	tests := map[string]struct {
-		err       error
-		fails     int // the number of requests that fail
-		asked     int
-		used      int // places of the budget that are used
-		blocked   string
-		mentioned string
+		err    error
+		fails  int // the number of requests that fail
+		asked  int
+		kind   rollout.ResultKind
+		reason inplace.Reason
+		says   string
 	}{
-		"it is evicted":                    {nil, 0, 1, 1, "Evicted", ""},
-		"a PodDisruptionBudget is used up": {statusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause}), 99, 1, 0, "DisruptionBudget", "no no"},
-		"another writer was faster":        {statusError(http.StatusConflict, metav1.StatusReasonConflict), 2, 3, 1, "Evicted", ""},
-		"another writer always is":         {statusError(http.StatusConflict, metav1.StatusReasonConflict), 99, attempts, 1, "", ""}, // it is tried again in a moment
-		"the Pod is gone":                  {statusError(http.StatusNotFound, metav1.StatusReasonNotFound), 99, 1, 1, "", ""},
-		"the operator may not":             {statusError(http.StatusForbidden, metav1.StatusReasonForbidden), 99, 1, 0, "EvictionRefused", "config/recreate"},
-		"two PodDisruptionBudgets":         {statusError(http.StatusInternalServerError, metav1.StatusReasonInternalError), 99, 1, 0, "EvictionRefused", "no no"},
-		"a time-out":                       {context.DeadlineExceeded, 99, 1, 0, "WriteFailed", "deadline"},
-		"it does not lead":                 {errNotLeading, 99, 1, 1, "", ""},
+		"it is evicted":                    {nil, 0, 1, rollout.Evicted, "", ""},
+		"a PodDisruptionBudget is used up": {budget, 99, 1, rollout.Protected, recreate.DisruptionBudget, "no no"},
+		"another writer was faster":        {statusError(http.StatusConflict, metav1.StatusReasonConflict), 2, 3, rollout.Evicted, "", ""},
+		"another writer always is":         {statusError(http.StatusConflict, metav1.StatusReasonConflict), 99, attempts, rollout.Stale, "", ""},
+		"the Pod is gone":                  {statusError(http.StatusNotFound, metav1.StatusReasonNotFound), 99, 1, rollout.Stale, "", ""},
+		"the operator may not":             {statusError(http.StatusForbidden, metav1.StatusReasonForbidden), 99, 1, rollout.Refused, recreate.EvictionRefused, "config/recreate"},
+		"two PodDisruptionBudgets":         {statusError(http.StatusInternalServerError, metav1.StatusReasonInternalError), 99, 1, rollout.Refused, recreate.EvictionRefused, "no no"},
+		"a time-out":                       {context.DeadlineExceeded, 99, 1, rollout.Failed, inplace.WriteFailed, "deadline"},
+		"a time-out of one that came true": {context.DeadlineExceeded, -1, 1, rollout.Evicted, "", ""},
+		"it does not lead":                 {errNotLeading, 99, 1, rollout.Stale, "", ""},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRecreation(t, "p")
+			r := newRecreation(t)
 			fails := tc.fails
 			asked := r.answerEvictions(func(e *policyv1.Eviction) error {
 				if p := e.DeleteOptions.Preconditions; p == nil || *p.UID != "p" || *p.ResourceVersion != "7" {
 					t.Errorf("the preconditions are %+v", p)
+				}
+				if fails < 0 {
+					return errors.Join(tc.err, r.client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "a", "p"))
 				}
 				if fails--; fails >= 0 {
 					return tc.err
 				}
 				return nil
 			})
-			r.pass(t)
+			check(t, r.try(t, "p", inplace.Recreate), tc.kind, tc.reason, tc.says)
 			if asked["p"] != tc.asked {
 				t.Errorf("the API server is asked %d times, want %d", asked["p"], tc.asked)
 			}
-			report, blocked := r.report(), ""
-			for _, group := range report.Blocked {
-				blocked += group.Reason
-				if !strings.Contains(group.Message, tc.mentioned) {
-					t.Errorf("the message is %q, want it to mention %q", group.Message, tc.mentioned)
-				}
-			}
-			if blocked != tc.blocked || report.Used != tc.used {
-				t.Errorf("blocked for %q, %d places used; want %q, %d", blocked, report.Used, tc.blocked, tc.used)
-			}
 		})
-	}
-}
-
-// A timeout may hide an eviction that was carried out.
-func TestAnEvictionWhoseAnswerIsLost(t *testing.T) {
-	r := newRecreation(t, "p")
-	r.answerEvictions(func(*policyv1.Eviction) error {
-		if err := r.client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "a", "p"); err != nil {
-			t.Error(err)
-		}
-		return errors.New("connection reset")
-	})
-	r.pass(t)
-	if report := r.report(); report.Used != 1 {
-		t.Errorf("%+v, want the place of the evicted Pod to be taken", report)
-	}
-}
-
-// A PodDisruptionBudget refuses all Pods. The API server is asked once for each, and the retry
-// delay grows with the time since the first refusal.
-func TestPodDisruptionBudgetsHold(t *testing.T) {
-	r := newRecreation(t, "p", "q", "r")
-	asked := r.answerEvictions(func(*policyv1.Eviction) error {
-		return statusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause})
-	})
-	for range 5 {
-		r.pass(t)
-	}
-	if len(asked) != 3 || asked["p"]+asked["q"]+asked["r"] != 3 {
-		t.Errorf("the API server is asked %v, want each Pod once", asked)
-	}
-	p, pod, now := newPatience(), outdated(t, "p"), time.Now()
-	for refusedFor, want := range map[time.Duration]time.Duration{0: budgetWait, budgetWait: budgetWait, time.Minute: time.Minute, time.Hour: maxBudgetWait} {
-		p.end(pod)
-		p.next(pod, now)
-		if got := p.next(pod, now.Add(refusedFor)); got != want {
-			t.Errorf("after %s a Pod rests %s, want %s", refusedFor, got, want)
-		}
 	}
 }
 
@@ -182,17 +128,34 @@ func TestAPodIsLookedAtBeforeItIsEvicted(t *testing.T) {
 		"it is not selected":         func(p *corev1.Pod) { p.Labels = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRecreation(t, "p")
+			r := newRecreation(t)
 			asked := r.answerEvictions(func(*policyv1.Eviction) error { return nil })
-			p := outdated(t, "p")
-			own(p)
-			change(p)
-			if err := r.client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), p, "a"); err != nil {
-				t.Fatal(err)
-			}
-			r.pass(t)
+			r.change(t, "p", change)
+			check(t, r.try(t, "p", inplace.Recreate), rollout.Stale, "", "")
 			if len(asked) != 0 {
 				t.Errorf("the API server is asked to evict %v", asked)
+			}
+		})
+	}
+}
+
+// A Pod that a write has shown to be stuck is evicted if it still is.
+func TestStuckPodsAreEvicted(t *testing.T) {
+	for name, tc := range stuckPods {
+		t.Run(name, func(t *testing.T) {
+			r := newStuckRig(t, name)
+			r.recreate(r.due.Program)
+			r.change(t, "p", own)
+			asked := r.answerEvictions(func(*policyv1.Eviction) error { return nil })
+			got := r.try(t, "p", inplace.Recreate)
+			if want := !tc.stays; (got.Kind == rollout.Evicted) != want || (asked["p"] == 1) != want {
+				t.Errorf("the result is %+v", got)
+			}
+			if tc.node == nil {
+				r.change(t, "p", func(p *corev1.Pod) {
+					p.Spec.Containers[0].Resources, p.Spec.Containers[1].Resources = corev1.ResourceRequirements{}, requests("1")
+				})
+				check(t, r.try(t, "p", inplace.Recreate), rollout.Stale, "", "")
 			}
 		})
 	}

@@ -11,14 +11,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/sidecarset/operator/internal/events"
-	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
@@ -27,18 +26,16 @@ import (
 )
 
 const (
-	// writesPerSet is how many Pods of one SidecarSet are written at the same time,
-	// and writesInAll how many of all SidecarSets.
-	writesPerSet, writesInAll = 16, 64
-	// staleWait is the delay before retrying a Pod whose live state differed from the
-	// queue's. The Pod watch usually delivers that state within milliseconds.
-	staleWait = time.Second
-	// refusalWait is the delay before retrying a Pod whose update the API server
-	// refused: usually a user has to remove the cause. failureWait is the delay after
-	// an update that failed.
-	refusalWait, failureWait = 5 * time.Minute, 10 * time.Second
-	// nodeWait is the delay before retrying a Pod whose Node cannot act on a change.
-	nodeWait = time.Minute
+	// passEvery is the shortest time between two passes over a SidecarSet.
+	passEvery = 100 * time.Millisecond
+	// inHandPerSet is how many Pods of one SidecarSet are taken at the same time,
+	// writesPerSet how many of them are written, and writesInAll how many Pods of all
+	// SidecarSets. Requests wait for the rate limiter in the order in which they come, so
+	// that at most writesPerSet requests of a SidecarSet are before those of another one.
+	inHandPerSet, writesPerSet, writesInAll = 64, 16, 64
+	// overdueEvery is the interval at which all SidecarSets are looked at without a
+	// cause, and the Nodes of Pods are read that do not become ready after an update.
+	overdueEvery = 30 * time.Second
 )
 
 // Executor writes Pods while it runs. It is made by New.
@@ -49,27 +46,28 @@ type Executor struct {
 	nodes *nodes
 	known *revisions
 	// resizeMissed is when the API server was last seen to lack the subresource resize. It is
-	// valid for refusalWait, because the API server may be upgraded.
+	// valid for resizeMemory, because the API server may be upgraded.
 	resizeMissed atomic.Pointer[time.Time]
 	limit        flowcontrol.RateLimiter
 	updates      *prometheus.CounterVec
-	// evictions counts evictions, and patience has the retry delays of those that a
-	// PodDisruptionBudget refused.
-	evictions *prometheus.CounterVec
-	patience  *patience
-	running   sync.WaitGroup
+	evictions    *prometheus.CounterVec
+	running      sync.WaitGroup
 
-	mu   sync.Mutex
-	busy map[string]int // writes under way, by SidecarSet
+	mu    sync.Mutex
+	lanes map[string]*lane // by SidecarSet
 }
 
-// item is a SidecarSet to look at. If it names a Pod, the retry delay of the Pod is over.
+// item is a SidecarSet to look at.
 type item struct {
 	sidecarSet string
-	take       rollout.Take     // to be given back
-	held       types.UID        // to be released
-	chore      *podstate.Record // to be looked at again
-	overdue    bool             // look at the Nodes of Pods that do not become ready after an update, too
+	overdue    bool // look at the Nodes of Pods that do not become ready after an update, too
+}
+
+// lane is the work on the Pods of one SidecarSet.
+type lane struct {
+	slots  chan struct{}
+	inHand int
+	last   time.Time // when the last pass began
 }
 
 // Options are what an Executor works with.
@@ -85,6 +83,9 @@ type Options struct {
 	// Revision reads a ControllerRevision, or says that it is not found. It is asked
 	// for each Pod, so it should read from a cache.
 	Revision func(ctx context.Context, name string) (*appsv1.ControllerRevision, error)
+	// Generation reads the generation of the SidecarSet with that name from the API server; 0 if
+	// there is none.
+	Generation func(ctx context.Context, name string) (int64, error)
 	// RecordEvent writes Events about Pods. It does not wait.
 	RecordEvent func(events.Event)
 	// QPS is the limit of requests for Pods per second; 0 means no limit.
@@ -102,30 +103,45 @@ func New(o Options) *Executor {
 		limit = flowcontrol.NewTokenBucketRateLimiter(float32(o.QPS), o.QPS)
 	}
 	return &Executor{
-		Options:  o,
-		queue:    workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[item]{Name: "rollout"}),
-		slots:    make(chan struct{}, writesInAll),
-		nodes:    newNodes(o.Nodes),
-		known:    newRevisions(o.Revision),
-		limit:    limit,
-		patience: newPatience(),
+		Options: o,
+		queue:   workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[item]{Name: "rollout"}),
+		slots:   make(chan struct{}, writesInAll),
+		nodes:   newNodes(o.Nodes),
+		known:   newRevisions(o.Revision),
+		limit:   limit,
 		evictions: promauto.With(o.Registry).NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecarset_pod_evictions_total",
 			Help: "Pods that were to be evicted, by result: evicted, protected (by a PodDisruptionBudget), refused (by the API server), failed (tried again), stale (not what the watch had said).",
 		}, []string{"result"}),
-		busy: map[string]int{},
 		updates: promauto.With(o.Registry).NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecarset_pod_updates_total",
-			Help: "Pods that were to be updated in place, by result: written, refused (by the API server or for the node), failed (tried again), stale (not what the watch had said).",
+			Help: "Pods that were to be updated in place, by result: written, refused (by the API server), blocked (by the node, the kubelet or another program), failed (tried again), stale (not what the watch had said).",
 		}, []string{"result"}),
+		lanes: map[string]*lane{},
 	}
 }
 
 // NeedLeaderElection returns true: only the leader writes.
 func (e *Executor) NeedLeaderElection() bool { return true }
 
-// Wake starts a pass over a SidecarSet. It does not wait, and may be called before Start.
-func (e *Executor) Wake(sidecarSet string) { e.queue.Add(item{sidecarSet: sidecarSet}) }
+// Wake starts a pass over a SidecarSet, soon if one has just begun. It does not wait, and may
+// be called before Start.
+func (e *Executor) Wake(sidecarSet string) {
+	e.mu.Lock()
+	delay := passEvery - time.Since(e.lane(sidecarSet).last)
+	e.mu.Unlock()
+	e.queue.AddAfter(item{sidecarSet: sidecarSet}, max(delay, 0))
+}
+
+// lane returns the lane of a SidecarSet. The caller has the mutex.
+func (e *Executor) lane(sidecarSet string) *lane {
+	l := e.lanes[sidecarSet]
+	if l == nil {
+		l = &lane{slots: make(chan struct{}, writesPerSet)}
+		e.lanes[sidecarSet] = l
+	}
+	return l
+}
 
 // Start writes Pods until ctx ends. It returns after the last write has ended, so this
 // process sends no write after it has released its Lease.
@@ -144,55 +160,73 @@ func (e *Executor) Start(ctx context.Context) error {
 	return nil
 }
 
+// watchOverdue starts a search for overdue Pods in all SidecarSets, every overdueEvery. If a
+// wake-up was lost, this finds the Pods that can be written. It forgets SidecarSets that are
+// gone.
+func (e *Executor) watchOverdue(ctx context.Context) {
+	_ = wait.PollUntilContextCancel(ctx, overdueEvery, false, func(context.Context) (done bool, err error) {
+		snapshot := e.Current()
+		if snapshot == nil {
+			return false, nil
+		}
+		for _, program := range snapshot.Programs() {
+			e.queue.Add(item{sidecarSet: program.Name(), overdue: true})
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		for name, l := range e.lanes {
+			if _, exists := snapshot.Get(name); !exists && l.inHand == 0 {
+				delete(e.lanes, name)
+			}
+		}
+		return false, nil
+	})
+}
+
 // look is one pass over a SidecarSet. It does not wait for requests to the API server.
 func (e *Executor) look(ctx context.Context, next item) error {
-	switch {
-	case next.held != "":
-		return e.withQueue(ctx, next.sidecarSet, func(q *rollout.Queue) { q.Release(next.held) })
-	case next.take != (rollout.Take{}):
-		return e.withQueue(ctx, next.sidecarSet, func(q *rollout.Queue) { q.Retry(next.take) })
-	case next.chore != nil:
-		return e.Tally(ctx, func(t *tally.Tally) { t.CheckChore(next.sidecarSet, next.chore.Namespace, next.chore.Name) })
-	case next.overdue:
-		if err := e.lookAtNodes(ctx, next.sidecarSet); err != nil {
+	name := next.sidecarSet
+	if next.overdue {
+		if err := e.lookAtNodes(ctx, name); err != nil {
 			return err
 		}
 	}
-	free := writesPerSet - e.underWay(next.sidecarSet, 0)
+	e.mu.Lock()
+	l := e.lane(name)
+	l.last = time.Now()
+	free := inHandPerSet - l.inHand
+	e.mu.Unlock()
 	if free <= 0 {
 		return nil // when a write ends, it starts another pass
 	}
 	var due tally.Due
-	if err := e.Tally(ctx, func(t *tally.Tally) { due = t.Due(next.sidecarSet, free) }); err != nil {
+	if err := e.Tally(ctx, func(t *tally.Tally) { due = t.Due(name, free) }); err != nil {
 		return err
 	}
 	for _, take := range due.Updates {
-		e.run(ctx, next.sidecarSet, func(ctx context.Context) { e.finish(ctx, due.Program, take, e.carryOut(ctx, due, take)) })
+		e.run(ctx, name, func(ctx context.Context) { e.finish(ctx, name, take, e.carryOut(ctx, due, take)) })
 	}
 	for _, chore := range due.Chores {
-		e.run(ctx, next.sidecarSet, func(ctx context.Context) {
-			e.queue.AddAfter(item{sidecarSet: next.sidecarSet, chore: chore.Pod}, e.attend(ctx, due, chore))
-		})
+		e.run(ctx, name, func(ctx context.Context) { e.rest(ctx, name, chore.Pod, e.attend(ctx, due, chore)) })
+	}
+	if !due.Again.IsZero() {
+		e.queue.AddAfter(item{sidecarSet: name}, max(time.Until(due.Again), passEvery))
 	}
 	return nil
 }
 
-func (e *Executor) withQueue(ctx context.Context, sidecarSet string, f func(*rollout.Queue)) error {
-	return e.Tally(ctx, func(t *tally.Tally) { t.WithQueue(sidecarSet, f) })
-}
-
-func (e *Executor) carryOut(ctx context.Context, due tally.Due, take rollout.Take) (o outcome) {
+func (e *Executor) carryOut(ctx context.Context, due tally.Due, take rollout.Take) (result rollout.Result) {
 	err := contained(ctx, func() {
 		if take.Way == inplace.Recreate {
-			o = e.evict(ctx, due, take)
+			result = e.evict(ctx, due, take)
 		} else {
-			o = e.update(ctx, due, take)
+			result = e.update(ctx, due, take)
 		}
 	})
 	if err != nil {
-		return outcome{result: failed, reason: inplace.UpdateImpossible, message: bounded(err), wait: refusalWait}
+		return blocked(inplace.UpdateImpossible, err.Error())
 	}
-	return o
+	return result
 }
 
 // contained turns a panic into an error. A panic that the content of one Pod causes
@@ -208,63 +242,68 @@ func contained(ctx context.Context, work func()) (err error) {
 	return nil
 }
 
-// run does work on a Pod of a SidecarSet as soon as there is a slot.
+// run does work on a Pod of a SidecarSet as soon as there is a slot for the SidecarSet, and
+// then one for all.
 func (e *Executor) run(ctx context.Context, sidecarSet string, work func(context.Context)) {
-	e.underWay(sidecarSet, 1)
+	e.mu.Lock()
+	l := e.lane(sidecarSet)
+	l.inHand++
+	e.mu.Unlock()
 	e.running.Go(func() {
-		select {
-		case e.slots <- struct{}{}:
-			work(ctx)
-			<-e.slots
-		case <-ctx.Done():
+		if acquire(ctx, l.slots) {
+			if acquire(ctx, e.slots) {
+				work(ctx)
+				<-e.slots
+			}
+			<-l.slots
 		}
-		e.underWay(sidecarSet, -1)
+		e.mu.Lock()
+		l.inHand--
+		e.mu.Unlock()
 		e.Wake(sidecarSet)
 	})
 }
 
-func (e *Executor) underWay(sidecarSet string, more int) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	n := e.busy[sidecarSet] + more
-	if n == 0 {
-		delete(e.busy, sidecarSet)
-	} else {
-		e.busy[sidecarSet] = n
+// acquire waits for a slot. It returns false if ctx ends before.
+func acquire(ctx context.Context, slots chan struct{}) bool {
+	select {
+	case slots <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
 	}
-	return n
 }
 
-// finish returns a Pod to its queue, unless ctx has ended.
-func (e *Executor) finish(ctx context.Context, program *inject.Program, take rollout.Take, o outcome) {
-	name := program.Name()
-	logger := log.FromContext(ctx).WithName("rollout").WithValues("SidecarSet", name, "Pod", take.Namespace.Value()+"/"+take.Name)
+// resultNames are the values of the label result of the metrics.
+var resultNames = map[rollout.ResultKind]string{
+	rollout.Stale: "stale", rollout.Written: "written", rollout.Refused: "refused", rollout.Blocked: "blocked",
+	rollout.Failed: "failed", rollout.Evicted: "evicted", rollout.Protected: "protected",
+}
+
+// finish returns a Pod to its rollout, unless ctx has ended.
+func (e *Executor) finish(ctx context.Context, sidecarSet string, take rollout.Take, result rollout.Result) {
+	counter := e.updates
 	if take.Way == inplace.Recreate {
-		e.evictions.WithLabelValues(string(o.result)).Inc()
-	} else {
-		e.updates.WithLabelValues(string(o.result)).Inc()
+		counter = e.evictions
 	}
-	if take.Way == inplace.Recreate && o.result != evicted {
-		_ = e.Tally(ctx, func(t *tally.Tally) { t.NotEvicted(name, take) })
-	}
-	switch o.result {
-	case evicted:
+	counter.WithLabelValues(resultNames[result.Kind]).Inc()
+	logger := log.FromContext(ctx).WithName("rollout").WithValues("SidecarSet", sidecarSet, "Pod", take.Namespace.Value()+"/"+take.Name)
+	switch result.Kind {
+	case rollout.Evicted:
 		logger.Info("Evicted a Pod")
-		_ = e.Tally(ctx, func(t *tally.Tally) { t.Evicted(name, take) })
-	case written:
+	case rollout.Written:
 		logger.V(1).Info("Updated a Pod")
-		_ = e.withQueue(ctx, name, func(q *rollout.Queue) { q.Written(take, o.version, o.disturbed) })
-	case refused, failed, protected:
-		logger.Info("A Pod is not updated now", "reason", o.reason, "message", o.message, "again", o.wait)
-		_ = e.Tally(ctx, func(t *tally.Tally) {
-			t.WithQueue(name, func(q *rollout.Queue) { q.Hold(take, o.reason, o.message) })
-			if o.stuck { // after Hold, because SetStuck may mark the Pod for eviction
-				t.SetStuck(program, take, o.reason)
-			}
-		})
-		e.queue.AddAfter(item{sidecarSet: name, held: take.UID}, o.wait) // after Hold, which Release ends
+	case rollout.Stale:
+		logger.V(1).Info("A Pod is not as its rollout has it", "message", result.Message)
 	default:
-		logger.V(1).Info("A Pod is not as its queue has it", "message", o.message)
-		e.queue.AddAfter(item{sidecarSet: name, take: take}, staleWait)
+		logger.Info("A Pod is not updated now", "reason", result.Reason, "message", result.Message)
 	}
+	_ = e.Tally(ctx, func(t *tally.Tally) { t.Return(sidecarSet, take, result) })
+}
+
+// rest makes a chore available again after some time.
+func (e *Executor) rest(ctx context.Context, sidecarSet string, pod *podstate.Record, delay time.Duration) {
+	time.AfterFunc(delay, func() {
+		_ = e.Tally(ctx, func(t *tally.Tally) { t.CheckChore(sidecarSet, pod.Namespace, pod.Name) })
+	})
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -20,9 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/rollout"
@@ -33,20 +34,24 @@ import (
 type rig struct {
 	*Executor
 	client *fake.Clientset
+	due    tally.Due // without Updates
+	ahead  int64     // how many generations the API server is ahead of the leader
 
 	mu    sync.Mutex
 	tally *tally.Tally
 	now   *match.Snapshot
 }
 
+// newRig has Pods that are to get the image side:v2.
 func newRig(t *testing.T, pods ...*corev1.Pod) *rig {
 	t.Helper()
-	r := &rig{client: fake.NewClientset(), tally: tally.New(tally.Options{})}
+	r := &rig{client: fake.NewClientset(), tally: tally.New(inject.Exclusions{})}
 	for _, p := range pods {
 		if err := r.client.Tracker().Add(p); err != nil {
 			t.Fatal(err)
 		}
 	}
+	r.tally.Settle(time.Now())
 	r.follow(program(t, "side:v2"))
 	for _, p := range pods {
 		r.tally.Set(podstate.FromPod(p))
@@ -56,6 +61,7 @@ func newRig(t *testing.T, pods ...*corev1.Pod) *rig {
 		Revision: func(_ context.Context, name string) (*appsv1.ControllerRevision, error) {
 			return nil, apierrors.NewNotFound(appsv1.Resource("controllerrevisions"), name)
 		},
+		Generation: func(context.Context, string) (int64, error) { return r.due.Program.Set.Generation + r.ahead, nil },
 	})
 	return r
 }
@@ -63,49 +69,50 @@ func newRig(t *testing.T, pods ...*corev1.Pod) *rig {
 // follow makes a Program the current one, and tells the tally that it is recorded.
 func (r *rig) follow(p *inject.Program) {
 	r.now = match.Build([]*inject.Program{p}, map[string]labels.Set{"a": {}})
+	r.due = tally.Due{Program: p, Content: inplace.ContentOf(p)}
 	r.tally.SetSnapshot(r.now)
 	r.tally.SetCurrent("log", tally.Current{Program: p, Revision: p.Revision()})
 }
 
 // use is the Tally of the Executor.
-func (r *rig) use(_ context.Context, f func(*tally.Tally)) error {
+func (r *rig) use(ctx context.Context, f func(*tally.Tally)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f(r.tally)
-	return nil
+	if ctx.Err() == nil {
+		f(r.tally)
+	}
+	return ctx.Err()
 }
 
-// see has the tally see a Pod as the API server has it, changed by change.
-func (r *rig) see(t *testing.T, name string, change func(*corev1.Pod)) {
+// try carries out a Take of a Pod.
+func (r *rig) try(t *testing.T, name string, way inplace.Way) rollout.Result {
 	t.Helper()
-	p, err := r.client.CoreV1().Pods("a").Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.ResourceVersion = "9"
+	return r.carryOut(t.Context(), r.due, rollout.Take{UID: types.UID(name), Namespace: podstate.MakeNamespace("a"), Name: name, Way: way, Stuck: way == inplace.Recreate})
+}
+
+// change changes a Pod in the API server.
+func (r *rig) change(t *testing.T, name string, change func(*corev1.Pod)) *corev1.Pod {
+	t.Helper()
+	p := r.pod(t, name).DeepCopy()
 	change(p)
 	if err := r.client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), p, "a"); err != nil {
 		t.Fatal(err)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.tally.Set(podstate.FromPod(p))
-	r.tally.Watched(9)
+	return p
 }
 
-func (r *rig) report() rollout.Report {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.tally.State("log").Rollout
-}
-
-// pass makes the Executor take what it can, and waits for it.
-func (r *rig) pass(t *testing.T) {
+func (r *rig) pod(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
-	if err := r.look(t.Context(), item{sidecarSet: "log"}); err != nil {
+	object, err := r.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("pods"), "a", name)
+	if err != nil {
 		t.Fatal(err)
 	}
-	r.running.Wait()
+	return object.(*corev1.Pod)
+}
+
+func (r *rig) image(t *testing.T, name string) string {
+	t.Helper()
+	return r.pod(t, name).Spec.Containers[1].Image
 }
 
 func program(t *testing.T, image string) *inject.Program {
@@ -174,146 +181,30 @@ func (r *rig) failPatches(n int, carriedOut bool, err error) {
 	})
 }
 
-func (r *rig) image(t *testing.T, name string) string {
-	t.Helper()
-	p, err := r.client.CoreV1().Pods("a").Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
+// verbs are the requests so far.
+func (r *rig) verbs() string {
+	var verbs []string
+	for _, action := range r.client.Actions() {
+		verbs = append(verbs, strings.TrimSuffix(action.GetVerb()+"/"+action.GetSubresource(), "/"))
 	}
-	return p.Spec.Containers[1].Image
+	return strings.Join(verbs, " ")
 }
 
-func TestPodWriteAnswersDecideAboutRetriesAndTheBudget(t *testing.T) {
-	pods := corev1.Resource("pods")
-	status := func(code int32, reason metav1.StatusReason) error {
-		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: strings.Repeat("ä", 1000)}}
-	}
-	tests := map[string]struct {
-		fails      int
-		carriedOut bool
-		err        error
-		image      string
-		used       int // places of the budget
-		blocked    string
-	}{
-		"it is written":                        {0, false, nil, "side:v2", 1, ""},
-		"another writer was faster":            {2, false, apierrors.NewConflict(pods, "p", errors.New("changed")), "side:v2", 1, ""},
-		"another writer is always faster":      {99, false, apierrors.NewConflict(pods, "p", errors.New("changed")), "side:v1", 1, ""}, // it is tried again in a moment
-		"an admission policy forbids it":       {1, false, status(http.StatusForbidden, metav1.StatusReasonForbidden), "side:v1", 0, "Refused"},
-		"it is not valid":                      {1, false, status(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid), "side:v1", 0, "Refused"},
-		"an error, and then none":              {1, false, status(http.StatusInternalServerError, metav1.StatusReasonInternalError), "side:v2", 1, ""},
-		"an error for a write that came true":  {1, true, status(http.StatusInternalServerError, metav1.StatusReasonInternalError), "side:v2", 1, ""},
-		"a webhook that is always away":        {99, false, status(http.StatusInternalServerError, metav1.StatusReasonInternalError), "side:v1", 0, "WriteFailed"},
-		"a time-out of a write that came true": {99, true, context.DeadlineExceeded, "side:v2", 1, ""},
-		"a time-out of one that did not":       {99, false, context.DeadlineExceeded, "side:v1", 0, "WriteFailed"},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, outdated(t, "p"))
-			r.failPatches(tc.fails, tc.carriedOut, tc.err)
-			r.pass(t)
-			if got := r.image(t, "p"); got != tc.image {
-				t.Errorf("the image is %s, want %s", got, tc.image)
-			}
-			report := r.report()
-			if report.Used != tc.used {
-				t.Errorf("%d places of the budget are used, want %d", report.Used, tc.used)
-			}
-			blocked := ""
-			for _, group := range report.Blocked {
-				blocked += group.Reason
-				if len([]rune(group.Message)) > maxMessage || group.Message == "" {
-					t.Errorf("the message is %q", group.Message)
-				}
-			}
-			if blocked != tc.blocked {
-				t.Errorf("blocked for %q, want %q", blocked, tc.blocked)
-			}
-		})
-	}
-}
-
-// A reason that does not end by itself needs a user. WriteFailed is for reasons that do.
-func TestAPermanentWriteFailureHasItsOwnReason(t *testing.T) {
-	merged := func(t *testing.T) *inject.Program {
-		t.Helper()
-		object := map[string]any{}
-		p := program(t, "side:v2")
-		text, err := json.Marshal(p.Set)
-		if err != nil {
+// A pass writes what is due, and the rollout learns the result.
+func TestAPassWritesWhatIsDue(t *testing.T) {
+	for _, overdue := range []bool{false, true} { // the latter is what finds lost wake-ups
+		r := newRig(t, outdated(t, "p"), outdated(t, "q"))
+		if err := r.look(t.Context(), item{sidecarSet: "log", overdue: overdue}); err != nil {
 			t.Fatal(err)
 		}
-		if err := json.Unmarshal(text, &object); err != nil {
-			t.Fatal(err)
+		r.running.Wait()
+		p, q := r.image(t, "p"), r.image(t, "q")
+		if (p == "side:v2") == (q == "side:v2") { // a rollout begins with one
+			t.Errorf("the images are %s and %s, want one new one", p, q)
 		}
-		object["spec"].(map[string]any)["patchPodMetadata"] = []any{map[string]any{"annotations": map[string]any{"list": `{"a":"b"}`}, "patchPolicy": "MergePatchJson"}}
-		p, err = inject.Compile(object)
-		if err != nil {
-			t.Fatal(err)
+		if report := r.tally.State("log").Rollout; report.Used != 1 || report.Taken != 1 {
+			t.Errorf("report %+v", report)
 		}
-		return p
-	}
-	for name, tc := range map[string]struct {
-		prepare func(r *rig)
-		says    string
-	}{
-		"an annotation that cannot be merged": {func(r *rig) { r.follow(merged(t)) }, "list"},
-		"a defect": {func(r *rig) {
-			r.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { panic("nil map") })
-		}, "nil map"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := outdated(t, "p")
-			p.Annotations["list"] = "no object"
-			r := newRig(t, p)
-			tc.prepare(r)
-			r.pass(t)
-			got := r.report().Blocked
-			if len(got) != 1 || got[0].Reason != "UpdateImpossible" || !strings.Contains(got[0].Message, tc.says) {
-				t.Errorf("blocked: %+v", got)
-			}
-		})
-	}
-}
-
-// The queue's state of a Pod may be out of date.
-func TestALivePodThatDiffersFromTheQueueIsNotWritten(t *testing.T) {
-	tests := map[string]func(*corev1.Pod){
-		"it is being deleted": func(p *corev1.Pod) {
-			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: time.Now()}, []string{"a/b"}
-		},
-		"it is finished":       func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded },
-		"another has its name": func(p *corev1.Pod) { p.UID = "other" },
-		"it is not selected":   func(p *corev1.Pod) { p.Labels = nil },
-		"OpenKruise was faster": func(p *corev1.Pod) {
-			p.Annotations["kruise.io/sidecarset-hash"] = `{"log":"` + program(t, "side:v2").Hash + `"}`
-		},
-		"its record is damaged":  func(p *corev1.Pod) { p.Annotations["sidecarset.io/in-place"] = "?" },
-		"it must be made anew":   func(p *corev1.Pod) { p.Annotations["kruise.io/sidecarset-hash-without-image"] = `{"log":"x"}` },
-		"it is available by now": nil, // was not when it was taken
-	}
-	for name, change := range tests {
-		t.Run(name, func(t *testing.T) {
-			p := outdated(t, "p")
-			r := newRig(t, p)
-			if change == nil {
-				broken := p.DeepCopy()
-				broken.Status.Conditions[0].Status = corev1.ConditionFalse
-				r.tally.Set(podstate.FromPod(broken))
-			} else {
-				live := p.DeepCopy()
-				change(live)
-				if err := r.client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), live, "a"); err != nil {
-					t.Fatal(err)
-				}
-			}
-			r.pass(t)
-			for _, action := range r.client.Actions() {
-				if action.GetVerb() == "patch" {
-					t.Errorf("the Pod was written: %v", action)
-				}
-			}
-		})
 	}
 }
 
@@ -348,55 +239,82 @@ func TestStartReturnsWhenNoWriteIsUnderWay(t *testing.T) {
 	}
 }
 
-// A Pod whose Node is lost during its update takes no place of the budget.
-func TestALostNodeDoesNotHoldUpOthers(t *testing.T) {
+// Requests of one SidecarSet wait for its own slots, and a wake-up does not start a pass before
+// its time.
+func TestOneSidecarSetLeavesRoomForOthers(t *testing.T) {
+	r := newRig(t)
+	block, running := make(chan struct{}), make(chan struct{}, 2*writesPerSet)
+	for range 2 * writesPerSet {
+		r.run(t.Context(), "log", func(context.Context) { running <- struct{}{}; <-block })
+	}
+	for range writesPerSet {
+		<-running
+	}
+	other := make(chan struct{})
+	r.run(t.Context(), "other", func(context.Context) { close(other) })
+	<-other
+	if n := len(running); n != 0 {
+		t.Errorf("%d more than %d Pods of a SidecarSet are written at the same time", n, writesPerSet)
+	}
+	close(block)
+	r.running.Wait()
+
+	if err := r.look(t.Context(), item{sidecarSet: "third"}); err != nil {
+		t.Fatal(err)
+	}
+	r.Wake("third")
+	for r.queue.Len() > 0 {
+		if next, _ := r.queue.Get(); next.sidecarSet == "third" {
+			t.Error("a pass follows at once")
+		}
+	}
+}
+
+// A Pod whose Node is gone or not ready is lost.
+func TestANodeSaysWhetherItsPodsAreLost(t *testing.T) {
 	for name, tc := range map[string]struct {
-		node *corev1.Node
-		want int // places that are used
+		ready *corev1.ConditionStatus
+		lost  bool
 	}{
-		"the Node is gone":      {nil, 0},
-		"the Node is not ready": {&corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}}}, 0},
-		"the Node is ready":     {&corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}, 1},
+		"the Node is gone":      {nil, true},
+		"the Node is not ready": {new(corev1.ConditionUnknown), true},
+		"the Node is ready":     {new(corev1.ConditionTrue), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := outdated(t, "p")
 			p.Spec.NodeName = "n"
 			r := newRig(t, p)
-			if tc.node != nil {
-				tc.node.Name = "n"
-				if err := r.client.Tracker().Add(tc.node); err != nil {
+			if tc.ready != nil {
+				node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: *tc.ready}}}}
+				if err := r.client.Tracker().Add(node); err != nil {
 					t.Fatal(err)
 				}
 			}
-			r.pass(t)
-			down := func(p *corev1.Pod) {
-				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
-			}
-			r.see(t, "p", down)
-			r.pass(t)     // the watch has delivered the write
-			for range 2 { // at the first look the Pod may be about to come back
-				if used := r.report().Used; used != 1 {
-					t.Fatalf("%d places are used by a Pod in flight, want 1", used)
-				}
-				if err := r.lookAtNodes(t.Context(), "log"); err != nil {
-					t.Fatal(err)
-				}
-				r.running.Wait()
-			}
-			if used := r.report().Used; used != tc.want {
-				t.Errorf("%d places are used, want %d", used, tc.want)
-			}
-			r.see(t, "p", func(*corev1.Pod) {}) // the kubelet may be back
-			if used := r.report().Used; used != 1 {
-				t.Errorf("%d places are used after an event, want 1", used)
-			}
-			if err := r.lookAtNodes(t.Context(), "log"); err != nil {
-				t.Fatal(err)
-			}
-			r.running.Wait()
-			if used := r.report().Used; used != tc.want {
-				t.Errorf("%d places are used after another look, want %d", used, tc.want)
+			asked := 0
+			r.Tally = func(context.Context, func(*tally.Tally)) error { asked++; return nil }
+			if err := r.lookAtNode(t.Context(), podstate.FromPod(p)); err != nil || (asked == 1) != tc.lost {
+				t.Errorf("the tally is told %d times, %v", asked, err)
 			}
 		})
+	}
+}
+
+// silent has no Nodes, and records whether a request has a deadline.
+type silent struct {
+	corev1client.NodeInterface
+	bounded bool
+}
+
+func (s *silent) Nodes() corev1client.NodeInterface { return s }
+
+func (s *silent) Get(ctx context.Context, _ string, _ metav1.GetOptions) (*corev1.Node, error) {
+	_, s.bounded = ctx.Deadline()
+	return nil, errors.New("no answer")
+}
+
+func TestAnAPIServerThatSaysNothingAboutANodeIsNotWaitedForForever(t *testing.T) {
+	s := &silent{}
+	if _, err := newNodes(s).get(t.Context(), "n"); err == nil || !s.bounded {
+		t.Errorf("error %v, bounded %v; want an error and a bound", err, s.bounded)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/cache"
-	"k8s.io/apimachinery/pkg/util/wait"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -24,9 +23,6 @@ const (
 	// nodeAge is the largest age of a remembered Node, and maxNodes the largest number
 	// of remembered Nodes.
 	nodeAge, maxNodes = 10 * time.Second, 10_000
-	// overdueEvery is the interval at which all SidecarSets are looked at without a
-	// cause, and the Nodes of Pods are read that do not become ready after an update.
-	overdueEvery = 30 * time.Second
 )
 
 // nodes remembers Nodes for a short time.
@@ -62,20 +58,7 @@ func (n *nodes) get(ctx context.Context, name string) (inplace.Node, error) {
 	return found, nil
 }
 
-// watchOverdue starts a search for overdue Pods in all SidecarSets, every overdueEvery.
-// If a wake-up was lost, this finds the Pods that can be written.
-func (e *Executor) watchOverdue(ctx context.Context) {
-	_ = wait.PollUntilContextCancel(ctx, overdueEvery, false, func(context.Context) (done bool, err error) {
-		if snapshot := e.Current(); snapshot != nil {
-			for _, program := range snapshot.Programs() {
-				e.queue.Add(item{sidecarSet: program.Name(), overdue: true})
-			}
-		}
-		return false, nil
-	})
-}
-
-// lookAtNodes finds Pods in flight whose Node is not ready or gone, so that they no
+// lookAtNodes finds Pods that count and whose Node is not ready or gone, so that they no
 // longer count against the budget.
 func (e *Executor) lookAtNodes(ctx context.Context, sidecarSet string) error {
 	var overdue []*podstate.Record

@@ -1,16 +1,19 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/labels"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
@@ -18,264 +21,189 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-// +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=pods,verbs=get;patch
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=pods/resize,verbs=patch
 
-const (
-	// attempts is how often a Pod is read and written, if another writer was faster, or
-	// if it is unknown whether the API server carried out the write.
-	attempts = 4
-	// readTimeout bounds a read.
-	readTimeout = 10 * time.Second
-	// maxMessage is the largest number of characters that are kept of an API server's answer.
-	maxMessage = 256
-)
-
-// result is the result of the work on a Pod that was taken.
-type result string
-
-const (
-	written result = "written"
-	refused result = "refused" // by the API server, or because of the Node, another writer or the kubelet
-	failed  result = "failed"  // for an unknown reason
-	stale   result = "stale"   // the live Pod differs from the queue's
-)
-
-// outcome is a result and its details.
-type outcome struct {
-	result
-	version   uint64 // the resourceVersion of a written Pod
-	disturbed bool
-
-	reason  inplace.Reason // for which a Pod is held
-	message string
-	wait    time.Duration
-	stuck   bool // only a new Pod can have the content
-}
-
-func isStale(format string, args ...any) outcome {
-	return outcome{result: stale, message: fmt.Sprintf(format, args...)}
-}
-
-func isRefused(reason inplace.Reason, wait time.Duration, err error) outcome {
-	return outcome{result: refused, reason: reason, message: bounded(err), wait: wait}
-}
-
-func hasFailed(err error) outcome {
-	return outcome{result: failed, reason: inplace.WriteFailed, message: bounded(err), wait: failureWait}
-}
-
-func bounded(err error) string {
-	message := []rune(err.Error())
-	return string(message[:min(len(message), maxMessage)])
-}
+// resizeMemory is how long the API server is known to lack the subresource resize.
+const resizeMemory = 5 * time.Minute
 
 // update updates one Pod to a Program, if that is still possible and needed.
-func (e *Executor) update(ctx context.Context, due tally.Due, take rollout.Take) outcome {
-	u := update{Executor: e, program: due.Program, contents: due.Contents, take: take}
-	for i := range attempts {
-		u.live = i > 0
-		if o, done := u.attempt(ctx, u.follow); done {
-			return o
-		}
-		if errors.Is(u.unsure, context.DeadlineExceeded) || ctx.Err() != nil {
-			break
-		}
-	}
-	return u.last(ctx)
+func (e *Executor) update(ctx context.Context, due tally.Due, take rollout.Take) rollout.Result {
+	a := &attempt{due: due, take: take}
+	return e.try(ctx, a, inplace.Refused, func(ctx context.Context) (rollout.Result, error) { return e.write(ctx, a) })
 }
 
-// update is the update of one Pod.
-type update struct {
-	*Executor
-	program  *inject.Program
-	contents tally.Contents
-	take     rollout.Take
-	// record is the record of the Pod as last read, and now is its state in the rollout.
-	record *podstate.Record
-	now    tally.Outlook
-	// noted: the record of a resize was written to the Pod.
-	noted bool
-	// live: the last read was not answered from the API server's memory.
-	live bool
-	// unsure is the error after which it is unknown whether the last write was carried
-	// out; nil if it is known.
-	unsure error
-}
-
-// attempt reads the Pod and has follow write it. It returns done false if the Pod has to be
-// read again.
-//
-// The API server answers the first read from its memory, which may be old. That does no
-// harm: a write from an old read fails by its precondition, and any other result of it
-// leads to a live read.
-func (u *update) attempt(ctx context.Context, follow func(context.Context, *corev1.Pod) (outcome, bool)) (o outcome, done bool) {
-	if current, ok := u.Current().Get(u.program.Name()); !ok || current != u.program {
-		return isStale("the SidecarSet has changed"), true
+// write writes the Pod that was read.
+func (e *Executor) write(ctx context.Context, a *attempt) (rollout.Result, error) {
+	if !a.due.Program.Selector.Matches(labels.Set(a.pod.Labels)) {
+		return rollout.Result{}, errReadAgain
 	}
-	pod, err := u.read(ctx, u.take.Namespace.Value(), u.take.Name, u.live)
-	switch {
-	case apierrors.IsNotFound(err):
-		return isStale("the Pod is gone"), u.live
-	case err != nil:
-		return hasFailed(err), true
+	next, known, err := e.decide(ctx, a.due, a.pod)
+	if problem := (*inject.MetadataError)(nil); errors.As(err, &problem) {
+		return blocked(inplace.UpdateImpossible, problem.Error()), nil
 	}
-	return follow(ctx, pod)
-}
-
-// follow writes the Pod that was read.
-func (u *update) follow(ctx context.Context, pod *corev1.Pod) (o outcome, done bool) {
-	if o, done := u.judge(pod); done {
-		return o, u.live
-	}
-	in, err := u.gather(ctx, pod)
 	if err != nil {
-		return hasFailed(err), true
+		return failed(err), nil
 	}
-	next, err := inject.UpdateInPlace(in)
 	switch verdict := next.Verdict; {
-	case err != nil:
-		return isRefused(inplace.UpdateImpossible, refusalWait, err), true
-	case verdict.Reason != "":
-		return u.blockedFor(pod, next), u.live
-	case verdict.Way == inplace.Resize:
-		return u.resize(ctx, pod, next)
-	case verdict.Way != inplace.Images:
-		return isStale("the Pod does not have to be updated"), true
+	case verdict.Way == inplace.Current && a.mayBeWritten():
+		return written(a.pod), nil
+	case a.last:
+		return failed(a.unsure), nil
+	case a.take.Free && podstate.IsAvailable(a.pod), verdict.Waits, verdict.Way == inplace.Current:
+		return rollout.Result{}, errReadAgain
+	case verdict.Reason != "" && a.live:
+		result := blocked(verdict.Reason, explain(next, a.pod.Spec.NodeName))
+		result.Recreate = e.isStuck(next)
+		return result, nil
+	case verdict.Way != inplace.Resize && verdict.Way != inplace.Images:
+		return rollout.Result{}, errReadAgain
 	}
-	after, err := u.patch(ctx, pod, next.Patch)
+	if !known || a.pod.CreationTimestamp.Unix() >= a.due.Since {
+		switch latest, err := e.isLatest(ctx, a.due.Program); {
+		case err != nil:
+			return failed(err), nil
+		case !latest:
+			return stale("the SidecarSet has changed"), nil
+		}
+	}
+	if next.Verdict.Way == inplace.Resize {
+		return e.resize(ctx, a, next)
+	}
+	after, err := e.patch(ctx, a.pod, next.Patch)
 	if err != nil {
-		return u.notWritten(err, inplace.Refused)
+		return rollout.Result{}, err
 	}
-	return outcome{result: written, version: versionOf(after), disturbed: next.Mark.WasReady && len(next.Mark.Containers) > 0}, true
+	if lost := undone(a.due.Program, next, after); lost != "" {
+		return blocked(inplace.WriteUndone, "another program, such as an admission webhook, has taken back "+lost), nil
+	}
+	return written(after), nil
 }
 
-// gather reads the other objects that the decision about the Pod needs.
-func (u *update) gather(ctx context.Context, pod *corev1.Pod) (inject.UpdateInput, error) {
-	var node inplace.Node // of other Pods than those whose native sidecars are updated, it does not matter
-	if u.now.Changed.Has(inplace.Native) && pod.Spec.NodeName != "" {
-		var err error
-		if node, err = u.nodes.get(ctx, pod.Spec.NodeName); err != nil {
-			return inject.UpdateInput{}, fmt.Errorf("reading Node %s: %w", pod.Spec.NodeName, err)
-		}
-	}
-	previous, err := u.known.previous(ctx, u.program, pod)
-	return inject.UpdateInput{
-		Pod: pod, Program: u.program, Previous: previous,
-		Difference: u.contents.Of(podstate.MakeName(u.program.Name()), u.record), Node: node, Over: u.take.Over, Now: time.Now(),
-	}, err
-}
-
-// look sets record and now from the Pod that was read.
-func (u *update) look(pod *corev1.Pod) {
-	u.record = podstate.FromPod(pod).At(time.Now())
-	u.now = tally.Look(u.program, u.record, u.contents)
-}
-
-// judge decides about the Pod as it is now. It returns done false if the Pod has to be
-// written.
-func (u *update) judge(pod *corev1.Pod) (o outcome, done bool) {
-	if pod.UID != u.take.UID {
-		return isStale("another Pod has its name"), true
-	}
-	u.look(pod)
-	now := u.now
-	switch {
-	case !now.Matched:
-		return isStale("the Pod is finished, being deleted, or not selected"), true
-	case now.Way == inplace.Current && u.unsure != nil:
-		return outcome{result: written, version: versionOf(pod), disturbed: now.InFlight}, true
-	case now.Way != inplace.Images && now.Way != inplace.Resize:
-		return isStale("the Pod does not have to be updated, or cannot be"), true
-	case now.InTransition:
-		return isStale("the kubelet has not acted on an earlier update"), true
-	case now.Ready && !u.take.Charged:
-		return isStale("the Pod has become available"), true
-	}
-	return outcome{}, false
-}
-
-// notWritten returns the outcome of a write that failed, with the reason to show if the API
-// server refused it.
-func (u *update) notWritten(err error, refusal inplace.Reason) (o outcome, done bool) {
-	switch {
-	case errors.Is(err, errNotLeading):
-		return isStale("%v", err), true
-	case apierrors.IsConflict(err):
-		return outcome{}, false
-	case apierrors.IsNotFound(err):
-		return isStale("the Pod is gone"), true
-	case isRefusal(err):
-		return isRefused(refusal, refusalWait, err), true
-	}
-	u.unsure = err
-	return outcome{}, false
-}
-
-// last reads a Pod once more if it is unknown whether it was written. The write has
-// ended: the API server ends a request when its client does.
-func (u *update) last(ctx context.Context) outcome {
-	if u.unsure == nil {
-		return isStale("other writers were faster %d times", attempts)
-	}
-	pod, err := u.read(ctx, u.take.Namespace.Value(), u.take.Name, true)
-	if err == nil {
-		if o, done := u.judge(pod); done {
-			return o
-		}
-	}
-	return hasFailed(u.unsure)
-}
-
-// isRefusal reports whether the API server has refused a write.
-func isRefusal(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	code := status.Status().Code
-	return code >= 400 && code < 500 && !apierrors.IsTooManyRequests(err) && !apierrors.IsUnauthorized(err) && !apierrors.IsTimeout(err)
-}
-
-// read reads a Pod: live, or as the API server's memory has it.
-func (e *Executor) read(ctx context.Context, namespace, name string, live bool) (*corev1.Pod, error) {
-	if err := e.limit.Wait(ctx); err != nil {
-		return nil, err
-	}
+// isLatest reports whether the API server has no newer generation of a SidecarSet. It is asked
+// about Pods that may carry a newer content, because admission may know it before this leader does.
+func (e *Executor) isLatest(ctx context.Context, program *inject.Program) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	options := metav1.GetOptions{}
-	if !live {
-		options.ResourceVersion = "0"
-	}
-	return e.Pods.Pods(namespace).Get(ctx, name, options)
+	generation, err := e.Generation(ctx, program.Name())
+	return generation == program.Set.Generation, err
 }
 
-// send sends a write. The write does not end with ctx, so that its result is known.
-func (e *Executor) send(ctx context.Context, write func(context.Context) error) error {
-	if err := e.limit.Wait(ctx); err != nil {
-		return err
-	}
-	ctx, cancel, err := e.Leadership.write(context.WithoutCancel(ctx))
+// decide returns the update of a Pod, and whether a ControllerRevision has the content that the
+// Pod carries. The Node is read only if it matters: if a native sidecar is to be restarted.
+func (e *Executor) decide(ctx context.Context, due tally.Due, pod *corev1.Pod) (next inplace.Update, known bool, err error) {
+	previous, err := e.known.previous(ctx, due.Program, pod)
 	if err != nil {
-		return err
+		return inplace.Update{}, false, err
 	}
-	defer cancel()
-	return write(ctx)
+	known = previous != nil
+	in := inplace.UpdateInput{Pod: pod, Program: due.Program, Content: due.Content, Previous: previous, Now: time.Now()}
+	next, err = inplace.UpdateInPlace(in)
+	writes := next.Patch != nil || next.Record != nil
+	if err != nil || !writes || !next.Verdict.Changed.Has(podstate.Native) || pod.Spec.NodeName == "" {
+		return next, known, err
+	}
+	if in.Node, err = e.nodes.get(ctx, pod.Spec.NodeName); err != nil {
+		return inplace.Update{}, false, fmt.Errorf("reading Node %s: %w", pod.Spec.NodeName, err)
+	}
+	if in.Node != (inplace.Node{}) {
+		next, err = inplace.UpdateInPlace(in)
+	}
+	return next, known, err
 }
 
-// patch writes a Pod, or a subresource of it.
-func (e *Executor) patch(ctx context.Context, pod *corev1.Pod, body []byte, subresources ...string) (after *corev1.Pod, err error) {
-	// The patch has no unknown fields: the API server need not look for any.
-	options := metav1.PatchOptions{FieldValidation: metav1.FieldValidationIgnore}
-	err = e.send(ctx, func(ctx context.Context) error {
-		after, err = e.Pods.Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, options, subresources...)
-		return err
-	})
-	return after, err
+// undone returns what another program has taken back from a write, "" if nothing. An image
+// that was replaced by a third one is not taken back: the webhook that rewrites images to a
+// mirror does that.
+func undone(program *inject.Program, update inplace.Update, after *corev1.Pod) string {
+	for _, change := range update.Changes {
+		if c, _ := podstate.ContainerOf(after, change.Container); c != nil && c.Image == change.From {
+			return fmt.Sprintf("the image of container %s", change.Container)
+		}
+	}
+	if hashes := podstate.ParseHashes(after.Annotations[appsv1beta1.AnnotationHash]); hashes.Hash(program.Name()) != program.Hash {
+		return "the annotation " + appsv1beta1.AnnotationHash
+	}
+	return ""
 }
 
-// versionOf is a Pod's resourceVersion, which is a number.
-func versionOf(pod *corev1.Pod) uint64 {
-	version, _ := podstate.ParseVersion(pod.ResourceVersion)
-	return version
+// resize does the next step of a resize: it records the resize on the Pod, and then sends it,
+// in one call if nothing fails.
+func (e *Executor) resize(ctx context.Context, a *attempt, next inplace.Update) (rollout.Result, error) {
+	switch {
+	case e.lacksResize():
+		return noResize(), nil
+	case next.Record != nil && a.noted:
+		return blocked(inplace.WriteUndone, "another program removes the record of the resize from the Pod"), nil
+	case next.Record != nil:
+		after, err := e.patch(ctx, a.pod, next.Record)
+		if err != nil {
+			return rollout.Result{}, err
+		}
+		a.pod, a.noted, a.live = after, true, true
+		return e.write(ctx, a)
+	}
+	after, err := e.patch(ctx, a.pod, next.Patch, "resize")
+	switch {
+	case err != nil && isNoSubresource(err):
+		e.resizeMissed.Store(new(time.Now()))
+		return noResize(), nil
+	case err != nil:
+		return rollout.Result{}, err
+	case haveSameResources(a.pod, after):
+		return blocked(inplace.WriteUndone, "another program, such as an admission webhook, has taken back the resources"), nil
+	}
+	return written(after), nil
+}
+
+// haveSameResources reports whether all containers of two Pods have the same resources.
+func haveSameResources(a, b *corev1.Pod) bool {
+	same := func(a, b corev1.Container) bool { return apiequality.Semantic.DeepEqual(a.Resources, b.Resources) }
+	return slices.EqualFunc(a.Spec.InitContainers, b.Spec.InitContainers, same) && slices.EqualFunc(a.Spec.Containers, b.Spec.Containers, same)
+}
+
+// lacksResize reports whether the API server is known to lack the subresource resize.
+func (e *Executor) lacksResize() bool {
+	seen := e.resizeMissed.Load()
+	return seen != nil && time.Since(*seen) < resizeMemory
+}
+
+func noResize() rollout.Result {
+	result := blocked(inplace.ResizeUnsupported, "the API server does not have pods/resize, which Kubernetes has since 1.33")
+	result.Recreate = true
+	return result
+}
+
+// isStuck reports whether the content needs a new Pod. The decision uses the live Pod,
+// which has fields that the record of the watch lacks.
+func (e *Executor) isStuck(next inplace.Update) bool {
+	writes := next.Record != nil || next.Patch != nil
+	return next.Verdict.Way == inplace.Recreate || next.Verdict.Way == inplace.Resize && writes && e.lacksResize()
+}
+
+// isNoSubresource reports whether the API server does not have a subresource. An API
+// server that does not have the Pod answers with a Status; one that does not have the
+// subresource does not.
+func isNoSubresource(err error) bool {
+	return apierrors.IsMethodNotSupported(err) || apierrors.IsNotFound(err) && apierrors.IsUnexpectedServerError(err)
+}
+
+// explain is the message in the status of the SidecarSet about a Pod that cannot be updated.
+func explain(next inplace.Update, node string) string {
+	switch reason := next.Verdict.Reason; reason {
+	case inplace.NodeTooOld:
+		return fmt.Sprintf("node %s has a kubelet older than 1.32, which does not restart native sidecars", node)
+	case inplace.NodeNotReady:
+		return fmt.Sprintf("node %s is not ready, or does not exist", node)
+	case inplace.ResizeTimedOut:
+		return fmt.Sprintf("the kubelet of node %s has not acted on the resize", node)
+	default:
+		return cmp.Or(next.Message, explanations[reason], "the Pod is on node "+node)
+	}
+}
+
+// explanations are the messages of reasons about resources that come without one.
+var explanations = map[inplace.Reason]string{
+	inplace.ResourcesHeldElsewhere: "the sidecar has neither the resources of its revision nor the current ones",
+	inplace.ImmutableFieldChanged:  "the resize would remove a value, or change the QoS class of the Pod",
+	inplace.ResizeRestarts:         "the resizePolicy of the container asks for a restart",
 }

@@ -20,9 +20,9 @@ const (
 )
 
 // OfRollout returns the Events that follow from one status of a SidecarSet after another: a
-// rollout started, ended, reached its partition or stalled, more Pods cannot follow, or the
-// API server refused to update or evict more Pods. It returns none if nothing of that
-// changed.
+// rollout started, ended, reached its partition or stalled, updated Pods broke, more Pods cannot
+// follow, or the API server refused to update or evict more Pods. It returns none if nothing of
+// that changed.
 func OfRollout(about SidecarSet, before, after appsv1beta1.SidecarSetStatus) []Event {
 	var told []Event
 	if e := progress(about, before, after); e.Reason != "" {
@@ -47,22 +47,22 @@ func OfRollout(about SidecarSet, before, after appsv1beta1.SidecarSetStatus) []E
 // progress returns the Event about the progress of a rollout; the zero Event if there
 // is none.
 func progress(about SidecarSet, before, after appsv1beta1.SidecarSetStatus) Event {
-	was, is := reason(before, appsv1beta1.ConditionProgressing), reason(after, appsv1beta1.ConditionProgressing)
-	changed := was != is
-	// A rollout that takes less than a second may never have the reason RollingOut.
-	another := before.LatestRevision != "" && before.LatestRevision != after.LatestRevision && after.MatchedPods > 0
-	condition, kind := appsv1beta1.ConditionProgressing, corev1.EventTypeNormal
-	news := false
-	switch is {
-	case appsv1beta1.ReasonRollingOut:
-		news = changed || another
-	case appsv1beta1.ReasonComplete:
-		news = underWay[was] || another
-	case appsv1beta1.ReasonPartitionReached:
-		news = changed && (underWay[was] || another)
-	case appsv1beta1.ReasonStalled:
-		condition, kind = appsv1beta1.ConditionDegraded, corev1.EventTypeWarning
-		news = changed || reason(before, condition) != reason(after, condition)
+	condition, kind := appsv1beta1.ConditionDegraded, corev1.EventTypeWarning
+	degraded := reason(after, condition)
+	news := degraded != reason(before, condition) && (degraded == appsv1beta1.ReasonStalled || degraded == appsv1beta1.ReasonPodsNotReady)
+	if !news {
+		condition, kind = appsv1beta1.ConditionProgressing, corev1.EventTypeNormal
+		was, is := reason(before, condition), reason(after, condition)
+		// A rollout that takes less than a second may never have the reason RollingOut.
+		another := before.LatestRevision != "" && before.LatestRevision != after.LatestRevision && after.MatchedPods > 0
+		switch is {
+		case appsv1beta1.ReasonRollingOut:
+			news = was != is || another
+		case appsv1beta1.ReasonComplete:
+			news = underWay[was] || another
+		case appsv1beta1.ReasonPartitionReached, appsv1beta1.ReasonBlocked:
+			news = was != is && (underWay[was] || another)
+		}
 	}
 	if !news {
 		return Event{}

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
@@ -57,7 +56,7 @@ func choose(in *Input) []target {
 	if !slices.IsSortedFunc(targets, byName) {
 		slices.SortFunc(targets, byName)
 	}
-	mirror := inplace.IsMirror(in.Pod.Annotations)
+	mirror := podstate.IsMirror(in.Pod.Annotations)
 	for i := range targets {
 		switch t := &targets[i]; {
 		case mirror:

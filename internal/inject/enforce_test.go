@@ -174,9 +174,9 @@ func TestEnforcedSidecarSetIgnoresAnImpossibleRecordedChoice(t *testing.T) {
 		})
 	}
 	pod := app().Annotation(appsv1beta1.AnnotationRevisionChoice, `{"secure":"secure-1","zoo":"zoo-1"}`).
-		Annotation(appsv1beta1.AnnotationInPlaceUpdateState, `{"secure":{"lastContainerStatuses":{"guard":{"imageID":"a"}}},"zoo":{"x":[1, 2]}}`).Obj()
+		Annotation(appsv1beta1.AnnotationInPlaceUpdateState, `{"secure":{"lastContainerStatuses":{"guard":{"imageID":"a"}}},"zoo":{"x":[1,2]}}`).Obj()
 	got, _ := injected(t, fixtures.Input(t, pod, enforced(secure())), pod)
-	want := map[string]string{appsv1beta1.AnnotationRevisionChoice: `{"zoo":"zoo-1"}`, appsv1beta1.AnnotationInPlaceUpdateState: `{"zoo":{"x":[1, 2]}}`}
+	want := map[string]string{appsv1beta1.AnnotationRevisionChoice: `{"zoo":"zoo-1"}`, appsv1beta1.AnnotationInPlaceUpdateState: `{"zoo":{"x":[1,2]}}`}
 	for key, value := range want {
 		if diff := cmp.Diff(value, annotation(got, key)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", key, diff)

@@ -22,33 +22,34 @@ func (c *computation) patchMetadata() error {
 		if t.skip != "" && !(enforced && t.takesPart()) {
 			continue
 		}
-		for _, rule := range t.metadata {
-			if err := c.patchAnnotations(t.Name(), rule); err != nil {
-				return err
-			}
+		if err := t.PatchAnnotations(c.annotation, c.annotate); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// patchAnnotations carries out one entry. It ignores an unknown policy.
-func (c *computation) patchAnnotations(sidecarSet string, rule metadataRule) error {
-	for _, key := range rule.keys {
-		value, present := c.annotation(key)
-		switch rule.policy {
-		case appsv1beta1.SidecarSetRetainPatchPolicy, "":
-			if !present {
-				c.annotate(key, rule.values[key])
+// PatchAnnotations carries out patchPodMetadata on the annotations of a Pod, which get reads
+// and set writes. It ignores an unknown policy. The error is a *MetadataError.
+func (p *Program) PatchAnnotations(get func(key string) (string, bool), set func(key, value string)) error {
+	for _, rule := range p.metadata {
+		for _, key := range rule.keys {
+			value, present := get(key)
+			switch rule.policy {
+			case appsv1beta1.SidecarSetRetainPatchPolicy, "":
+				if !present {
+					set(key, rule.values[key])
+				}
+			case appsv1beta1.SidecarSetOverwritePatchPolicy:
+				set(key, rule.values[key])
+			case appsv1beta1.SidecarSetMergePatchJsonPatchPolicy:
+				merged, err := mergeText(value, rule.values[key])
+				if err != nil {
+					err.SidecarSet, err.Key = p.Name(), key
+					return err
+				}
+				set(key, merged)
 			}
-		case appsv1beta1.SidecarSetOverwritePatchPolicy:
-			c.annotate(key, rule.values[key])
-		case appsv1beta1.SidecarSetMergePatchJsonPatchPolicy:
-			merged, err := mergeText(value, rule.values[key])
-			if err != nil {
-				err.SidecarSet, err.Key = sidecarSet, key
-				return err
-			}
-			c.annotate(key, merged)
 		}
 	}
 	return nil

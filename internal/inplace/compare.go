@@ -9,17 +9,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sidecarset/operator/internal/jsonread"
+	"github.com/sidecarset/operator/internal/podstate"
 )
 
 // Difference is the difference between the hashed parts of two contents of a SidecarSet.
 type Difference struct {
 	// Resources are the sidecars whose cpu or memory differs, in the order of the
-	// spec, containers first.
+	// spec, containers first. If Other is true, some may be missing.
 	Resources []ResourceChange
 	// Restarts: the kubelet restarts a container for it, as its resizePolicy says.
 	Restarts bool
-	// Other: they differ in more than images, cpu and memory, so no running Pod can be
-	// updated.
+	// Other: they differ in more than images, cpu and memory, or a value is removed, so no
+	// running Pod can be updated.
 	Other bool
 }
 
@@ -37,9 +38,6 @@ func Compare(old, now map[string]any) Difference {
 	d.compare(list(old, "containers"), list(now, "containers"), false)
 	if HasNative(old) || HasNative(now) { // only then the hash covers them
 		d.compare(list(old, "initContainers"), list(now, "initContainers"), true)
-	}
-	if d.Other {
-		return Difference{Other: true}
 	}
 	return d
 }
@@ -80,10 +78,11 @@ func (d *Difference) compare(old, now []any, init bool) {
 		// With a resourcesPolicy the Pod's own containers decide. The resources of a
 		// plain init container cannot be changed once it has run.
 		if !decode(before["resources"], &change.Old) || !decode(after["resources"], &change.New) ||
-			after["resourcesPolicy"] != nil || init && !isNative(after) || !change.resizable() {
+			after["resourcesPolicy"] != nil || init && !isNative(after) || !change.isComparable() {
 			d.Other = true
 			return
 		}
+		d.Other = d.Other || !change.resizable()
 		d.Resources = append(d.Resources, change)
 		d.Restarts = d.Restarts || change.restarts(after["resizePolicy"])
 	}
@@ -102,7 +101,7 @@ func (c *ResourceChange) restarts(policies any) bool {
 func differsIn(name corev1.ResourceName, old, now corev1.ResourceList) bool {
 	before, had := old[name]
 	after, has := now[name]
-	return had != has || !equal(before, after)
+	return had != has || !podstate.EqualQuantities(before, after)
 }
 
 // others is a container without the members that a running Pod can get: image and resources.
@@ -130,15 +129,24 @@ func decode(value any, into any) bool {
 	return err == nil && json.Unmarshal(text, into) == nil
 }
 
-// resizable reports whether Kubernetes allows the change: of cpu and memory only,
-// and without removing a value.
-func (c *ResourceChange) resizable() bool {
-	if !reflect.DeepEqual(c.Old.Claims, c.New.Claims) || !areShort(c.Old.Requests, c.Old.Limits, c.New.Requests, c.New.Limits) {
-		return false
+// isComparable reports whether the values can be compared. It completes them.
+func (c *ResourceChange) isComparable() bool {
+	for _, list := range []corev1.ResourceList{c.Old.Requests, c.Old.Limits, c.New.Requests, c.New.Limits} {
+		for _, q := range list {
+			if !podstate.IsShortQuantity(q) {
+				return false
+			}
+		}
 	}
 	complete(&c.Old)
 	complete(&c.New)
-	return resizableList(c.Old.Requests, c.New.Requests) && resizableList(c.Old.Limits, c.New.Limits)
+	return true
+}
+
+// resizable reports whether Kubernetes allows the change: of cpu and memory only,
+// and without removing a value.
+func (c *ResourceChange) resizable() bool {
+	return reflect.DeepEqual(c.Old.Claims, c.New.Claims) && resizableList(c.Old.Requests, c.New.Requests) && resizableList(c.Old.Limits, c.New.Limits)
 }
 
 // complete adds the requests that API servers add to Pods: the limit, where there
@@ -162,7 +170,7 @@ func resizableList(old, now corev1.ResourceList) bool {
 	}
 	for name, value := range now {
 		before, had := old[name]
-		if name != corev1.ResourceCPU && name != corev1.ResourceMemory && (!had || !equal(before, value)) {
+		if name != corev1.ResourceCPU && name != corev1.ResourceMemory && (!had || !podstate.EqualQuantities(before, value)) {
 			return false
 		}
 	}

@@ -1,30 +1,24 @@
 package inplace
 
-import "k8s.io/apimachinery/pkg/util/version"
+import (
+	"maps"
+	"slices"
 
-// Question is the input of Judge: one Pod and the current content of one SidecarSet
-// that the Pod carries.
-type Question struct {
-	Facts Facts
-	Node  Node
-	// Changed has the kinds of the containers that would get another image.
-	Changed Kinds
-	// SameHash: the Pod records the hash of the current content.
-	SameHash bool
-	// SameWithoutImage: the Pod records the hash of the current content that ignores
-	// images.
-	SameWithoutImage bool
-	// RevisionUnknown: the content that the Pod was injected with is unknown.
-	RevisionUnknown bool
-	// Difference is the difference between the Pod's recorded content and the current
-	// one; nil if it is unknown.
-	Difference *Difference
-	// Uncompared: the contents are not compared yet.
-	Uncompared bool
-	// Resizing: a resize is under way, so the Pod differs from the content that it records.
-	Resizing bool
-	// RecordUnreadable: the Pod's record of updates cannot be read.
-	RecordUnreadable bool
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+// Verdict is how a matched Pod can get the content. Reason is why it cannot be updated in
+// place now; it is empty for the ways Current, Images and Resize.
+type Verdict struct {
+	Way    Way
+	Reason Reason
+	// Changed are the kinds of the containers that get another image.
+	Changed podstate.Kinds
+	// Waits: the Pod must not be written yet. The kubelet has not acted on a change of another
+	// operator or on a resize, or the contents are not compared yet.
+	Waits bool
 }
 
 // Node is the state of a Pod's node. The zero value is a ready node with a current
@@ -36,60 +30,89 @@ type Node struct {
 	NotReady bool
 }
 
-// Verdict is how a Pod can be updated, and why it cannot be updated in place. Reason is
-// empty for the ways Current, Images and Resize.
-type Verdict struct {
-	Way    Way
-	Reason Reason
+// Judge decides how a Pod can get the content, at a time in seconds since 1970. It does not
+// check whether a resize is possible for this Pod; UpdateInPlace does.
+func (c *Content) Judge(r *podstate.Record, node Node, now int64) Verdict {
+	changed, waits := c.changesIn(r, now)
+	return c.judge(r, node, now, changed, waits)
 }
 
-// Judge decides how a Pod can be updated. It does not check whether a resize is
-// possible for this Pod; PlanResize does.
-func Judge(q Question) Verdict {
+// judge is Judge for a Pod in which the images of containers of these kinds have to change.
+// waits: the kubelet has not acted on a change of another operator.
+func (c *Content) judge(r *podstate.Record, node Node, now int64, changed podstate.Kinds, waits bool) Verdict {
+	in, carries := r.Injection(c.name)
+	same := in.Hash == c.hash || in.HashWithoutImage == c.hashWithoutImage // apart from images
+	resizing := in.ResizeTo != 0
+	difference, recorded := c.differences[in.HashWithoutImage]
 	switch {
-	case q.Facts.Mirror:
-		return Verdict{LeaveAlone, MirrorPod}
-	case q.SameHash && !q.Resizing:
+	case !carries || !r.Active:
+		return Verdict{Way: LeaveAlone}
+	case r.Facts.Mirror:
+		return Verdict{Way: LeaveAlone, Reason: MirrorPod}
+	case !c.containedIn(r):
+		return Verdict{Way: Recreate, Reason: ImmutableFieldChanged}
+	case in.Hash == c.hash && !resizing:
 		return Verdict{Way: Current}
-	case q.RecordUnreadable:
-		return Verdict{LeaveAlone, RecordUnreadable}
-	case q.SameHash || q.SameWithoutImage:
-		return judgeImages(q, q.Resizing)
-	case q.RevisionUnknown:
-		return Verdict{Recreate, RevisionUnknown}
-	case q.Uncompared:
-		return Verdict{Way: Resize}
-	case q.Difference == nil || q.Difference.Other:
-		return Verdict{Recreate, ImmutableFieldChanged}
-	case q.Difference.Restarts:
-		return Verdict{Recreate, ResizeRestarts}
+	case r.RecordUnreadable:
+		return Verdict{Way: LeaveAlone, Reason: RecordUnreadable}
+	case !same && in.HashWithoutImage == 0:
+		return Verdict{Way: Recreate, Reason: RevisionUnknown}
+	case c.differences == nil && c.differs(in):
+		return Verdict{Way: Resize, Changed: changed, Waits: true}
+	case !same && (!recorded || difference.Other):
+		return Verdict{Way: Recreate, Reason: ImmutableFieldChanged}
+	case !same && difference.Restarts:
+		return Verdict{Way: Recreate, Reason: ResizeRestarts}
 	}
-	return judgeImages(q, true)
+	v := judgeRestarts(r.Facts, node, changed)
+	v.Waits = waits && in.Hash != c.hash
+	if v.Way == Images && (resizing || !same) {
+		v.Way = Resize
+		if in.ResizeTo == c.hashWithoutImage {
+			v = v.observed(r.Resize(c.name, now))
+		}
+	}
+	return v
 }
 
-// judgeImages decides about a Pod that needs other images, and another size first if
-// resizes is true.
-func judgeImages(q Question, resizes bool) Verdict {
-	if verdict := judgeRestarts(q); verdict.Way != Images || !resizes {
-		return verdict
+// observed returns the verdict on a Pod that is being resized to the current content.
+func (v Verdict) observed(state podstate.ResizeState) Verdict {
+	switch reason := resizeReasons[state]; {
+	case state == podstate.ResizeMoving:
+		v.Waits = true
+	case reason == ResizeInfeasible:
+		v.Way, v.Reason = Recreate, reason
+	case reason != "":
+		v.Way, v.Reason = LeaveAlone, reason
 	}
-	return Verdict{Way: Resize}
+	return v
 }
 
-func judgeRestarts(q Question) Verdict {
+// resizeReasons are the reasons for which a Pod is not updated in states that may last.
+var resizeReasons = map[podstate.ResizeState]Reason{
+	podstate.ResizePutOff: ResizeDeferred, podstate.ResizeExcluded: ResizeInfeasible,
+	podstate.ResizeBroken: ResizeFailed, podstate.ResizeUnanswered: ResizeTimedOut,
+}
+
+// IsOfResize reports whether a resize that is under way is the reason, and does not end by itself
+// soon.
+func (r Reason) IsOfResize() bool {
+	return slices.Contains(slices.Collect(maps.Values(resizeReasons)), r)
+}
+
+func judgeRestarts(facts podstate.Facts, node Node, changed podstate.Kinds) Verdict {
 	switch {
-	case !q.Changed.Restarts():
-		return Verdict{Way: Images}
-	case q.Changed.Has(RunsOnce), q.Facts.CountsRestarts:
-		return Verdict{LeaveAlone, RunToCompletion}
-	case q.Facts.RestartsAll:
-		return Verdict{LeaveAlone, RestartRules}
-	case q.Node.TooOld && q.Changed.Has(Native):
-		return Verdict{Recreate, NodeTooOld}
-	case q.Node.NotReady:
-		return Verdict{LeaveAlone, NodeNotReady}
+	case !changed.Restarts():
+	case changed.Has(podstate.RunsOnce), facts.CountsRestarts:
+		return Verdict{Way: LeaveAlone, Reason: RunToCompletion, Changed: changed}
+	case facts.RestartsAll:
+		return Verdict{Way: LeaveAlone, Reason: RestartRules, Changed: changed}
+	case node.TooOld && changed.Has(podstate.Native):
+		return Verdict{Way: Recreate, Reason: NodeTooOld, Changed: changed}
+	case node.NotReady:
+		return Verdict{Way: LeaveAlone, Reason: NodeNotReady, Changed: changed}
 	}
-	return Verdict{Way: Images}
+	return Verdict{Way: Images, Changed: changed}
 }
 
 var restartsNativeSidecars = version.MajorMinor(1, 32)

@@ -1,4 +1,4 @@
-package inplace_test
+package inplace
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
 )
 
 func policy(p corev1.ContainerRestartPolicy) *corev1.ContainerRestartPolicy { return &p }
@@ -21,15 +21,15 @@ var (
 // be restarted.
 func TestJudgeOfContainersThatRunToCompletion(t *testing.T) {
 	const (
-		follows = inplace.Reason("")
-		no      = inplace.RunToCompletion
+		follows = Reason("")
+		no      = RunToCompletion
 	)
 	tests := map[string]struct {
 		restart corev1.RestartPolicy
 		job     bool
 		init    bool
 		own     *corev1.ContainerRestartPolicy
-		want    inplace.Reason
+		want    Reason
 	}{
 		"Always, regular":                            {corev1.RestartPolicyAlways, false, false, nil, follows},
 		"Always, native":                             {corev1.RestartPolicyAlways, false, true, always, follows},
@@ -59,12 +59,12 @@ func TestJudgeOfContainersThatRunToCompletion(t *testing.T) {
 				pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "j", Controller: &yes}}
 			}
 			c := &corev1.Container{Name: "log", RestartPolicy: tc.own}
-			kind := inplace.KindOf(pod, c)
+			kind := podstate.KindOf(pod, c)
 			if tc.init {
-				kind = inplace.InitKindOf(c)
+				kind = podstate.InitKindOf(c)
 			}
-			got := inplace.Judge(inplace.Question{Facts: inplace.FactsOf(pod), SameWithoutImage: true, Changed: inplace.Kinds(0).With(kind)})
-			if got.Reason != tc.want || (got.Way == inplace.Images) != (tc.want == follows) {
+			got := judgeRestarts(podstate.FactsOf(pod), Node{}, podstate.Kinds(0).With(kind))
+			if got.Reason != tc.want || (got.Way == Images) != (tc.want == follows) {
 				t.Errorf("verdict %+v, want %q", got, tc.want)
 			}
 			if kind.Init() != tc.init {
@@ -75,73 +75,95 @@ func TestJudgeOfContainersThatRunToCompletion(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
-	restarting := inplace.Kinds(0).With(inplace.Regular)
-	native := inplace.Kinds(0).With(inplace.Native).With(inplace.Plain)
-	plain := inplace.Kinds(0).With(inplace.Plain)
-	tests := map[string]struct {
-		q    inplace.Question
-		want inplace.Verdict
-	}{
-		"the current content":                        {inplace.Question{SameHash: true, SameWithoutImage: true}, inplace.Verdict{Way: inplace.Current}},
-		"the current content, unreadable record":     {inplace.Question{SameHash: true, RecordUnreadable: true}, inplace.Verdict{Way: inplace.Current}},
-		"a mirror Pod":                               {inplace.Question{SameHash: true, Facts: inplace.Facts{Mirror: true}}, inplace.Verdict{Way: inplace.LeaveAlone, Reason: inplace.MirrorPod}},
-		"more than images":                           {inplace.Question{Changed: restarting}, inplace.Verdict{Way: inplace.Recreate, Reason: inplace.ImmutableFieldChanged}},
-		"resources":                                  {inplace.Question{Difference: &inplace.Difference{}, Changed: restarting}, inplace.Verdict{Way: inplace.Resize}},
-		"resources, of what is not known yet":        {inplace.Question{Uncompared: true}, inplace.Verdict{Way: inplace.Resize}},
-		"resources, with a restart":                  {inplace.Question{Difference: &inplace.Difference{Restarts: true}}, inplace.Verdict{Way: inplace.Recreate, Reason: inplace.ResizeRestarts}},
-		"more than resources":                        {inplace.Question{Difference: &inplace.Difference{Other: true}}, inplace.Verdict{Way: inplace.Recreate, Reason: inplace.ImmutableFieldChanged}},
-		"resources and an image that may not change": {inplace.Question{Difference: &inplace.Difference{}, Changed: native, Facts: inplace.Facts{RestartsAll: true}}, inplace.Verdict{Way: inplace.LeaveAlone, Reason: inplace.RestartRules}},
-		"resources of a Pod that runs to completion": {inplace.Question{Difference: &inplace.Difference{}, Facts: inplace.Facts{CountsRestarts: true}}, inplace.Verdict{Way: inplace.Resize}},
-		"a resize to be undone":                      {inplace.Question{SameHash: true, SameWithoutImage: true, Resizing: true}, inplace.Verdict{Way: inplace.Resize}},
-		"a resize to be undone, and an image":        {inplace.Question{SameWithoutImage: true, Resizing: true, Changed: restarting}, inplace.Verdict{Way: inplace.Resize}},
-		"an unknown revision":                        {inplace.Question{RevisionUnknown: true}, inplace.Verdict{Way: inplace.Recreate, Reason: inplace.RevisionUnknown}},
-		"an unreadable record":                       {inplace.Question{SameWithoutImage: true, RecordUnreadable: true}, inplace.Verdict{Way: inplace.LeaveAlone, Reason: inplace.RecordUnreadable}},
-		"images":                                     {inplace.Question{SameWithoutImage: true, Changed: restarting}, inplace.Verdict{Way: inplace.Images}},
-		"no image":                                   {inplace.Question{SameWithoutImage: true}, inplace.Verdict{Way: inplace.Images}},
-		"a regular container on an old node":         {inplace.Question{SameWithoutImage: true, Changed: restarting, Node: inplace.Node{TooOld: true}}, inplace.Verdict{Way: inplace.Images}},
-		"a native sidecar on an old node":            {inplace.Question{SameWithoutImage: true, Changed: native, Node: inplace.Node{TooOld: true}}, inplace.Verdict{Way: inplace.Recreate, Reason: inplace.NodeTooOld}},
-		"a plain init container on an old node":      {inplace.Question{SameWithoutImage: true, Changed: plain, Node: inplace.Node{TooOld: true}}, inplace.Verdict{Way: inplace.Images}},
-		"a node that is not ready":                   {inplace.Question{SameWithoutImage: true, Changed: restarting, Node: inplace.Node{NotReady: true}}, inplace.Verdict{Way: inplace.LeaveAlone, Reason: inplace.NodeNotReady}},
-		"a rule that restarts all":                   {inplace.Question{SameWithoutImage: true, Changed: native, Facts: inplace.Facts{RestartsAll: true}}, inplace.Verdict{Way: inplace.LeaveAlone, Reason: inplace.RestartRules}},
-		"a rule that restarts all, no restart":       {inplace.Question{SameWithoutImage: true, Changed: plain, Facts: inplace.Facts{RestartsAll: true}}, inplace.Verdict{Way: inplace.Images}},
-		"a Job that counts, of which nothing runs":   {inplace.Question{SameWithoutImage: true, Changed: plain, Facts: inplace.Facts{CountsRestarts: true}}, inplace.Verdict{Way: inplace.Images}},
+	name := podstate.MakeName
+	const set, now = "mesh", 1000
+	restarting := podstate.Kinds(0).With(podstate.Regular)
+	native := podstate.Kinds(0).With(podstate.Native).With(podstate.Plain)
+	plain := podstate.Kinds(0).With(podstate.Plain)
+	content := &Content{terms: terms{
+		name: name(set), hash: name("h"), hashWithoutImage: name("w"), sidecars: []sidecar{{name: name("log"), containers: []podstate.Name{name("log")}}},
+	}, differences: Differences{name("resources"): {}, name("restart"): {Restarts: true}, name("more"): {Other: true}}}
+	uncompared := content.With(nil)
+	carries := func(hash, without string) podstate.Injection {
+		return podstate.Injection{SidecarSet: name(set), Hash: name(hash), HashWithoutImage: name(without)}
 	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			if got := inplace.Judge(tc.q); got != tc.want {
+	resizing := func(hash, without, to string) podstate.Injection {
+		in := carries(hash, without)
+		in.ResizeTo = name(to)
+		return in
+	}
+	images, current := carries("old", "w"), carries("h", "w")
+	tests := map[string]struct {
+		content *Content
+		carries podstate.Injection
+		edit    func(*podstate.Record)
+		node    Node
+		changed podstate.Kinds
+		want    Verdict
+	}{
+		"the current content":                    {carries: current, want: Verdict{Way: Current}},
+		"the current content, unreadable record": {carries: current, edit: func(r *podstate.Record) { r.RecordUnreadable = true }, want: Verdict{Way: Current}},
+		"not carried":                            {carries: podstate.Injection{SidecarSet: name("other")}, want: Verdict{Way: LeaveAlone}},
+		"a Pod that ends":                        {carries: images, edit: func(r *podstate.Record) { r.Active = false }, want: Verdict{Way: LeaveAlone}},
+		"a mirror Pod":                           {carries: current, edit: func(r *podstate.Record) { r.Facts.Mirror = true }, want: Verdict{Way: LeaveAlone, Reason: MirrorPod}},
+		"a Pod that lacks a container":           {carries: carries("old", "resources"), edit: func(r *podstate.Record) { r.Containers = nil }, want: Verdict{Way: Recreate, Reason: ImmutableFieldChanged}},
+		"resources":                              {carries: carries("old", "resources"), changed: restarting, want: Verdict{Way: Resize}},
+		"resources, of what is not known yet":    {content: uncompared, carries: carries("old", "resources"), want: Verdict{Way: Resize, Waits: true}},
+		"resources, with a restart":              {carries: carries("old", "restart"), want: Verdict{Way: Recreate, Reason: ResizeRestarts}},
+		"more than resources":                    {carries: carries("old", "more"), changed: restarting, want: Verdict{Way: Recreate, Reason: ImmutableFieldChanged}},
+		"a content that is not recorded":         {carries: carries("old", "gone"), want: Verdict{Way: Recreate, Reason: ImmutableFieldChanged}},
+		"resources and an image that may not change": {carries: carries("old", "resources"), changed: native, edit: func(r *podstate.Record) { r.Facts.RestartsAll = true },
+			want: Verdict{Way: LeaveAlone, Reason: RestartRules}},
+		"resources of a Pod that runs to completion": {carries: carries("old", "resources"), edit: func(r *podstate.Record) { r.Facts.CountsRestarts = true }, want: Verdict{Way: Resize}},
+		"a resize to be undone":                      {carries: resizing("h", "w", "resources"), want: Verdict{Way: Resize}},
+		"a resize to be undone, not known yet":       {content: uncompared, carries: resizing("h", "w", "resources"), want: Verdict{Way: Resize, Waits: true}},
+		"a resize to be undone, and an image":        {carries: resizing("old", "w", "resources"), changed: restarting, want: Verdict{Way: Resize}},
+		"an unknown revision":                        {carries: carries("old", ""), want: Verdict{Way: Recreate, Reason: RevisionUnknown}},
+		"an unreadable record":                       {carries: images, edit: func(r *podstate.Record) { r.RecordUnreadable = true }, want: Verdict{Way: LeaveAlone, Reason: RecordUnreadable}},
+		"images":                                     {carries: images, changed: restarting, want: Verdict{Way: Images}},
+		"no image":                                   {carries: images, want: Verdict{Way: Images}},
+		"a regular container on an old node":         {carries: images, changed: restarting, node: Node{TooOld: true}, want: Verdict{Way: Images}},
+		"a native sidecar on an old node":            {carries: images, changed: native, node: Node{TooOld: true}, want: Verdict{Way: Recreate, Reason: NodeTooOld}},
+		"a plain init container on an old node":      {carries: images, changed: plain, node: Node{TooOld: true}, want: Verdict{Way: Images}},
+		"a node that is not ready":                   {carries: images, changed: restarting, node: Node{NotReady: true}, want: Verdict{Way: LeaveAlone, Reason: NodeNotReady}},
+		"a rule that restarts all":                   {carries: images, changed: native, edit: func(r *podstate.Record) { r.Facts.RestartsAll = true }, want: Verdict{Way: LeaveAlone, Reason: RestartRules}},
+		"a rule that restarts all, no restart":       {carries: images, changed: plain, edit: func(r *podstate.Record) { r.Facts.RestartsAll = true }, want: Verdict{Way: Images}},
+		"a Job that counts, of which nothing runs":   {carries: images, changed: plain, edit: func(r *podstate.Record) { r.Facts.CountsRestarts = true }, want: Verdict{Way: Images}},
+	}
+	for title, tc := range tests {
+		t.Run(title, func(t *testing.T) {
+			r := &podstate.Record{Active: true, Containers: []podstate.Container{{Name: name("log")}}, Injections: []podstate.Injection{tc.carries}}
+			if tc.edit != nil {
+				tc.edit(r)
+			}
+			if tc.content == nil {
+				tc.content = content
+			}
+			got := tc.content.judge(r, tc.node, now, tc.changed, false)
+			if got.Changed != 0 && got.Changed != tc.changed {
+				t.Errorf("kinds %d", got.Changed)
+			}
+			if got.Changed = 0; got != tc.want {
 				t.Errorf("verdict %+v, want %+v", got, tc.want)
 			}
 		})
 	}
 }
 
-func TestFactsOf(t *testing.T) {
-	yes := true
-	owned := func(kind string, controller *bool) []metav1.OwnerReference {
-		return []metav1.OwnerReference{{Kind: kind, Name: "x", Controller: controller}}
-	}
-	rule := func(action corev1.ContainerRestartRuleAction) []corev1.Container {
-		return []corev1.Container{{Name: "a"}, {Name: "b", RestartPolicyRules: []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart}, {Action: action}}}}
-	}
-	tests := map[string]struct {
-		pod  corev1.Pod
-		want inplace.Facts
-	}{
-		"OnFailure under a Job":       {corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owned("Job", &yes)}, Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyOnFailure}}, inplace.Facts{CountsRestarts: true}},
-		"OnFailure under another":     {corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owned("Workflow", &yes)}, Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyOnFailure}}, inplace.Facts{}},
-		"OnFailure, a Job mentioned":  {corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owned("Job", nil)}, Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyOnFailure}}, inplace.Facts{}},
-		"Never under a Job":           {corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owned("Job", &yes)}, Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever}}, inplace.Facts{}},
-		"a rule of a container":       {corev1.Pod{Spec: corev1.PodSpec{Containers: rule(corev1.ContainerRestartRuleActionRestartAllContainers)}}, inplace.Facts{RestartsAll: true}},
-		"a rule of an init container": {corev1.Pod{Spec: corev1.PodSpec{InitContainers: rule(corev1.ContainerRestartRuleActionRestartAllContainers)}}, inplace.Facts{RestartsAll: true}},
-		"other rules":                 {corev1.Pod{Spec: corev1.PodSpec{Containers: rule(corev1.ContainerRestartRuleActionRestart)}}, inplace.Facts{}},
-		"a mirror Pod":                {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{corev1.MirrorPodAnnotationKey: ""}}}, inplace.Facts{Mirror: true}},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			if got := inplace.FactsOf(&tc.pod); got != tc.want {
-				t.Errorf("facts %+v, want %+v", got, tc.want)
-			}
-		})
+// Only a resize to the current content is waited for.
+func TestVerdictOnAResize(t *testing.T) {
+	for state, want := range map[podstate.ResizeState]Verdict{
+		podstate.ResizeOpen:       {Way: Resize},
+		podstate.ResizeMoving:     {Way: Resize, Waits: true},
+		podstate.ResizeDone:       {Way: Resize},
+		podstate.ResizePutOff:     {Way: LeaveAlone, Reason: ResizeDeferred},
+		podstate.ResizeExcluded:   {Way: Recreate, Reason: ResizeInfeasible},
+		podstate.ResizeBroken:     {Way: LeaveAlone, Reason: ResizeFailed},
+		podstate.ResizeUnanswered: {Way: LeaveAlone, Reason: ResizeTimedOut},
+	} {
+		if got := (Verdict{Way: Resize}).observed(state); got != want {
+			t.Errorf("state %d: %+v, want %+v", state, got, want)
+		}
 	}
 }
 
@@ -150,7 +172,7 @@ func TestTooOld(t *testing.T) {
 		"v1.31.14": true, "v1.32.0": false, "v1.32.0-rc.1": false, "v1.30.2+k3s1": true, "v1.37.1-gke.5": false, "v2.0.0": false,
 		"1.29": true, "": false, "unknown": false,
 	} {
-		if got := inplace.TooOld(kubelet); got != want {
+		if got := TooOld(kubelet); got != want {
 			t.Errorf("TooOld(%q) = %v, want %v", kubelet, got, want)
 		}
 	}

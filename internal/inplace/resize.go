@@ -6,7 +6,81 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/podstate"
 )
+
+// planResize finds out whether resources have to change before the images do. Each of
+// the two is a write of its own, and annotations can only go with the images. v is the verdict
+// on a Pod whose resources may differ.
+func (u *update) planResize(v Verdict) Verdict {
+	in, _ := u.pod.Injection(u.Content.name)
+	var from []ResourceChange
+	if in.Hash != u.Content.hash && in.HashWithoutImage != u.Content.hashWithoutImage {
+		from = u.Content.differences[in.HashWithoutImage].Resources
+	}
+	z := u.before.Resize
+	var begun [][]ResourceChange
+	for _, hash := range []podstate.Name{in.ResizeTo, in.ResizeBefore} {
+		if hash == 0 || hash == u.Content.hashWithoutImage {
+			continue
+		}
+		difference, recorded := u.Content.differences[hash]
+		if state, _ := z.Observe(u.Pod); !recorded && state != podstate.ResizeOpen {
+			v.Way, v.Reason = Recreate, RevisionUnknown
+			return v
+		}
+		begun = append(begun, difference.Resources)
+	}
+	plan, reason := PlanResize(u.Pod, from, begun...)
+	switch {
+	case reason != "":
+	case plan.Restarts.Restarts():
+		reason = ResizeRestarts
+	case len(plan.Containers) > 0:
+		u.plan = plan
+		return Verdict{Way: Resize, Changed: v.Changed}
+	default:
+		v = Verdict{Way: Images, Changed: v.Changed}
+		if z == nil {
+			return v
+		}
+		state := u.pod.Resize(u.Content.name, u.Now.Unix())
+		_, u.message = z.Observe(u.Pod)
+		if state == podstate.ResizeMoving {
+			v.Way = Resize
+		}
+		return v.observed(state)
+	}
+	v.Way, v.Reason = Recreate, reason
+	return v
+}
+
+// resize writes the resources, unless the Pod has them and the kubelet carries them out.
+// The resize has to be recorded first: then the Pod watch shows when the kubelet is done.
+func (u *update) resize(v Verdict) (Update, error) {
+	out := Update{Verdict: v, Message: u.message}
+	if v.Way != Resize || len(u.plan.Containers) == 0 {
+		return out, nil
+	}
+	names := make([]string, 0, len(u.plan.Containers))
+	for _, c := range u.plan.Containers {
+		names = append(names, c.Container)
+	}
+	next := podstate.NewResize(u.before, u.Program.HashWithoutImage, names)
+	z := u.before.Resize
+	var err error
+	if z != nil && z.Hash == next.Hash && z.Generation == next.Generation && slices.Equal(z.Containers, next.Containers) {
+		out.Patch, err = u.plan.Patch(u.Pod.ResourceVersion)
+	} else {
+		out.Record, err = json.Marshal(podPatch{Metadata: metadataPatch{
+			ResourceVersion: u.Pod.ResourceVersion,
+			Annotations:     map[string]string{appsv1beta1.AnnotationInPlace: u.entries.WithResize(u.set, next).Format(u.Pod.UID)},
+		}})
+	}
+	return out, err
+}
 
 // Resizing is the plan that changes the cpu and memory of a Pod's sidecars to the
 // current content.
@@ -14,9 +88,7 @@ type Resizing struct {
 	// Containers are those whose values are to be written now.
 	Containers []Resized
 	// Restarts are the kinds of the containers that the kubelet restarts because of it.
-	Restarts Kinds
-	// Sizes has to be recorded on the Pod before it is resized.
-	Sizes []Size
+	Restarts podstate.Kinds
 }
 
 // Resized holds the values of one container that have to change.
@@ -26,23 +98,25 @@ type Resized struct {
 	Requests, Limits corev1.ResourceList
 }
 
-// PlanResize compares a Pod with two contents of a SidecarSet, three ways: a value
-// is changed only if the Pod still has that of the old content, or one that the
-// operator has written since, as the Pod records. If another writer has changed it,
-// or if Kubernetes would refuse the result, the reason says so, and there is no plan.
-// The plan writes nothing if the Pod has all values.
-func PlanResize(pod *corev1.Pod, changes []ResourceChange, recorded []Size) (Resizing, Reason) {
-	p := planner{pod: pod, after: pod.DeepCopy(), recorded: recorded}
-	for i := range changes {
-		c := resizable(p.after, &changes[i])
-		if c == nil {
-			return Resizing{}, ImmutableFieldChanged
-		}
-		old, now := &changes[i].Old, &changes[i].New
-		p.change(c, false, old.Requests, now.Requests)
-		p.change(c, true, old.Limits, now.Limits)
+// PlanResize compares a Pod with the contents of a SidecarSet, three ways: a value is changed
+// only if the Pod has that of the content that it records, or that of a content that it was
+// being resized to. from and begun are the changes from these to the current content. If
+// another writer has changed the value, or if Kubernetes would refuse the result, the reason
+// says so, and there is no plan. The plan writes nothing if the Pod has all values.
+func PlanResize(pod *corev1.Pod, from []ResourceChange, begun ...[]ResourceChange) (Resizing, Reason) {
+	p := planner{pod: pod, after: pod.DeepCopy()}
+	for i := range from {
+		p.change(&from[i], begun)
 	}
-	p.undo()
+	for i := range begun {
+		for j := range begun[i] {
+			if c := begun[i][j]; find(from, c.Container) == nil {
+				c.Old = c.New // as the recorded content has it
+				from = append(slices.Clip(from), c)
+				p.change(&c, begun)
+			}
+		}
+	}
 	switch {
 	case p.reason != "":
 		return Resizing{}, p.reason
@@ -52,126 +126,113 @@ func PlanResize(pod *corev1.Pod, changes []ResourceChange, recorded []Size) (Res
 	return p.plan, ""
 }
 
+func find(changes []ResourceChange, container string) *ResourceChange {
+	if i := slices.IndexFunc(changes, func(c ResourceChange) bool { return c.Container == container }); i >= 0 {
+		return &changes[i]
+	}
+	return nil
+}
+
 // planner is one run of PlanResize.
 type planner struct {
 	pod, after *corev1.Pod
-	recorded   []Size
 	plan       Resizing
 	reason     Reason
 }
 
-// change sets the values of a container that differ between two contents to those of the second.
-func (p *planner) change(c *corev1.Container, limit bool, old, now corev1.ResourceList) {
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		want, wanted := now[name]
-		if !wanted || !differsIn(name, old, now) {
-			continue
-		}
-		size := Size{Container: c.Name, Limit: limit, Resource: name, Values: []string{"", textOf(want)}}
-		if before, had := old[name]; had {
-			size.Values[0] = textOf(before)
-		}
-		p.set(c, size)
+// change compares the values of one container.
+func (p *planner) change(from *ResourceChange, begun [][]ResourceChange) {
+	c, live := podstate.Find(p.after.Spec.Containers, from.Container), podstate.Find(p.pod.Spec.Containers, from.Container)
+	kind := podstate.Regular
+	if from.Init {
+		c, live = podstate.Find(p.after.Spec.InitContainers, from.Container), podstate.Find(p.pod.Spec.InitContainers, from.Container)
+		kind = podstate.Native
 	}
-}
-
-// undo takes back values that an earlier resize has changed, and that do not differ between
-// the two contents.
-func (p *planner) undo() {
-	done := p.plan.Sizes
-	for i := range p.recorded {
-		size := p.recorded[i]
-		if slices.ContainsFunc(done, size.about) {
-			continue
-		}
-		c, _ := containerOf(p.after, size.Container)
-		if c == nil {
-			continue
-		}
-		live, present := listOf(c, size.Limit)[size.Resource]
-		if size.recorded(live, present) { // else it is another writer's, and may stay
-			p.set(c, Size{size.Container, size.Limit, size.Resource, []string{size.from(), size.from()}})
-		}
-	}
-}
-
-// set gives a container the last value of a Size.
-func (p *planner) set(c *corev1.Container, size Size) {
-	live, present := listOf(c, size.Limit)[size.Resource]
-	known := size
-	if i := slices.IndexFunc(p.recorded, size.about); i >= 0 {
-		known.Values = slices.Concat(size.Values, p.recorded[i].Values)
-	}
-	switch {
-	case is(size.to(), live, present):
-	case !known.recorded(live, present):
-		p.reason = cmp.Or(p.reason, ResourcesHeldElsewhere)
-		return
-	case size.to() == "": // Kubernetes removes no value
+	if c == nil || from.Init && podstate.InitKindOf(c) != podstate.Native {
 		p.reason = cmp.Or(p.reason, ImmutableFieldChanged)
 		return
-	default:
-		if present && !is(size.from(), live, present) {
-			size.Values = slices.Insert(size.Values, 1, textOf(live))
-		}
-		p.write(c, size)
 	}
-	p.plan.Sizes = append(p.plan.Sizes, size)
+	requests, limits := []corev1.ResourceList{from.Old.Requests}, []corev1.ResourceList{from.Old.Limits}
+	for _, changes := range begun {
+		if c := find(changes, from.Container); c != nil {
+			requests, limits = append(requests, c.Old.Requests), append(limits, c.Old.Limits)
+		}
+	}
+	out := Resized{Container: c.Name, Init: from.Init}
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		writes := p.value(name, live.Resources.Requests, requests, from.New.Requests, resizedElsewhere(p.pod, from, "f:requests", name))
+		if writes {
+			put(&out.Requests, &c.Resources.Requests, name, from.New.Requests)
+		}
+		if p.value(name, live.Resources.Limits, limits, from.New.Limits, resizedElsewhere(p.pod, from, "f:limits", name)) {
+			put(&out.Limits, &c.Resources.Limits, name, from.New.Limits)
+			writes = true
+		}
+		if writes && restartsFor(c, name) {
+			p.plan.Restarts = p.plan.Restarts.With(kind)
+		}
+	}
+	if out.Requests != nil || out.Limits != nil {
+		p.plan.Containers = append(p.plan.Containers, out)
+	}
 }
 
-// write adds a value to the plan.
-func (p *planner) write(c *corev1.Container, size Size) {
-	containers := p.plan.Containers
-	if n := len(containers); n == 0 || containers[n-1].Container != c.Name {
-		containers = append(containers, Resized{Container: c.Name, Init: Find(p.after.Spec.Containers, c.Name) == nil})
-	}
-	resized := &containers[len(containers)-1]
-	p.plan.Containers = containers
-	live, list := &c.Resources.Requests, &resized.Requests
-	if size.Limit {
-		live, list = &c.Resources.Limits, &resized.Limits
-	}
-	want, ok := parseQuantity(size.to())
-	if !ok {
+// value reports whether one value has to be written: it is not the wanted one, and it is one of
+// the old ones, of which the first is that of the recorded content. If that has no value, the
+// API server may have set a default when the Pod was created. Such a default may be replaced.
+func (p *planner) value(name corev1.ResourceName, live corev1.ResourceList, old []corev1.ResourceList, want corev1.ResourceList, elsewhere bool) bool {
+	_, had := old[0][name]
+	_, wanted := want[name]
+	changes := func(list corev1.ResourceList) bool { return differsIn(name, list, want) }
+	known := slices.ContainsFunc(old, func(list corev1.ResourceList) bool { return !differsIn(name, live, list) })
+	switch {
+	case !changes(live), !slices.ContainsFunc(old, changes):
+		return false
+	case known, !had && wanted && !elsewhere:
+		if !wanted { // Kubernetes removes no value
+			p.reason = cmp.Or(p.reason, ImmutableFieldChanged)
+		}
+		return wanted
+	case changes(old[0]): // else the value of another writer may stay
 		p.reason = cmp.Or(p.reason, ResourcesHeldElsewhere)
-		return
 	}
-	for _, list := range []*corev1.ResourceList{live, list} {
+	return false
+}
+
+// put adds a value to the plan and to the Pod as it will be.
+func put(planned, after *corev1.ResourceList, name corev1.ResourceName, want corev1.ResourceList) {
+	for _, list := range []*corev1.ResourceList{planned, after} {
 		if *list == nil {
 			*list = corev1.ResourceList{}
 		}
-		(*list)[size.Resource] = want
-	}
-	if restartsFor(c, size.Resource) {
-		p.plan.Restarts = p.plan.Restarts.With(kindOf(p.pod, c, resized.Init))
+		(*list)[name] = want[name]
 	}
 }
 
-// Covers reports whether a Pod that records these Sizes may be resized: recorded has all
-// values that the plan writes, and those that they replace.
-func (r Resizing) Covers(recorded []Size) bool {
-	return !slices.ContainsFunc(r.Sizes, func(s Size) bool {
-		i := slices.IndexFunc(recorded, s.about)
-		return i < 0 || recorded[i].to() != s.to() || !slices.Contains(recorded[i].Values, s.Values[len(s.Values)-2])
-	})
-}
-
-func resizable(pod *corev1.Pod, change *ResourceChange) *corev1.Container {
-	if !change.Init {
-		return Find(pod.Spec.Containers, change.Container)
+// resizedElsewhere reports whether another writer has resized a value of a container, as far
+// as the Pod's managedFields say.
+func resizedElsewhere(pod *corev1.Pod, c *ResourceChange, list string, name corev1.ResourceName) bool {
+	containers := "f:containers"
+	if c.Init {
+		containers = "f:initContainers"
 	}
-	c := Find(pod.Spec.InitContainers, change.Container)
-	if c == nil || InitKindOf(c) != Native {
-		return nil
+	path := []string{"f:spec", containers, `k:{"name":"` + c.Container + `"}`, "f:resources", list, "f:" + string(name)}
+	for _, entry := range pod.ManagedFields {
+		if entry.Subresource != "resize" || entry.Manager == FieldManager || entry.FieldsV1 == nil {
+			continue
+		}
+		var fields map[string]any
+		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
+			return true
+		}
+		for _, step := range path {
+			fields, _ = fields[step].(map[string]any)
+		}
+		if fields != nil {
+			return true
+		}
 	}
-	return c
-}
-
-func kindOf(pod *corev1.Pod, c *corev1.Container, init bool) Kind {
-	if init {
-		return InitKindOf(c)
-	}
-	return KindOf(pod, c)
+	return false
 }
 
 func restartsFor(c *corev1.Container, name corev1.ResourceName) bool {
@@ -197,7 +258,7 @@ func qosOf(pod *corev1.Pod) corev1.PodQOSClass {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			request, limit := r.Requests[name], r.Limits[name]
 			some = some || !request.IsZero() || !limit.IsZero()
-			guaranteed = guaranteed && !limit.IsZero() && equal(request, limit)
+			guaranteed = guaranteed && !limit.IsZero() && podstate.EqualQuantities(request, limit)
 		}
 	}
 	switch {
@@ -212,117 +273,13 @@ func qosOf(pod *corev1.Pod) corev1.PodQOSClass {
 // Patch renders the plan as a strategic merge patch of the Pod's subresource
 // resize, with the resourceVersion of the Pod that it was made for as precondition.
 func (r Resizing) Patch(resourceVersion string) ([]byte, error) {
-	type resources struct {
-		Requests corev1.ResourceList `json:"requests,omitempty"`
-		Limits   corev1.ResourceList `json:"limits,omitempty"`
-	}
-	type container struct {
-		Name      string    `json:"name"`
-		Resources resources `json:"resources"`
-	}
-	var patch struct {
-		Metadata struct {
-			ResourceVersion string `json:"resourceVersion"`
-		} `json:"metadata"`
-		Spec struct {
-			InitContainers []container `json:"initContainers,omitempty"`
-			Containers     []container `json:"containers,omitempty"`
-		} `json:"spec"`
-	}
-	patch.Metadata.ResourceVersion = resourceVersion
+	spec := map[string][]any{}
 	for _, c := range r.Containers {
-		list := &patch.Spec.Containers
+		list := "containers"
 		if c.Init {
-			list = &patch.Spec.InitContainers
+			list = "initContainers"
 		}
-		*list = append(*list, container{c.Container, resources{c.Requests, c.Limits}})
+		spec[list] = append(spec[list], map[string]any{"name": c.Container, "resources": corev1.ResourceRequirements{Requests: c.Requests, Limits: c.Limits}})
 	}
-	return json.Marshal(patch)
-}
-
-// ResizeState is the progress of a resize.
-type ResizeState uint8
-
-// The states of a resize.
-const (
-	// NoResize: none is under way.
-	NoResize ResizeState = iota
-	// ResizeOpen: the Pod's spec does not have the values yet, or not any more.
-	ResizeOpen
-	// ResizeMoving: the kubelet has not carried it out yet.
-	ResizeMoving
-	// ResizeDone: the containers have the values of the spec.
-	ResizeDone
-	// ResizePutOff: the node does not have enough free resources now. The kubelet tries
-	// again.
-	ResizePutOff
-	// ResizeExcluded: the kubelet refuses it, and does not try again.
-	ResizeExcluded
-	// ResizeBroken: the kubelet tried, and tries again.
-	ResizeBroken
-	// ResizeUnanswered: the kubelet has reported nothing for five minutes.
-	ResizeUnanswered
-)
-
-// Why returns the reason for which a Pod is not updated in this state, if the state may last.
-func (s ResizeState) Why() Reason { return lasting[s] }
-
-var lasting = map[ResizeState]Reason{
-	ResizePutOff: ResizeDeferred, ResizeExcluded: ResizeInfeasible, ResizeBroken: ResizeFailed, ResizeUnanswered: ResizeTimedOut,
-}
-
-// ObserveResize reads from a Pod's status how far the kubelet is with the resources of
-// these containers, as the Pod's spec has them, and the kubelet's message about that. A
-// message about other containers does not count once these containers have their resources.
-func ObserveResize(pod *corev1.Pod, containers []string) (state ResizeState, message string) {
-	if len(containers) == 0 {
-		return ResizeDone, ""
-	}
-	if observed := pod.Status.ObservedGeneration; observed != 0 && observed < pod.Generation {
-		return ResizeMoving, ""
-	}
-	pending := ResizeMoving
-	for i := range pod.Status.Conditions {
-		switch c := &pod.Status.Conditions[i]; {
-		case c.Status != corev1.ConditionTrue:
-		case c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible:
-			pending, message = ResizeExcluded, c.Message
-		case c.Type == corev1.PodResizePending:
-			pending, message = ResizePutOff, c.Message
-		case c.Type == corev1.PodResizeInProgress && c.Reason == corev1.PodReasonError:
-			return ResizeBroken, c.Message
-		case c.Type == corev1.PodResizeInProgress:
-			return ResizeMoving, c.Message
-		}
-	}
-	for _, name := range containers {
-		c, status := containerOf(pod, name)
-		if c == nil || status == nil || !has(c.Resources, status) {
-			return pending, message
-		}
-	}
-	return ResizeDone, ""
-}
-
-// has reports whether a container has the cpu and memory of its spec. The runtime
-// rounds tiny values of cpu. What the kubelet has allocated is exact, so that counts
-// for requests.
-func has(spec corev1.ResourceRequirements, status *corev1.ContainerStatus) bool {
-	if status.Resources == nil {
-		return false
-	}
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		if want, ok := spec.Requests[name]; ok {
-			allocated, exact := status.AllocatedResources[name]
-			if actual := status.Resources.Requests[name]; !equal(actual, want) && !(exact && equal(allocated, want)) {
-				return false
-			}
-		}
-		if want, ok := spec.Limits[name]; ok {
-			if actual := status.Resources.Limits[name]; !equal(actual, want) {
-				return false
-			}
-		}
-	}
-	return true
+	return json.Marshal(map[string]any{"metadata": map[string]string{"resourceVersion": resourceVersion}, "spec": spec})
 }

@@ -65,6 +65,10 @@ const (
 	// ResizeRestarts: the sidecar's resizePolicy asks for a restart, which could not be
 	// distinguished from a crash.
 	ResizeRestarts Reason = "ResizeRestarts"
+	// NotCarriedOut: the node has not acknowledged the update for ten minutes.
+	NotCarriedOut Reason = "NotCarriedOut"
+	// WriteUndone: another program took the update back.
+	WriteUndone Reason = "WriteUndone"
 	// RecordUnreadable: a record on the Pod cannot be read, so the Pod is not written.
 	RecordUnreadable Reason = "RecordUnreadable"
 )

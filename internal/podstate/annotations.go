@@ -1,15 +1,20 @@
-// Package podstate knows what is recorded on Pods: it is the only reader and writer of the
-// annotations that say which SidecarSets a Pod carries and at which revision. It does not know
-// where Pods come from, or what follows from a record.
+// Package podstate knows what is recorded on Pods, and what their status says about it. It is
+// the only reader and writer of the annotations that say which SidecarSets a Pod carries, at
+// which revision, and how it was updated in place (entry.go). It knows when an update is over
+// (observe.go, written.go). A Record (record.go) is what the leader keeps of a Pod. The package
+// does not know where Pods come from, or what follows from a record.
 package podstate
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/sidecarset/operator/internal/jsonread"
+	corev1 "k8s.io/api/core/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
 // HashRecord is what one SidecarSet records in a Pod's hash annotation.
@@ -44,60 +49,43 @@ type hashRecord struct {
 // legacy form {"<sidecarset>":"<hash>"}, whose records have a hash and nothing
 // else. Records that cannot be read are left out. A value that is not a JSON
 // object, or is beyond the bounds of this package, gives no records.
-func ParseHashes(value string) Hashes {
-	if value == "" || !readable(value) {
-		return Hashes{}
+func ParseHashes(value string) (h Hashes) {
+	var all map[string]json.RawMessage
+	if value == "" || len(value) > maxValueBytes || json.Unmarshal([]byte(value), &all) != nil || len(all) > maxEntries {
+		return h
 	}
-	var read []hashRecord // in the order of the value, unreadable records included
-	for name, raw := range jsonread.Members(value) {
-		if len(read) == maxEntries {
-			return Hashes{}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		var legacy string
+		var record struct {
+			Hash               any `json:"hash"`
+			ControllerRevision any `json:"controllerRevision"`
 		}
-		read = append(read, parseRecord(name, raw))
-	}
-	senseless := func(r hashRecord) bool { return r.raw == "" }
-	records := slices.DeleteFunc(lastOfEachName(read), senseless)
-	return Hashes{records: records}
-}
-
-// parseRecord reads one member of a hash annotation. An unreadable record has no raw text.
-func parseRecord(name, raw string) hashRecord {
-	switch raw[0] {
-	case '"':
-		return newRecord(HashRecord{SidecarSetName: name, Hash: jsonread.Unquote(raw)})
-	case '{':
-		var hash, revision string
-		readable := true
-		for member, value := range jsonread.Members(raw) { // if a member is repeated, the last one counts
-			switch member {
-			case "controllerRevision":
-				revision, _ = parseString(value)
-			case "hash":
-				hash, readable = parseString(value)
+		switch raw := all[name]; {
+		case raw[0] == '"' && json.Unmarshal(raw, &legacy) == nil:
+			h.records = append(h.records, newRecord(HashRecord{SidecarSetName: name, Hash: legacy}))
+		case raw[0] == '{' && json.Unmarshal(raw, &record) == nil:
+			hash, isText := record.Hash.(string)
+			revision, _ := record.ControllerRevision.(string)
+			if isText || record.Hash == nil {
+				h.records = append(h.records, hashRecord{name, hash, revision, string(raw)})
 			}
 		}
-		if readable {
-			return hashRecord{name: name, hash: hash, revision: revision, raw: raw}
-		}
 	}
-	return hashRecord{name: name}
-}
-
-// parseString reads a string. A null counts as the empty string.
-func parseString(raw string) (string, bool) {
-	if raw[0] != '"' {
-		return "", raw == "null"
-	}
-	return jsonread.Unquote(raw), true
+	return h
 }
 
 func newRecord(r HashRecord) hashRecord {
-	size := len(`{"updateTimestamp":"2006-01-02T15:04:05Z","hash":"","sidecarSetName":"","sidecarList":[],"controllerRevision":""}`) +
-		len(r.Hash) + len(r.SidecarSetName) + len(r.ControllerRevision)
-	for _, name := range r.SidecarList {
-		size += len(name) + len(`"",`)
+	var at *string
+	if !r.UpdateTimestamp.IsZero() {
+		at = new(r.UpdateTimestamp.UTC().Format(time.RFC3339))
 	}
-	return hashRecord{name: r.SidecarSetName, hash: r.Hash, revision: r.ControllerRevision, raw: string(r.appendJSON(make([]byte, 0, size)))}
+	return hashRecord{r.SidecarSetName, r.Hash, r.ControllerRevision, string(marshal(struct {
+		UpdateTimestamp    *string  `json:"updateTimestamp"`
+		Hash               string   `json:"hash"`
+		SidecarSetName     string   `json:"sidecarSetName"`
+		SidecarList        []string `json:"sidecarList"`
+		ControllerRevision string   `json:"controllerRevision,omitempty"`
+	}{at, r.Hash, r.SidecarSetName, r.SidecarList, r.ControllerRevision}))}
 }
 
 // Hash returns the hash recorded for a SidecarSet, "" if there is none.
@@ -120,17 +108,14 @@ func (h Hashes) Has(sidecarSet string) bool {
 }
 
 // UpdatedAt returns when a SidecarSet's record was written; zero if the record has no time.
-func (h Hashes) UpdatedAt(sidecarSet string) (at time.Time) {
-	r, ok := h.find(sidecarSet)
-	if !ok {
-		return at
+func (h Hashes) UpdatedAt(sidecarSet string) time.Time {
+	var record struct {
+		UpdateTimestamp time.Time `json:"updateTimestamp"`
 	}
-	for member, value := range jsonread.Members(r.raw) { // if a member is repeated, the last one counts
-		if member == "updateTimestamp" && json.Unmarshal([]byte(value), &at) != nil {
-			at = time.Time{}
-		}
+	if r, ok := h.find(sidecarSet); !ok || json.Unmarshal([]byte(r.raw), &record) != nil {
+		return time.Time{}
 	}
-	return at
+	return record.UpdateTimestamp
 }
 
 // With returns a copy that has the given records. Each replaces the record of the same name.
@@ -139,21 +124,13 @@ func (h Hashes) With(records ...HashRecord) Hashes {
 	all := make([]hashRecord, len(h.records), len(h.records)+len(records))
 	copy(all, h.records)
 	for _, r := range records {
-		all = append(all, newRecord(r))
-	}
-	return Hashes{records: lastOfEachName(all)}
-}
-
-// lastOfEachName sorts records in place and returns the last one of each name.
-func lastOfEachName(records []hashRecord) []hashRecord {
-	slices.SortStableFunc(records, func(a, b hashRecord) int { return strings.Compare(a.name, b.name) })
-	last := records[:0]
-	for i, r := range records {
-		if i+1 == len(records) || records[i+1].name != r.name {
-			last = append(last, r)
+		if i, found := find(all, r.SidecarSetName); found {
+			all[i] = newRecord(r)
+		} else {
+			all = slices.Insert(all, i, newRecord(r))
 		}
 	}
-	return last
+	return Hashes{records: all}
 }
 
 // Keep returns a copy that has only the records whose name keep accepts.
@@ -164,57 +141,27 @@ func (h Hashes) Keep(keep func(sidecarSet string) bool) Hashes {
 // String renders the annotation's value: names sorted, records that were parsed
 // as they were written, others with their members in the order of HashRecord.
 func (h Hashes) String() string {
-	size := 2
-	for _, r := range h.records {
-		size += len(r.name) + len(r.raw) + len(`"":,`)
-	}
-	dst := append(make([]byte, 0, size), '{')
-	for _, r := range h.records {
-		dst = appendMember(dst, r.name, r.raw)
+	dst := []byte{'{'}
+	for i, r := range h.records {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(append(append(dst, marshal(r.name)...), ':'), r.raw...)
 	}
 	return string(append(dst, '}'))
 }
 
 func (h Hashes) find(name string) (r hashRecord, ok bool) {
-	i, ok := slices.BinarySearchFunc(h.records, name, func(r hashRecord, name string) int {
-		return strings.Compare(r.name, name)
-	})
+	i, ok := find(h.records, name)
 	if ok {
 		r = h.records[i]
 	}
 	return r, ok
 }
 
-func (r HashRecord) appendJSON(dst []byte) []byte {
-	dst = append(dst, `{"updateTimestamp":`...)
-	if r.UpdateTimestamp.IsZero() {
-		dst = append(dst, "null"...)
-	} else {
-		dst = append(dst, '"')
-		dst = r.UpdateTimestamp.UTC().AppendFormat(dst, time.RFC3339)
-		dst = append(dst, '"')
-	}
-	dst = jsonread.AppendText(append(dst, `,"hash":`...), r.Hash)
-	dst = jsonread.AppendText(append(dst, `,"sidecarSetName":`...), r.SidecarSetName)
-	dst = appendList(append(dst, `,"sidecarList":`...), r.SidecarList)
-	if r.ControllerRevision != "" {
-		dst = jsonread.AppendText(append(dst, `,"controllerRevision":`...), r.ControllerRevision)
-	}
-	return append(dst, '}')
-}
-
-func appendList(dst []byte, names []string) []byte {
-	if names == nil {
-		return append(dst, "null"...)
-	}
-	dst = append(dst, '[')
-	for i, name := range names {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = jsonread.AppendText(dst, name)
-	}
-	return append(dst, ']')
+// find returns the place of a name in records that are sorted by it.
+func find(records []hashRecord, name string) (int, bool) {
+	return slices.BinarySearchFunc(records, name, func(r hashRecord, name string) int { return strings.Compare(r.name, name) })
 }
 
 // ParseInjectedList reads the injected-list annotation: the names, sorted, without empty names
@@ -238,4 +185,72 @@ func JoinInjectedList(names []string) string {
 	names = slices.Clone(names)
 	slices.Sort(names)
 	return strings.Join(slices.Compact(names), ",")
+}
+
+// The author of a Pod writes its annotations: up to 3 MiB of them reach admission, and 256 KiB
+// reach storage. This package treats a value beyond these bounds as unreadable. No operator
+// writes such a value: 256 SidecarSets in one Pod need 64 KiB for their names alone if each
+// has 253 characters, and half of that for usual hash records.
+const (
+	maxValueBytes = 64 << 10
+	maxEntries    = 256
+)
+
+// tooManyNames reports whether a list joined by commas has more names than are read.
+func tooManyNames(list string) bool {
+	return len(list) > maxValueBytes || countNames(list) > maxEntries
+}
+
+// countNames is how many names a list joined by commas has, empty ones included.
+func countNames(list string) int { return strings.Count(list, ",") + 1 }
+
+// ChoseCurrent is the choice of the current content over a recorded revision.
+// No ControllerRevision can have that name.
+const ChoseCurrent = "Current"
+
+// ParseTexts reads an annotation that maps names to texts. It returns nil if the value is absent
+// or unreadable. A null counts as the empty string. Two annotations have this form: the random
+// choices between revisions (by SidecarSet, the name of the ControllerRevision that the Pod was
+// given, or ChoseCurrent), and the containers that do the work of hot-upgrade sidecars.
+func ParseTexts(value string) (texts map[string]string) {
+	if value == "" || len(value) > maxValueBytes || json.Unmarshal([]byte(value), &texts) != nil || len(texts) > maxEntries {
+		return nil
+	}
+	return texts
+}
+
+// FormatTexts renders what ParseTexts reads, names sorted.
+func FormatTexts(texts map[string]string) string {
+	text, _ := json.Marshal(texts) // a map of strings always marshals
+	return string(text)
+}
+
+// Upgradable is what a Pod's condition SidecarSetUpgradable says about a SidecarSet.
+type Upgradable uint8
+
+// What the condition can say.
+const (
+	Unsaid Upgradable = iota
+	IsUpgradable
+	NotUpgradable
+)
+
+// upgradableOf reads the condition's message, {"<SidecarSet>":true|false}. An unreadable
+// message has no values.
+func upgradableOf(pod *corev1.Pod) map[string]Upgradable {
+	var values map[string]any
+	c := Condition(pod, appsv1beta1.PodConditionUpgradable)
+	if c == nil || len(c.Message) > maxValueBytes || json.Unmarshal([]byte(c.Message), &values) != nil || len(values) > maxEntries {
+		return nil
+	}
+	said := make(map[string]Upgradable, len(values))
+	for name, value := range values {
+		switch value {
+		case true:
+			said[name] = IsUpgradable
+		case false:
+			said[name] = NotUpgradable
+		}
+	}
+	return said
 }

@@ -1,6 +1,10 @@
 package podstate
 
-import "strings"
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 // Image names come from three places that write them differently: users
 // ("busybox:1.36"), the kubelet's status.image ("docker.io/library/busybox:1.36")
@@ -49,4 +53,47 @@ func fullImageName(image string) string {
 		tag = "latest"
 	}
 	return registry + "/" + repository + ":" + tag
+}
+
+// digestOf returns the part of an image ID that identifies the image on any node: the
+// digest behind '@', or the ID of an image that no registry served.
+func digestOf(imageID string) string {
+	if _, digest, ok := strings.Cut(imageID, "@"); ok {
+		return digest
+	}
+	if _, id, ok := strings.Cut(imageID, "://"); ok {
+		return id
+	}
+	return imageID
+}
+
+// landing reports whether a container runs the image that its spec asks for, as
+// far as digests can tell.
+type landing uint8
+
+const (
+	undecided landing = iota // tags, and IDs that no digest can be compared with
+	landed
+	notLanded
+)
+
+// landingOf compares digests, and only those: the name before a digest is that
+// of the mirror it came from, or a short form. An ID without a digest says
+// nothing about an image that has one.
+func landingOf(image string, status *corev1.ContainerStatus) landing {
+	want := imageDigest(image)
+	switch {
+	case want == "":
+		return undecided
+	case status == nil || status.ImageID == "":
+		return notLanded
+	}
+	inID, inName := imageDigest(status.ImageID), imageDigest(status.Image)
+	switch {
+	case inID == want || inName == want:
+		return landed
+	case inID == "" && inName == "":
+		return undecided
+	}
+	return notLanded
 }

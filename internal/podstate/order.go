@@ -2,8 +2,7 @@ package podstate
 
 import (
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/sidecarset/operator/internal/inplace"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Order holds what a rollout orders the Pods of a SidecarSet by.
@@ -36,7 +35,7 @@ func orderOf(pod *corev1.Pod) Order {
 	case corev1.PodUnknown:
 		order.Phase = Unknown
 	}
-	if ready := inplace.Condition(pod, corev1.PodReady); ready != nil && ready.Status == corev1.ConditionTrue && !ready.LastTransitionTime.IsZero() {
+	if ready := Condition(pod, corev1.PodReady); ready != nil && ready.Status == corev1.ConditionTrue && !ready.LastTransitionTime.IsZero() {
 		order.ReadySince = ready.LastTransitionTime.Unix()
 	}
 	for i := range min(len(pod.Status.ContainerStatuses), len(pod.Spec.Containers)) {
@@ -56,12 +55,29 @@ func createdAt(pod *corev1.Pod) int64 {
 func nativeRestarts(pod *corev1.Pod) (most int32) {
 	inits := pod.Spec.InitContainers
 	for i := range inits {
-		if inplace.InitKindOf(&inits[i]) != inplace.Native {
+		if InitKindOf(&inits[i]) != Native {
 			continue
 		}
-		if status := inplace.StatusOf(pod.Status.InitContainerStatuses, len(inits), inits[i].Name); status != nil {
+		if status := StatusOf(pod.Status.InitContainerStatuses, len(inits), inits[i].Name); status != nil {
 			most = max(most, status.RestartCount)
 		}
 	}
 	return most
+}
+
+// Annotations by which the author of a Pod forbids to evict it.
+const (
+	annotationSafeToEvict  = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+	annotationDoNotDisrupt = "karpenter.sh/do-not-disrupt"
+)
+
+// readOwner reads who would replace the Pod, and whether it may be evicted.
+func (r *Record) readOwner(pod *corev1.Pod) {
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		r.Controller, r.ByJob = MakeName(string(owner.UID)), owner.Kind == "Job"
+	}
+	r.RunsToCompletion = pod.Spec.RestartPolicy == corev1.RestartPolicyNever || pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure
+	// Karpenter also takes a duration: the Pod is then protected for that long.
+	disrupt := pod.Annotations[annotationDoNotDisrupt]
+	r.Protected = pod.Annotations[annotationSafeToEvict] == "false" || disrupt != "" && disrupt != "false"
 }

@@ -2,15 +2,17 @@ package podstate
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/inplace"
 )
 
 // Record is what the status of SidecarSets needs to know about one Pod. It takes some hundred
@@ -27,7 +29,7 @@ type Record struct {
 	// Created is known.
 	Order Order
 	// Facts say how the Pod may be updated in place.
-	Facts inplace.Facts
+	Facts Facts
 
 	// Containers are the Pod's init containers and containers.
 	Containers []Container
@@ -37,20 +39,21 @@ type Record struct {
 	// injected list: there are at most maxRemoved of them.
 	Removed []Name
 
-	update   *updateState // nil for Pods that were never updated in place
-	progress []progress   // of the operator's own updates
+	update *updateState // nil for Pods that were never updated in place
+	writes []write      // of the operator's own
 
 	// Controller is the UID of the Pod's controller, zero if it has none.
 	Controller Name
 
+	// ResizeMessage is what the kubelet says about a resize that is under way, cut off after
+	// maxResizeMessage bytes.
+	ResizeMessage string
+	// Grace is the termination grace period in seconds, if a SidecarSet was injected.
+	Grace uint32
+
 	// Active is false once the Pod is being deleted or has finished; such a Pod
 	// counts nowhere.
 	Active bool
-	// Finished is true for a Pod that has succeeded or failed.
-	Finished bool
-	// Evicted is true for a Pod that is being deleted because it was evicted. Its Labels and
-	// its Controller are known.
-	Evicted bool
 	// ByJob is true if the Pod's controller is a Job.
 	ByJob bool
 	// RunsToCompletion is true if the kubelet does not restart the Pod's containers
@@ -69,18 +72,14 @@ type Record struct {
 	// Reported is true if the kubelet has reported on as many containers as the
 	// Pod has.
 	Reported bool
-	// Outwaited is true if containers that are ready do not show the images that another
-	// operator gave them, and have had the time to. It is not certain what they run, and a
-	// longer wait would not show it.
-	Outwaited bool
 
-	waitsUntil uint32 // when the Pod is Outwaited, in seconds; 0 if it does not wait
+	waitsUntil uint32 // see Outwaited, in seconds; 0 if the Pod does not wait
 }
 
 // Container is what is remembered of one container.
 type Container struct {
 	Name, Image Name
-	Kind        inplace.Kind
+	Kind        Kind
 	// Ready is what the kubelet reports of the container; false for plain init
 	// containers.
 	Ready bool
@@ -104,35 +103,22 @@ type Injection struct {
 	// Upgradable is what the Pod's condition SidecarSetUpgradable says about the
 	// SidecarSet.
 	Upgradable Upgradable
-	// Resize is how far a resize for the SidecarSet is. As long as it is not NoResize,
-	// the Pod may have other resources than those of the content that it records.
-	Resize inplace.ResizeState
+	// ResizeTo is the hash without images of the content whose resources the Pod gets, zero
+	// if no resize for the SidecarSet is under way. As long as one is, the Pod may have other
+	// resources than those of the content that it records.
+	ResizeTo Name
+	// ResizeBefore is that of an earlier resize, whose resources the Pod may still have.
+	ResizeBefore Name
 
-	resizeAt uint32 // when it was recorded, in seconds
+	resize ResizeState
 }
-
-// landing reports whether a container runs the image that its spec asks for, as
-// far as digests can tell.
-type landing uint8
-
-const (
-	undecided landing = iota // tags, and IDs that no digest can be compared with
-	landed
-	notLanded
-)
 
 // FromPod makes the record of a Pod. It does not keep the Pod. Its cost is bounded, whatever
 // the Pod's author has written into the Pod.
 func FromPod(pod *corev1.Pod) *Record {
-	r := &Record{
-		UID:       pod.UID,
-		Namespace: MakeNamespace(pod.Namespace),
-		Name:      pod.Name,
-		Finished:  pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
-	}
-	r.Active = pod.DeletionTimestamp == nil && !r.Finished
-	if !r.Active {
-		r.readEviction(pod)
+	r := &Record{UID: pod.UID, Namespace: MakeNamespace(pod.Namespace), Name: pod.Name}
+	finished := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	if r.Active = pod.DeletionTimestamp == nil && !finished; !r.Active {
 		return r
 	}
 	if r.TooLarge = tooLarge(pod); r.TooLarge {
@@ -140,19 +126,20 @@ func FromPod(pod *corev1.Pod) *Record {
 	}
 	r.Labels = MakeLabelSet(pod.Labels)
 	r.readOwner(pod)
-	r.Facts = inplace.FactsOf(pod)
+	r.Facts = FactsOf(pod)
 	r.Order.Created = createdAt(pod)
-	r.Ready = inplace.IsAvailable(pod)
+	r.Ready = IsAvailable(pod)
 	hashes := ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash])
 	r.readInjections(pod, hashes)
 	if len(r.Injections) == 0 {
 		return r
 	}
 	r.Order = orderOf(pod)
+	r.Grace = uint32(min(GraceSeconds(pod), math.MaxUint32))
 	r.Reported = len(pod.Status.ContainerStatuses) == len(pod.Spec.Containers)
 	r.Containers = containers(pod)
 	r.update = readUpdateState(pod)
-	r.readMarks(pod, hashes)
+	r.readEntries(pod, hashes)
 	r.readWaits(pod, hashes)
 	return r
 }
@@ -203,19 +190,24 @@ func (r *Record) HotUpgraded(sidecar Name) bool {
 }
 
 // Landed reports whether the kubelet runs the image that a container was given, as far as the
-// status shows. If the SidecarSet has a Progress, the Progress decides: all containers of an
-// update land at once.
+// status shows. If the operator has updated the Pod for the SidecarSet, its record decides: all
+// containers of an update land at once.
 //
 // For others, and if the image is named by digest, the digests are compared,
 // whatever registry they came from. If it is named by tag, the image ID must differ
 // from the one that was recorded before the last in-place update. Plain init
 // containers, and a name that is not a container of the Pod, have landed.
-func (r *Record) Landed(sidecarSet, container Name) bool {
-	if p := r.Progress(sidecarSet); p.State() != inplace.Unmarked {
-		return p.Over()
+func (r *Record) Landed(sidecarSet, container Name, now int64) bool {
+	if w := r.entry(sidecarSet); w.At != 0 {
+		return w.Back(now)
 	}
+	return r.landed(sidecarSet, container)
+}
+
+// landed is Landed for a Pod that the operator has not updated for the SidecarSet.
+func (r *Record) landed(sidecarSet, container Name) bool {
 	for _, c := range r.Containers {
-		if c.Name != container || c.Kind == inplace.Plain {
+		if c.Name != container || c.Kind == Plain {
 			continue
 		}
 		switch c.landed {
@@ -257,21 +249,21 @@ func containers(pod *corev1.Pod) []Container {
 	all := make([]Container, 0, countContainers(pod))
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
-		kind := inplace.InitKindOf(c)
+		kind := InitKindOf(c)
 		var status *corev1.ContainerStatus
-		if kind == inplace.Native {
-			status = inplace.StatusOf(pod.Status.InitContainerStatuses, len(pod.Spec.InitContainers), c.Name)
+		if kind == Native {
+			status = StatusOf(pod.Status.InitContainerStatuses, len(pod.Spec.InitContainers), c.Name)
 		}
 		all = append(all, newContainer(c, kind, status))
 	}
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
-		all = append(all, newContainer(c, inplace.KindOf(pod, c), inplace.StatusOf(pod.Status.ContainerStatuses, len(pod.Spec.Containers), c.Name)))
+		all = append(all, newContainer(c, KindOf(pod, c), StatusOf(pod.Status.ContainerStatuses, len(pod.Spec.Containers), c.Name)))
 	}
 	return all
 }
 
-func newContainer(c *corev1.Container, kind inplace.Kind, status *corev1.ContainerStatus) Container {
+func newContainer(c *corev1.Container, kind Kind, status *corev1.ContainerStatus) Container {
 	return Container{
 		Name: MakeName(c.Name), Image: MakeName(c.Image), Kind: kind,
 		Ready:   status != nil && status.Ready,
@@ -280,25 +272,153 @@ func newContainer(c *corev1.Container, kind inplace.Kind, status *corev1.Contain
 	}
 }
 
-// landingOf compares digests, and only those: the name before a digest is that
-// of the mirror it came from, or a short form. An ID without a digest says
-// nothing about an image that has one.
-func landingOf(image string, status *corev1.ContainerStatus) landing {
-	want := imageDigest(image)
-	switch {
-	case want == "":
-		return undecided
-	case status == nil || status.ImageID == "":
-		return notLanded
+// write is what the Pod says about one write of the operator.
+type write struct {
+	set    Name
+	resize bool
+	Written
+}
+
+// Written returns what the Pod says about the last write of the operator for a SidecarSet. It is
+// zero for a Pod that was not updated, that another operator updated since, or whose record is
+// unreadable. A resize that is under way comes before the update that was made earlier, unless
+// the Pod is not back from the latter and the kubelet has not begun the resize.
+func (r *Record) Written(sidecarSet Name) Written {
+	entry := r.entry(sidecarSet)
+	for i := range r.writes {
+		w := &r.writes[i]
+		if w.set == sidecarSet && w.resize && (w.Disturbed || entry.At == 0 || entry.BackAt != 0) {
+			return w.Written
+		}
 	}
-	inID, inName := imageDigest(status.ImageID), imageDigest(status.Image)
-	switch {
-	case inID == want || inName == want:
-		return landed
-	case inID == "" && inName == "":
-		return undecided
+	return entry
+}
+
+// entry is Written without regard to a resize.
+func (r *Record) entry(sidecarSet Name) Written {
+	for i := range r.writes {
+		if w := &r.writes[i]; w.set == sidecarSet && !w.resize {
+			return w.Written
+		}
 	}
-	return notLanded
+	return Written{}
+}
+
+// Resize returns how far a resize for a SidecarSet is.
+func (r *Record) Resize(sidecarSet Name, now int64) ResizeState {
+	for i := range r.writes {
+		if w := &r.writes[i]; w.set == sidecarSet && w.resize {
+			in, _ := r.Injection(sidecarSet)
+			if in.resize == ResizeMoving && now >= w.silentAt() {
+				return ResizeUnanswered
+			}
+			return in.resize
+		}
+	}
+	return NoResize
+}
+
+// silentAt is when a resize that the kubelet has not done counts as unanswered.
+func (w *write) silentAt() int64 { return int64(w.At) + int64(resizeSilence/time.Second) }
+
+// Waits reports whether a container waits for the kubelet to act on an earlier image change
+// that the operator has no record of. A container that is not ready never waits, so that a bad
+// image can be replaced.
+func (r *Record) Waits(sidecarSet, container Name, now int64) bool {
+	return !r.Outwaited(now) && r.waits(sidecarSet, container)
+}
+
+func (r *Record) waits(sidecarSet, container Name) bool {
+	c, ok := r.Container(container)
+	return ok && c.Ready && r.entry(sidecarSet).At == 0 && !r.landed(sidecarSet, container)
+}
+
+// Outwaited reports whether containers that are ready do not show the images that another
+// operator gave them, and have had the time to. It is not certain what they run, and a longer
+// wait would not show it: the kubelet may run the new image and report it by another name.
+func (r *Record) Outwaited(now int64) bool { return r.waitsUntil != 0 && now >= int64(r.waitsUntil) }
+
+// UpdatedElsewhere reports whether another operator made the last update in place for
+// a SidecarSet: there is a note of one, and no record of ours.
+func (r *Record) UpdatedElsewhere(sidecarSet Name) bool {
+	return r.update != nil && slices.Contains(r.update.sets, sidecarSet) && r.entry(sidecarSet).At == 0
+}
+
+// ChangesAt returns the next time after now at which an answer about the record changes without
+// an event; 0 if none will.
+func (r *Record) ChangesAt(now int64) (next int64) {
+	note := func(at int64) {
+		if at > now && (next == 0 || at < next) {
+			next = at
+		}
+	}
+	for i := range r.writes {
+		w := &r.writes[i]
+		note(w.Changes(now))
+		if w.resize && r.Resize(w.set, now) == ResizeMoving {
+			note(w.silentAt())
+		}
+	}
+	note(int64(r.waitsUntil))
+	return next
+}
+
+// elsewherePatience is how long the kubelet may take for an update that another operator
+// made, apart from the grace periods of the containers.
+const elsewherePatience = 5 * time.Minute
+
+// readWaits sets the time until which the Pod may wait for updates that another operator made.
+// That time counts from the last update in the hash record, or from the Pod's creation if that
+// is later.
+func (r *Record) readWaits(pod *corev1.Pod, hashes Hashes) {
+	mayWait := func(c Container) bool { return c.Ready && c.landed == notLanded }
+	if (r.update == nil || !r.update.unreadable && len(r.update.waiting) == 0) && !slices.ContainsFunc(r.Containers, mayWait) {
+		return
+	}
+	for _, name := range ParseInjectedList(pod.Annotations[appsv1beta1.AnnotationInjectedList]) {
+		set, waiting := MakeName(name), int64(0)
+		for _, c := range r.Containers {
+			if r.waits(set, c.Name) {
+				waiting++
+			}
+		}
+		if waiting > 0 {
+			from := max(hashes.UpdatedAt(name).Unix(), pod.CreationTimestamp.Unix())
+			until := from + waiting*GraceSeconds(pod) + int64(elsewherePatience/time.Second)
+			r.waitsUntil = max(r.waitsUntil, uint32(min(max(until, 1), math.MaxUint32)))
+		}
+	}
+}
+
+const maxResizeMessage = 200
+
+// readEntries keeps what is written about SidecarSets in the injected list only.
+func (r *Record) readEntries(pod *corev1.Pod, hashes Hashes) {
+	entries, err := EntriesOf(pod)
+	r.RecordUnreadable = err != nil
+	for set := range entries.Sets {
+		name := MakeName(set)
+		if _, injected := r.Injection(name); !injected {
+			continue
+		}
+		if e := entries.Of(set, hashes); e != nil {
+			r.writes = append(r.writes, write{name, false, e.Observe(pod)})
+		}
+	}
+	for set, z := range entries.Resizes {
+		name := MakeName(set)
+		if i := slices.IndexFunc(r.Injections, func(in Injection) bool { return in.SidecarSet == name }); i >= 0 {
+			in := &r.Injections[i]
+			in.ResizeTo = max(MakeName(z.Hash), 1) // without a hash it is a content that is not known
+			in.ResizeBefore = MakeName(z.Before)
+			var message string
+			if in.resize, message = z.Observe(pod); in.resize != ResizeDone {
+				r.ResizeMessage = strings.ToValidUTF8(message[:min(len(message), maxResizeMessage)], "")
+			}
+			r.writes = append(r.writes, write{name, true, z.written(pod)})
+		}
+	}
+	r.writes = slices.Clip(r.writes)
 }
 
 // ParseVersion reads a resourceVersion as a number, so that two of the same kind can be

@@ -88,7 +88,7 @@ func TestRecordLanded(t *testing.T) {
 				pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = tc.state
 			}
 			r := podstate.FromPod(pod)
-			if got := r.Landed(podstate.MakeName("logging"), podstate.MakeName("log")); got != tc.want {
+			if got := r.Landed(podstate.MakeName("logging"), podstate.MakeName("log"), 0); got != tc.want {
 				t.Errorf("Landed = %v, want %v", got, tc.want)
 			}
 		})
@@ -103,7 +103,7 @@ func TestRecordLandedJudgesEachContainerByItself(t *testing.T) {
 		corev1.ContainerStatus{Name: "mesh", ImageID: "mesh@" + digestA})
 	r := podstate.FromPod(pod)
 	set := podstate.MakeName("logging")
-	if !r.Landed(set, podstate.MakeName("log")) || r.Landed(set, podstate.MakeName("mesh")) {
+	if !r.Landed(set, podstate.MakeName("log"), 0) || r.Landed(set, podstate.MakeName("mesh"), 0) {
 		t.Error("want log landed and mesh not")
 	}
 }
@@ -204,6 +204,14 @@ func TestLabelSetsAreEqualExactlyIfTheirLabelsAre(t *testing.T) {
 
 func BenchmarkFromPod(b *testing.B) {
 	pod := injectedPod("log:1", "log:1", "log@"+digestA)
+	b.ReportAllocs()
+	for b.Loop() {
+		podstate.FromPod(pod)
+	}
+}
+
+func BenchmarkFromWrittenPod(b *testing.B) {
+	pod := writtenPod(digestA)
 	b.ReportAllocs()
 	for b.Loop() {
 		podstate.FromPod(pod)

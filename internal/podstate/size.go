@@ -17,10 +17,10 @@ const MaxRecordBytes = 3 << 10
 const (
 	recordBytes    = 400 // Record, UID, and what package tally takes for a Pod
 	containerBytes = 24
-	injectionBytes = 40
+	injectionBytes = 56
 	noteBytes      = 16
 	nameBytes      = 8
-	progressBytes  = 40
+	writeBytes     = 32
 )
 
 // tooLarge reports whether a Pod's record would take more than MaxRecordBytes, now or after an
@@ -33,7 +33,7 @@ func tooLarge(pod *corev1.Pod) bool {
 		if tooManyNames(list) {
 			return true
 		}
-		size += countNames(list) * (injectionBytes + progressBytes)
+		size += countNames(list) * (injectionBytes + writeBytes)
 		size += countContainers(pod) * (containerBytes + noteBytes + nameBytes)
 		if pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer] != "" { // injection writes it
 			size += countContainers(pod) * noteBytes
@@ -54,7 +54,7 @@ func countContainers(pod *corev1.Pod) int {
 // Bytes estimates what is kept of the Pod, without its labels, which many Pods
 // share.
 func (r *Record) Bytes() int {
-	size := recordBytes + len(r.Name) + len(r.Containers)*containerBytes + len(r.Injections)*injectionBytes + len(r.progress)*progressBytes + len(r.Removed)*nameBytes
+	size := recordBytes + len(r.Name) + len(r.Containers)*containerBytes + len(r.Injections)*injectionBytes + len(r.writes)*writeBytes + len(r.Removed)*nameBytes
 	if r.update != nil {
 		size += (len(r.update.waiting)+len(r.update.working))*noteBytes + len(r.update.sets)*nameBytes
 	}

@@ -13,6 +13,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
@@ -52,7 +53,7 @@ func updated(t *testing.T, pod *corev1.Pod, sets int) *corev1.Pod {
 		set := &appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("set-", i)}}
 		set.Spec.Containers = []appsv1beta1.SidecarContainer{{Container: corev1.Container{Name: fmt.Sprint("c-", i), Image: "v2"}}}
 		program := &inject.Program{Set: set, Selector: labels.Everything(), NamespaceSelector: labels.Everything(), Hash: "v2", HashWithoutImage: "without"}
-		u, err := inject.UpdateInPlace(inject.UpdateInput{Pod: pod, Program: program, Now: time.Unix(1000, 0)})
+		u, err := inplace.UpdateInPlace(inplace.UpdateInput{Pod: pod, Program: program, Content: inplace.ContentOf(program), Now: time.Unix(1000, 0)})
 		if err != nil || u.Patch == nil {
 			t.Fatalf("SidecarSet %d does not update the Pod: %+v, %v", i, u.Verdict, err)
 		}

@@ -1,7 +1,6 @@
 // Package recreate decides which running Pods may be evicted, so that their controllers
-// create new Pods that get the current content of a SidecarSet, and tracks the
-// replacements. Package rollout decides about order and budget. This package does not
-// know how Pods are evicted, and has no clock.
+// create new Pods that get the current content of a SidecarSet. Package rollout decides about
+// order and budget.
 package recreate
 
 import (
@@ -56,9 +55,6 @@ type Question struct {
 	// Recorded: the Pod says that it carries the SidecarSet. It may lack sidecars that were
 	// added since.
 	Recorded bool
-	// Away: the Pod replaces one that was evicted for an older content, and was never
-	// available.
-	Away bool
 	// Since is the time at which the current content became current, in seconds; 0 if
 	// it is unknown. It must not be earlier. After a rollback it is the time of the
 	// rollback.
@@ -85,10 +81,6 @@ const (
 
 // Reasons of Pods that are to be evicted.
 const (
-	// NotInjected: the Pod does not carry the SidecarSet.
-	NotInjected inplace.Reason = "NotInjected"
-	// Evicted: the API server has evicted the Pod.
-	Evicted inplace.Reason = "Evicted"
 	// DisruptionBudget: a PodDisruptionBudget does not allow it now.
 	DisruptionBudget inplace.Reason = "DisruptionBudget"
 	// EvictionRefused: the API server does not evict the Pod.
@@ -125,7 +117,7 @@ func Judge(q Question) (evictable bool, reason inplace.Reason) {
 
 func (q *Question) asked() bool {
 	if q.Injected {
-		return q.Way == inplace.Recreate && (q.Mode&Outdated != 0 || q.Mode != Never && q.Away)
+		return q.Way == inplace.Recreate && q.Mode&Outdated != 0
 	}
 	return q.Mode&Uninjected != 0 || q.Mode&Outdated != 0 && q.Recorded
 }

@@ -10,7 +10,7 @@ import (
 
 // traits is the result of a Strategy for one set of labels. Pods with equal labels share it.
 type traits struct {
-	pods       int // in the queue, with these labels
+	pods       int // with these labels
 	unselected bool
 	// major and minor are the Pod's position by priorityStrategy, in ascending order.
 	major, minor int64
@@ -55,42 +55,46 @@ func trailingNumber(value string) int64 {
 	return n
 }
 
-// before is the order of updates without scatter: by priority, and then the order in
-// which a ReplicaSet would delete Pods. UIDs make it a total order.
-func before(a, b *entry) bool {
-	if a.traits != b.traits && a.traits != nil && b.traits != nil {
-		if a.traits.major != b.traits.major {
-			return a.traits.major < b.traits.major
-		}
-		if a.traits.minor != b.traits.minor {
-			return a.traits.minor < b.traits.minor
-		}
+// byPriority compares by priorityStrategy.
+func byPriority(a, b *entry) int {
+	if a.traits == b.traits {
+		return 0
 	}
-	x, y := &a.pod.Order, &b.pod.Order
+	return cmp.Or(cmp.Compare(a.traits.major, b.traits.major), cmp.Compare(a.traits.minor, b.traits.minor))
+}
+
+// order compares by priority, and then in the order in which a ReplicaSet would delete Pods. UIDs
+// make it a total order.
+func order(a, b *entry) int {
+	if by := byPriority(a, b); by != 0 {
+		return by
+	}
+	p, q := a.Record, b.Record
+	x, y := &p.Order, &q.Order
 	switch {
 	case x.Assigned != y.Assigned:
-		return !x.Assigned
+		return first(!x.Assigned)
 	case x.Phase != y.Phase:
-		return x.Phase < y.Phase
-	case a.pod.Ready != b.pod.Ready:
-		return !a.pod.Ready
-	case a.pod.Ready && x.ReadySince != y.ReadySince:
-		return laterOrUnknown(x.ReadySince, y.ReadySince)
+		return cmp.Compare(x.Phase, y.Phase)
+	case p.Ready != q.Ready:
+		return first(!p.Ready)
+	case p.Ready && x.ReadySince != y.ReadySince:
+		return first(laterOrUnknown(x.ReadySince, y.ReadySince))
 	case x.Restarts != y.Restarts:
-		return x.Restarts > y.Restarts
+		return cmp.Compare(y.Restarts, x.Restarts)
 	case x.NativeRestarts != y.NativeRestarts:
-		return x.NativeRestarts > y.NativeRestarts
+		return cmp.Compare(y.NativeRestarts, x.NativeRestarts)
 	case x.Created != y.Created:
-		return laterOrUnknown(x.Created, y.Created)
+		return first(laterOrUnknown(x.Created, y.Created))
 	}
-	return a.pod.UID < b.pod.UID
+	return cmp.Compare(p.UID, q.UID)
+}
+
+func first(is bool) int {
+	if is {
+		return -1
+	}
+	return 1
 }
 
 func laterOrUnknown(a, b int64) bool { return a == 0 || b != 0 && a > b }
-
-// byName is the order in which Pods are named to users.
-func byName(a, b *entry) bool {
-	return cmp.Or(
-		cmp.Compare(a.pod.Namespace.Value(), b.pod.Namespace.Value()), cmp.Compare(a.pod.Name, b.pod.Name), cmp.Compare(a.pod.UID, b.pod.UID),
-	) < 0
-}

@@ -3,15 +3,140 @@ package rollout_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/rollout"
 )
+
+// update is the update strategy of a SidecarSet under test.
+type update = appsv1beta1.SidecarSetUpdateStrategy
+
+// share parses what a user writes for a number of Pods; "-" is absent.
+func share(text string) *intstr.IntOrString {
+	if text == "-" {
+		return nil
+	}
+	return amount(text)
+}
+
+// strategy has no waiting for proof.
+func strategy(u update) *rollout.Strategy { return withMinReady(u, "0") }
+
+func withMinReady(u update, seconds string) *rollout.Strategy {
+	set := &appsv1beta1.SidecarSet{Spec: appsv1beta1.SidecarSetSpec{UpdateStrategy: u}}
+	set.Annotations = map[string]string{appsv1beta1.AnnotationMinReadySeconds: seconds}
+	return rollout.NewStrategy(set)
+}
+
+// ready returns an outdated Pod that is available. Pods with lower numbers come first
+// in the default order.
+func ready(i int) rollout.Pod {
+	return rollout.Pod{Way: inplace.Images, Record: &podstate.Record{
+		UID: types.UID(fmt.Sprintf("uid-%06d", i)), Namespace: podstate.MakeNamespace("default"), Name: fmt.Sprintf("pod-%06d", i),
+		Active: true, Ready: true, Order: podstate.Order{Assigned: true, Phase: podstate.Running, ReadySince: int64(2e9 - i), Created: 1e9},
+	}}
+}
+
+func labelled(i int, pairs ...string) rollout.Pod {
+	p, set := ready(i), map[string]string{}
+	for j := 0; j < len(pairs); j += 2 {
+		set[pairs[j]] = pairs[j+1]
+	}
+	p.Record.Labels = podstate.MakeLabelSet(set)
+	return p
+}
+
+// updated returns a Pod that the rollout has updated while it was available: back, or not.
+func updated(i int, back bool) rollout.Pod {
+	p := ready(i)
+	p.Way, p.Carries = inplace.Current, true
+	p.Written = podstate.Written{At: 1_000_000_000, Started: 1_000_000_001, Disturbed: true, Acknowledged: true, Ready: back}
+	p.Record.Ready = back
+	if back {
+		p.Written.BackAt = 1_000_000_001
+	}
+	return p
+}
+
+var noon = time.Unix(1_900_000_000, 0)
+
+// begun returns a rollout of these Pods. A thousand Pods are proven already if proven is true.
+func begun(s *rollout.Strategy, proven bool, pods ...rollout.Pod) *rollout.Rollout {
+	r := rollout.New()
+	r.SetStrategy(s)
+	r.SetContent("wanted", nil)
+	for _, p := range pods {
+		r.Add(p)
+	}
+	if proven {
+		for i := range 1000 {
+			r.Add(updated(1_000_000+i, true))
+		}
+	}
+	return r
+}
+
+func expect(t *testing.T, r *rollout.Rollout, want ...string) {
+	t.Helper()
+	takes, _ := r.Next(100, 0, noon)
+	var got []string
+	for _, take := range takes {
+		name := strings.TrimLeft(strings.TrimPrefix(take.Name, "pod-"), "0")
+		if take.Free {
+			name += " free"
+		}
+		got = append(got, name)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("took %q, want %q", got, want)
+	}
+}
+
+// The default order: each Pod comes before the next by one of its steps.
+func TestDefaultOrder(t *testing.T) {
+	steps := []func(*podstate.Record){
+		func(p *podstate.Record) { p.Order.ReadySince = 0 },
+		func(p *podstate.Record) { p.Order.ReadySince = 900 },
+		func(p *podstate.Record) { p.Order.Restarts = 2 },
+		func(p *podstate.Record) { p.Order.Restarts, p.Order.NativeRestarts = 1, 9 },
+		func(p *podstate.Record) { p.Order.NativeRestarts = 1 },
+		func(p *podstate.Record) { p.Order.Created = 0 },
+		func(p *podstate.Record) { p.Order.Created = 700 },
+		func(p *podstate.Record) {},
+	}
+	var pods []rollout.Pod
+	var want []string
+	for i, step := range steps {
+		p := ready(i + 1)
+		p.Record.Order = podstate.Order{Assigned: true, Phase: podstate.Running, ReadySince: 800, Created: 600}
+		step(p.Record)
+		pods = append(pods, p)
+		want = append(want, fmt.Sprint(i+1))
+	}
+	slices.Reverse(pods)
+	expect(t, begun(strategy(update{MaxUnavailable: share("1000")}), true, pods...), want...)
+}
+
+// Pods that are not scheduled come first, and wait for nothing. Of the others that are not available,
+// one is tried.
+func TestPodsWithoutANodeAreFree(t *testing.T) {
+	var pods []rollout.Pod
+	for i := range 4 {
+		p := ready(i + 1)
+		p.Record.Ready, p.Record.Order = false, podstate.Order{Assigned: i > 1}
+		pods = append(pods, p)
+	}
+	expect(t, begun(strategy(update{MaxUnavailable: share("1")}), false, pods...), "1 free", "2 free", "3 free")
+}
 
 func byOrder(keys ...string) *appsv1beta1.UpdatePriorityStrategy {
 	p := &appsv1beta1.UpdatePriorityStrategy{}
@@ -21,114 +146,44 @@ func byOrder(keys ...string) *appsv1beta1.UpdatePriorityStrategy {
 	return p
 }
 
-func scatterOver(key, value string) []appsv1beta1.UpdateScatterTerm {
-	return []appsv1beta1.UpdateScatterTerm{{Key: key, Value: value}}
-}
-
-func matching(key, value string) *metav1.LabelSelector {
-	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
-}
-
-// The default order: each Pod comes before the next by one of its steps.
-func TestDefaultOrder(t *testing.T) {
-	steps := []func(*rollout.Pod){
-		func(p *rollout.Pod) { p.Ready, p.Order = false, podstate.Order{} },
-		func(p *rollout.Pod) { p.Ready, p.Order = false, podstate.Order{Assigned: true} },
-		func(p *rollout.Pod) {
-			p.Ready, p.Order = false, podstate.Order{Assigned: true, Phase: podstate.Unknown}
-		},
-		func(p *rollout.Pod) { p.Ready, p.Order.ReadySince = false, 0 },
-		func(p *rollout.Pod) { p.Order.ReadySince = 0 },
-		func(p *rollout.Pod) { p.Order.ReadySince = 900 },
-		func(p *rollout.Pod) { p.Order.Restarts = 2 },
-		func(p *rollout.Pod) { p.Order.Restarts, p.Order.NativeRestarts = 1, 9 },
-		func(p *rollout.Pod) { p.Order.NativeRestarts = 1 },
-		func(p *rollout.Pod) { p.Order.Created = 0 },
-		func(p *rollout.Pod) { p.Order.Created = 700 },
-		func(p *rollout.Pod) {},
-	}
-	var pods []rollout.Pod
-	var want []string
-	for i, step := range steps {
-		p := ready(i)
-		p.Order = podstate.Order{Assigned: true, Phase: podstate.Running, ReadySince: 800, Created: 600}
-		step(&p)
-		pods = append(pods, p)
-		if p.Ready {
-			want = append(want, p.Name)
-		} else {
-			want = append(want, p.Name+" free")
-		}
-	}
-	slices.Reverse(pods)
-	expect(t, "in order", queue(strategy(update{MaxUnavailable: share("100")}), pods...).Next(100, 0), want...)
-}
-
-func labelled(i int, pairs ...string) rollout.Pod {
-	p, set := ready(i), map[string]string{}
-	for j := 0; j < len(pairs); j += 2 {
-		set[pairs[j]] = pairs[j+1]
-	}
-	p.Labels = podstate.MakeLabelSet(set)
-	return p
-}
-
 // T14: Pods without any of the keys come first. Then the first key decides, and the
 // number at the end of its value, the largest first.
 func TestOrderPriority(t *testing.T) {
-	u := update{MaxUnavailable: share("100"), PriorityStrategy: byOrder("ord", "zone")}
-	q := queue(strategy(u),
+	u := update{MaxUnavailable: share("1000"), PriorityStrategy: byOrder("ord", "zone")}
+	expect(t, begun(strategy(u), true,
 		labelled(1, "zone", "z9"), labelled(2, "ord", "web-2"), labelled(3, "ord", "web-10", "zone", "z1"),
-		labelled(4, "ord", "none"), labelled(5), labelled(6, "ord", "99999999999999999999"), labelled(7, "zone", "z10"))
-	expect(t, "in order", q.Next(100, 0),
-		"pod-000005", "pod-000006", "pod-000003", "pod-000002", "pod-000004", "pod-000007", "pod-000001")
+		labelled(4, "ord", "none"), labelled(5), labelled(6, "ord", "99999999999999999999"), labelled(7, "zone", "z10")),
+		"5", "6", "3", "2", "4", "7", "1")
 }
 
 func TestWeightPriority(t *testing.T) {
 	weight := func(w int32, key string) appsv1beta1.UpdatePriorityWeightTerm {
-		return appsv1beta1.UpdatePriorityWeightTerm{Weight: w, MatchSelector: *matching(key, "yes")}
+		return appsv1beta1.UpdatePriorityWeightTerm{Weight: w, MatchSelector: metav1.LabelSelector{MatchLabels: map[string]string{key: "yes"}}}
 	}
-	u := update{MaxUnavailable: share("100"), PriorityStrategy: &appsv1beta1.UpdatePriorityStrategy{
+	u := update{MaxUnavailable: share("1000"), PriorityStrategy: &appsv1beta1.UpdatePriorityStrategy{
 		WeightPriority: []appsv1beta1.UpdatePriorityWeightTerm{weight(50, "a"), weight(30, "b"), weight(30, "c")},
 	}}
-	q := queue(strategy(u), labelled(1), labelled(2, "b", "yes"), labelled(3, "a", "yes"), labelled(4, "b", "yes", "c", "yes"))
-	expect(t, "in order", q.Next(100, 0), "pod-000004", "pod-000003", "pod-000002", "pod-000001")
+	expect(t, begun(strategy(u), true, labelled(1), labelled(2, "b", "yes"), labelled(3, "a", "yes"), labelled(4, "b", "yes", "c", "yes")),
+		"4", "3", "2", "1")
 }
 
-// Three Pods of six have the label. The last of them goes to the end; the others and
-// those without the label are in two groups of one and two.
+func scatterOver(key, value string) []appsv1beta1.UpdateScatterTerm {
+	return []appsv1beta1.UpdateScatterTerm{{Key: key, Value: value}}
+}
+
+// Of the Pods that wait, three have the label. The last of them goes to the end. Of all Pods, as
+// many have it as not, so the others follow one another in turn.
 func TestScatter(t *testing.T) {
-	u := update{MaxUnavailable: share("100"), ScatterStrategy: scatterOver("zone", "a")}
-	q := queue(strategy(u),
-		labelled(1, "zone", "a"), labelled(2, "zone", "a"), labelled(3, "zone", "a"),
-		labelled(4), labelled(5, "zone", "b"), labelled(6))
-	expect(t, "in order", q.Next(100, 0),
-		"pod-000001", "pod-000004", "pod-000005", "pod-000002", "pod-000006", "pod-000003")
-}
-
-// Pods that are updated already count for the frequency of a value, so that a rollout spreads
-// its remaining Pods as it spread the first ones.
-func TestScatterCountsAllMatchedPods(t *testing.T) {
-	done := labelled(9, "zone", "a")
-	done.Way = inplace.Current
-	alsoDone := done
-	alsoDone.UID, alsoDone.Name = "uid-also", "also"
-	u := update{MaxUnavailable: share("100"), ScatterStrategy: scatterOver("zone", "a")}
-	q := rollout.NewQueue()
-	if again := q.SetStrategy(strategy(u)); !again {
-		t.Errorf("the caller does not learn that the strategy needs all Pods")
+	u := update{MaxUnavailable: share("100%"), ScatterStrategy: scatterOver("zone", "a")}
+	pods := []rollout.Pod{labelled(1, "zone", "a"), labelled(2, "zone", "a"), labelled(3, "zone", "a"), labelled(4), labelled(5, "zone", "b"), labelled(6)}
+	for i := range 6 {
+		p := updated(10+i, true)
+		if i < 3 {
+			p.Record.Labels = pods[0].Record.Labels
+		}
+		pods = append(pods, p)
 	}
-	for _, p := range []rollout.Pod{
-		done, alsoDone, labelled(1, "zone", "a"), labelled(2, "zone", "a"), labelled(3, "zone", "a"),
-		labelled(4), labelled(5), labelled(6), labelled(7),
-	} {
-		q.Set(p)
-	}
-	q.SetCounts(9, 2)
-	// Of all matched Pods, 5-1 have the label and 4 do not: groups of one and one. Of the Pods
-	// that wait, 3-1 have it: two groups, and two Pods without it before them.
-	expect(t, "in order", q.Next(100, 0),
-		"pod-000004", "pod-000005", "pod-000001", "pod-000006", "pod-000002", "pod-000007", "pod-000003")
+	expect(t, begun(strategy(u), false, pods...), "4", "1", "5", "2", "6", "3")
 }
 
 // If there are as many values as Pods, the cost is that of the most frequent 64.
@@ -137,8 +192,104 @@ func TestScatterOverManyValuesIsBounded(t *testing.T) {
 	for i := range 20_000 {
 		pods = append(pods, labelled(i, "host", fmt.Sprint(i/2)))
 	}
-	u := update{MaxUnavailable: share("100%"), ScatterStrategy: scatterOver("host", "*")}
-	if got := len(queue(strategy(u), pods...).Next(len(pods), 0)); got != len(pods) {
-		t.Errorf("%d of %d Pods are taken", got, len(pods))
+	r := begun(strategy(update{MaxUnavailable: share("100%"), ScatterStrategy: scatterOver("host", "*")}), false, pods...)
+	if takes, _ := r.Next(64, 0, noon); len(takes) != 1 {
+		t.Errorf("%d Pods are taken at the beginning, want one", len(takes))
+	}
+}
+
+// The table of batch sizes in the specification of OpenKruise's controller, apart from proof.
+func TestBatchSizes(t *testing.T) {
+	tests := []struct {
+		n, updated, back          int
+		partition, maxUnavailable string
+		want                      int
+	}{
+		{100, 30, 26, "-", "10", 6},
+		{1000, 300, 260, "-", "10%", 60},
+		{1000, 300, 250, "-", "5%", 0},
+		{100, 30, 27, "-", "100", 70},
+		{1000, 800, 760, "180", "100", 20},
+		{1000, 800, 760, "18%", "100", 20},
+		{1000, 800, 760, "100", "100", 60},
+		{1000, 800, 760, "10%", "100", 60},
+		{5, 0, 0, "-", "5%", 1},
+		{5, 0, 0, "99%", "5", 1},
+		{5, 0, 0, "1%", "5", 4},
+		// The roundings that the text has in addition to the table.
+		{5, 0, 0, "100%", "5", 0},
+		{1, 0, 0, "99%", "1", 0},
+		{5, 0, 0, "7", "5", 0},
+		{5, 0, 0, "0", "-", 1},
+		{5, 0, 0, "-", "0", 0},
+		{5, 0, 0, "-", "0%", 0},
+		{5, 0, 0, "-", "200%", 5},
+	}
+	for _, tc := range tests {
+		t.Run(fmt.Sprintf("%d of %d/%d with partition %s and maxUnavailable %s", tc.n, tc.back, tc.updated, tc.partition, tc.maxUnavailable), func(t *testing.T) {
+			var pods []rollout.Pod
+			for i := range tc.n {
+				if i < tc.updated {
+					pods = append(pods, updated(i, i < tc.back))
+				} else {
+					pods = append(pods, ready(i))
+				}
+			}
+			r := begun(strategy(update{Partition: share(tc.partition), MaxUnavailable: share(tc.maxUnavailable)}), false, pods...)
+			report := r.Report(0, noon)
+			if got := max(0, min(report.Allowed-report.Used, report.Waiting-report.Kept)); got != tc.want {
+				t.Errorf("%d Pods can be taken by budget and partition, want %d: %+v", got, tc.want, report)
+			}
+			takes, _ := r.Next(1000, 0, noon)
+			if most := min(tc.want, max(1-(tc.updated-tc.back), tc.back-(tc.updated-tc.back))); len(takes) > tc.want || len(takes) < min(most, 60) && most > 0 {
+				t.Errorf("took %d Pods, want %d", len(takes), most)
+			}
+		})
+	}
+}
+
+// T13: a strategy that cannot be read stops the rollout, and the report has the reason.
+func TestAnInvalidStrategyStopsTheRollout(t *testing.T) {
+	badSelector := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
+	tests := map[string]struct {
+		strategy *rollout.Strategy
+		says     string
+	}{
+		"a partition in words":              {strategy(update{Partition: share("half")}), "partition"},
+		"a number as text, OpenKruise's 5%": {strategy(update{Partition: &intstr.IntOrString{Type: intstr.String, StrVal: "5"}}), "partition"},
+		"a negative partition":              {strategy(update{Partition: share("-1")}), "partition"},
+		"a negative percentage":             {strategy(update{MaxUnavailable: share("-1%")}), "maxUnavailable"},
+		"a fraction":                        {strategy(update{MaxUnavailable: share("0.5%")}), "maxUnavailable"},
+		"a percentage beyond counting":      {strategy(update{MaxUnavailable: share("99999999999999999999%")}), "maxUnavailable"},
+		"an unknown type":                   {strategy(update{Type: "Recreate"}), "type"},
+		"a selector that does not compile":  {strategy(update{Selector: badSelector}), "selector"},
+		"a weight that does not compile":    {strategy(update{PriorityStrategy: &appsv1beta1.UpdatePriorityStrategy{WeightPriority: []appsv1beta1.UpdatePriorityWeightTerm{{MatchSelector: *badSelector}}}}), "weightPriority[0]"},
+		"seconds in words":                  {withMinReady(update{}, "ten"), "min-ready-seconds"},
+		"negative seconds":                  {withMinReady(update{}, "-1"), "min-ready-seconds"},
+		"no seconds":                        {withMinReady(update{}, ""), "min-ready-seconds"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := begun(tc.strategy, false, ready(0))
+			expect(t, r)
+			if report := r.Report(0, noon); report.Limit != rollout.Invalid || report.Problem == nil || !strings.Contains(report.Problem.Error(), tc.says) {
+				t.Errorf("Report() = %+v, want the limit %s with a problem about %s", report, rollout.Invalid, tc.says)
+			}
+		})
+	}
+}
+
+func TestNoPodIsTakenWhilePausedOrUnderNotUpdate(t *testing.T) {
+	for limit, u := range map[rollout.Limit]update{
+		rollout.Paused:    {Paused: true},
+		rollout.NotUpdate: {Type: appsv1beta1.NotUpdateSidecarSetStrategyType, Partition: share("not even looked at")},
+	} {
+		r := begun(strategy(u), false, ready(1))
+		expect(t, r)
+		if got := r.Report(0, noon).Limit; got != limit {
+			t.Errorf("the limit is %s, want %s", got, limit)
+		}
+		r.SetStrategy(strategy(update{}))
+		expect(t, r, "1")
 	}
 }

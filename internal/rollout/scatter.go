@@ -20,47 +20,17 @@ type spread struct {
 	all, waiting int // Pods with the value
 }
 
-// scattered is line for a scatterStrategy: the order depends on all Pods that wait,
-// and on the labels of all matched Pods.
-func (q *Queue) scattered(limit int) func(class) int32 {
-	order := make([]int32, 0, q.waiting.len(q.slab))
-	q.waiting.walk(q.slab, func(slot int32) bool {
-		order = append(order, slot)
-		return true
-	})
-	order = q.scatter(order)
-	var lines [classes][]int32
-	left := limit
-	for _, inFlight := range []bool{true, false} {
-		for _, slot := range order {
-			if c := q.slab[slot].class; left > 0 && c.inFlight() == inFlight {
-				lines[c] = append(lines[c], slot)
-				left--
-			}
-		}
-	}
-	return func(c class) int32 {
-		for len(lines[c]) > 0 && q.slab[lines[c][0]].place != waiting {
-			lines[c] = lines[c][1:]
-		}
-		if len(lines[c]) == 0 {
-			return 0
-		}
-		return lines[c][0]
-	}
-}
-
-// scatter applies the terms of the strategy one after another.
-func (q *Queue) scatter(order []int32) []int32 {
+// scatter applies the terms of the strategy, one after another, to Pods that are in order.
+func (r *Rollout) scatter(order []*entry) []*entry {
 	if len(order) <= 1 {
 		return order
 	}
 	all := 0
-	for _, t := range q.traits {
+	for _, t := range r.traits {
 		all += t.pods
 	}
-	for _, s := range q.spreads(order) {
-		order = s.apply(order, all, func(slot int32) bool { return q.slab[slot].traits.values[s.key] == s.value })
+	for _, s := range r.spreads(order) {
+		order = s.apply(order, all)
 	}
 	return order
 }
@@ -68,11 +38,11 @@ func (q *Queue) scatter(order []int32) []int32 {
 // spreads returns the values to spread, in the order in which apply is called: the most
 // frequent among waiting Pods first. Equally frequent values are in the order of the
 // terms and of their text; in OpenKruise this order is random.
-func (q *Queue) spreads(order []int32) []spread {
-	counts := q.countValues(order)
+func (r *Rollout) spreads(order []*entry) []spread {
+	counts := r.countValues(order)
 	var result []spread
-	for _, term := range q.strategy.source.ScatterStrategy {
-		key := slices.Index(q.strategy.scatterKeys, term.Key)
+	for _, term := range r.strategy.source.ScatterStrategy {
+		key := slices.Index(r.strategy.scatterKeys, term.Key)
 		if s := counts[key][term.Value]; s != nil && term.Value != everyValue {
 			result = append(result, *s)
 			continue
@@ -97,15 +67,15 @@ func (q *Queue) spreads(order []int32) []spread {
 
 // countValues counts Pods by the values of each of the strategy's scatterKeys. A
 // missing label is an empty value.
-func (q *Queue) countValues(order []int32) []map[string]*spread {
+func (r *Rollout) countValues(order []*entry) []map[string]*spread {
 	waits := make(map[*traits]int)
-	for _, slot := range order {
-		waits[q.slab[slot].traits]++
+	for _, e := range order {
+		waits[e.traits]++
 	}
-	counts := make([]map[string]*spread, len(q.strategy.scatterKeys))
+	counts := make([]map[string]*spread, len(r.strategy.scatterKeys))
 	for key := range counts {
 		counts[key] = make(map[string]*spread)
-		for _, t := range q.traits {
+		for _, t := range r.traits {
 			value := t.values[key]
 			s := counts[key][value]
 			if s == nil {
@@ -121,13 +91,13 @@ func (q *Queue) countValues(order []int32) []map[string]*spread {
 
 // apply spreads the matching Pods evenly over an order, in proportion to their share of
 // all Pods. The last of them is moved to the end, so that others are updated before it.
-func (s *spread) apply(order []int32, all int, matches func(int32) bool) []int32 {
-	var with, without []int32
-	for _, slot := range order {
-		if matches(slot) {
-			with = append(with, slot)
+func (s *spread) apply(order []*entry, all int) []*entry {
+	var with, without []*entry
+	for _, e := range order {
+		if e.traits.values[s.key] == s.value {
+			with = append(with, e)
 		} else {
-			without = append(without, slot)
+			without = append(without, e)
 		}
 	}
 	if len(with) <= 1 || len(without) <= 1 {
@@ -146,8 +116,8 @@ func (s *spread) apply(order []int32, all int, matches func(int32) bool) []int32
 		rest = u - groups*perWithout
 	}
 
-	result := make([]int32, 0, len(order))
-	move := func(from *[]int32, n int) {
+	result := make([]*entry, 0, len(order))
+	move := func(from *[]*entry, n int) {
 		n = min(n, len(*from))
 		result = append(result, (*from)[:n]...)
 		*from = (*from)[n:]

@@ -5,487 +5,280 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/rollout"
-	"github.com/sidecarset/operator/test/rounds"
 )
 
-// simPod is a Pod as the model API server stores it.
+// image is what one content of the SidecarSet does to a Pod.
+type image struct {
+	resize  bool // it differs in resources alone: no container is restarted for it
+	missing bool // it cannot be pulled
+	breaks  int  // seconds after its start at which the Pod turns not Ready; 0: never
+	flaps   int  // the Pod's readiness changes every so many seconds; 0: never
+}
+
+// simPod is one Pod, its kubelet and its app.
 type simPod struct {
-	number  int
-	version uint64
-	alive   bool // exists and has not finished
-	matched bool
-	content int // of its spec
-	running int // what the kubelet has started
+	record  podstate.Record
+	id      rollout.ID
+	content int // of the spec
+	running int // of the container that runs
+	started int64
+	turned  int64
 	ready   bool
-	// disturbed: the record on the Pod says that it was available when it was
-	// written, and its status does not show yet that it is back.
+
+	at        int64 // of the last write; 0: never written
 	disturbed bool
-	broken    bool // its app does not become ready
-	lost      bool // its node is dead
-	pinned    bool // it cannot follow in place
-	refuses   bool // the API server refuses writes of it
+	outage    int64 // the app is down until then
+	ignored   bool  // by its node
+	broken    bool  // the app never starts
+	slow      int64 // how long the kubelet takes to restart a container
 }
 
-// ordinals are the labels that Pods have in turn.
-var ordinals = [5]podstate.LabelSet{
-	podstate.MakeLabelSet(map[string]string{"ord": "web-3"}), podstate.MakeLabelSet(map[string]string{"ord": "web-1"}), podstate.MakeLabelSet(nil),
-	podstate.MakeLabelSet(map[string]string{"ord": "web-2"}), podstate.MakeLabelSet(map[string]string{"ord": "web-1"}),
+func (p *simPod) written(now int64) podstate.Written {
+	if p.at == 0 {
+		return podstate.Written{}
+	}
+	w := podstate.Written{At: uint32(p.at), Turned: uint32(p.turned), Disturbed: p.disturbed, Ready: p.ready, Acknowledged: !p.ignored}
+	if p.running == p.content {
+		w.Started = uint32(max(p.started, p.at))
+		if p.ready {
+			w.BackAt = uint32(max(p.started, p.at, p.turned))
+		}
+	}
+	return w
 }
 
-// bad contents do not start.
-func bad(content int) bool { return content%3 == 2 }
+// sim is a cluster with one SidecarSet and its leader.
+type sim struct {
+	*testing.T
+	*rand.Rand
+	now     int64
+	images  []image // by content
+	wanted  int
+	spec    appsv1beta1.SidecarSetUpdateStrategy
+	notes   map[string]string // annotations
+	pods    map[types.UID]*simPod
+	order   []*simPod // in the order of their creation
+	rollout *rollout.Rollout
+	serial  int
+	version uint64
+	// wrote counts the Pods that each content was written to, and worst is the largest number of
+	// Pods that were not Ready by the rollout at a time.
+	wrote map[int]int
+	worst int
+	// each is called every second.
+	each func()
+}
 
-func (p *simPod) uid() types.UID { return types.UID(strconv.Itoa(p.number)) }
+func simulate(t *testing.T, maxUnavailable string, apps, replicas int, images ...image) *sim {
+	s := &sim{
+		T: t, Rand: rand.New(rand.NewPCG(1, 2)), now: 1_800_000_000, images: append([]image{{}}, images...), notes: map[string]string{},
+		pods: map[types.UID]*simPod{}, wrote: map[int]int{}, each: func() {},
+	}
+	s.spec.MaxUnavailable = amount(maxUnavailable)
+	for app := range apps {
+		for range replicas {
+			s.create(app)
+		}
+	}
+	for _, p := range s.order {
+		p.ready, p.turned = true, s.now-3600
+	}
+	s.lead()
+	s.run(2)
+	return s
+}
 
-// seen is the Pod in the view of a leader that wants a content.
-func (p *simPod) seen(wanted int) rollout.Pod {
-	pod := ready(p.number)
-	pod.UID, pod.Ready, pod.InFlight = p.uid(), p.ready, p.disturbed && !p.lost
-	pod.Labels = ordinals[p.number%len(ordinals)]
-	switch {
-	case p.content == wanted:
+func amount(text string) *intstr.IntOrString { return new(intstr.Parse(text)) }
+
+// lead starts a new leader.
+func (s *sim) lead() {
+	s.rollout = rollout.New()
+	s.configure()
+	for _, p := range s.order {
+		p.id = s.rollout.Add(s.seen(p))
+	}
+}
+
+func (s *sim) configure() {
+	s.rollout.SetStrategy(rollout.NewStrategy(&appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{Annotations: s.notes}, Spec: appsv1beta1.SidecarSetSpec{UpdateStrategy: s.spec}}))
+	s.rollout.SetContent(strconv.Itoa(s.wanted), nil)
+}
+
+// edit makes a content the current one.
+func (s *sim) edit(content int) {
+	s.wanted = content
+	s.configure()
+	for _, p := range s.order {
+		s.show(p)
+	}
+}
+
+func (s *sim) create(app int) *simPod {
+	s.serial++
+	name := fmt.Sprintf("app%d-%d", app, s.serial)
+	p := &simPod{content: s.wanted, running: s.wanted, started: s.now, turned: s.now, slow: 2}
+	p.record = podstate.Record{
+		UID: types.UID(name), Namespace: podstate.MakeNamespace("default"), Name: name, Active: true, Controller: podstate.MakeName("app" + strconv.Itoa(app)),
+		Labels: podstate.MakeLabelSet(map[string]string{"app": strconv.Itoa(app)}), Order: podstate.Order{Created: s.now, Assigned: true, Phase: podstate.Running},
+	}
+	s.pods[p.record.UID] = p
+	s.order = append(s.order, p)
+	if s.rollout != nil {
+		p.id = s.rollout.Add(s.seen(p))
+	}
+	return p
+}
+
+// remove deletes a Pod, and its controller creates another one.
+func (s *sim) remove(p *simPod, app int) *simPod {
+	s.rollout.Remove(p.id, true, time.Unix(s.now, 0))
+	delete(s.pods, p.record.UID)
+	for i, other := range s.order {
+		if other == p {
+			s.order = append(s.order[:i:i], s.order[i+1:]...)
+			break
+		}
+	}
+	return s.create(app)
+}
+
+// seen is the Pod as the leader sees it.
+func (s *sim) seen(p *simPod) rollout.Pod {
+	r := p.record
+	r.Ready = p.ready
+	if p.ready {
+		r.Order.ReadySince = p.turned
+	}
+	pod := rollout.Pod{Record: &r, Written: p.written(s.now), Way: inplace.Images, Carries: p.content == s.wanted, Grace: 30}
+	if pod.Carries {
 		pod.Way = inplace.Current
-	case p.lost:
-		pod.Way, pod.Reason = inplace.LeaveAlone, inplace.NodeNotReady
-	case p.pinned:
-		pod.Way, pod.Reason = inplace.Recreate, inplace.ImmutableFieldChanged
+	}
+	if s.images[p.content].missing && p.running != p.content && !p.ready {
+		pod.Trouble = 1
 	}
 	return pod
 }
 
-// world is a model API server, its kubelets and users, and the leaders.
-type world struct {
-	*testing.T
-	*rand.Rand
-	version  uint64
-	pods     map[types.UID]*simPod
-	events   []simPod
-	contents int
-	wanted   int
-	strategy *rollout.Strategy
-	limit    int  // maxUnavailable
-	kept     int  // partition
-	trial    bool // first-batch 1
-	churn    bool // Pods come, go and change
-	scatters bool // the strategy scatters
-	leader   *leader
-	// hurt counts the available Pods that each content disturbed.
-	hurt  map[int]int
-	takes int
-}
+func (s *sim) show(p *simPod) { s.rollout.Set(p.id, s.seen(p), time.Unix(s.now, 0)) }
 
-// leader is one process that leads: a queue, the watch, and an executor.
-type leader struct {
-	*world
-	queue   *rollout.Queue
-	cache   map[types.UID]simPod
-	read    int // events
-	watched uint64
-	wanted  int
-	writes  []*simWrite
-	deposed bool
-}
-
-// simWrite is one Pod in the hands of the executor.
-type simWrite struct {
-	take      rollout.Take
-	read      uint64 // the version that a GET returned; 0 before
-	content   int
-	done      uint64 // the version that the PATCH returned; 0 before
-	disturbed bool
-}
-
-func newWorld(t *testing.T, seed uint64) *world {
-	w := &world{T: t, Rand: rand.New(rand.NewPCG(seed, 2)), pods: map[types.UID]*simPod{}, contents: 1, wanted: 1, hurt: map[int]int{}}
-	w.limit, w.churn = 1+w.IntN(4), seed%2 == 0
-	w.trial = seed%3 == 0
-	if seed%5 == 0 {
-		w.kept = w.IntN(5)
-	}
-	u := update{MaxUnavailable: share(strconv.Itoa(w.limit)), Partition: share(strconv.Itoa(w.kept))}
-	if seed%4 < 2 {
-		u.PriorityStrategy = byOrder("ord")
-	}
-	if w.scatters = seed%7 == 0; w.scatters {
-		u.ScatterStrategy = scatterOver("ord", "*")
-	}
-	if w.strategy = strategy(u); w.trial {
-		w.strategy = firstBatch(u, "1")
-	}
-	for range 4 + w.IntN(12) {
-		w.create()
-	}
-	w.elect()
-	return w
-}
-
-func (w *world) create() {
-	w.store(&simPod{number: len(w.pods), alive: true, matched: true, content: w.wanted, running: w.wanted, ready: !bad(w.wanted) && w.IntN(8) > 0, pinned: w.IntN(10) == 0})
-}
-
-func (w *world) store(p *simPod) {
-	w.version++
-	p.version = w.version
-	w.pods[p.uid()] = p
-	w.events = append(w.events, *p)
-}
-
-func (w *world) any() *simPod { return w.pods[types.UID(strconv.Itoa(w.IntN(len(w.pods))))] }
-
-// elect starts a new leader, which lists the Pods.
-func (w *world) elect() {
-	l := &leader{world: w, queue: rollout.NewQueue(), cache: map[types.UID]simPod{}, read: len(w.events), watched: w.version, wanted: w.wanted}
-	l.queue.SetStrategy(w.strategy)
-	l.queue.SetContent(strconv.Itoa(l.wanted))
-	for _, p := range w.pods {
-		l.see(*p)
-	}
-	w.leader = l
-}
-
-// depose lets requests that the leader has sent arrive or not, and ends its right to send
-// others, as the end of its Lease does. The old leader's view affects no Pod any more.
-func (w *world) depose() {
-	old := w.leader
-	for _, x := range old.writes {
-		if x.read != 0 && x.done == 0 && w.IntN(2) == 0 {
-			old.patch(x)
+// step is one second of a Pod's kubelet and app.
+func (s *sim) step(p *simPod) {
+	if p.running != p.content && !p.ignored && s.now >= p.at+1 {
+		if i := s.images[p.content]; !i.missing && (i.resize || s.now >= p.at+p.slow) {
+			p.running, p.started = p.content, s.now
 		}
 	}
-	old.deposed = true
-	w.elect()
-}
-
-func (l *leader) see(p simPod) {
-	if !p.alive || !p.matched {
-		delete(l.cache, p.uid())
-		l.queue.Remove(p.uid())
-		return
+	i, up := s.images[p.running], s.now-p.started
+	if s.images[p.running].resize {
+		up += 10 // it has run before
 	}
-	l.cache[p.uid()] = p
-	l.queue.Set(p.seen(l.wanted))
-}
-
-func (l *leader) watch(n int) {
-	for ; n > 0 && l.read < len(l.events); n-- {
-		p := l.events[l.read]
-		l.read++
-		l.see(p)
-		l.watched = p.version
+	ready := (p.running == p.content || p.ignored || s.now < p.at+1) && up >= 1 && !p.broken && s.now >= p.outage
+	if i.breaks > 0 && up >= int64(i.breaks) || i.flaps > 0 && up/int64(i.flaps)%2 == 1 {
+		ready = false
+	}
+	if ready != p.ready {
+		p.ready, p.turned = ready, s.now
+		s.show(p)
+	} else if p.running == p.content && p.started == s.now {
+		s.show(p)
 	}
 }
 
-func (l *leader) learn() {
-	l.wanted = l.world.wanted
-	l.queue.SetContent(strconv.Itoa(l.wanted))
-	for _, p := range l.cache {
-		l.queue.Set(p.seen(l.wanted))
-	}
-}
-
-func (l *leader) plan() {
-	back := 0
-	for _, p := range l.cache {
-		if p.content == l.wanted && p.ready && !p.disturbed {
-			back++
-		}
-	}
-	l.queue.SetCounts(len(l.cache), back)
-	size := 1 + l.IntN(20)
-	takes := l.queue.Next(size, l.watched)
-	for _, take := range takes {
-		if p := l.pods[take.UID]; p.content == l.wanted && !l.deposed {
-			l.Errorf("Pod %s is taken again for content %d", take.UID, l.wanted)
-		}
-		l.writes = append(l.writes, &simWrite{take: take, content: l.wanted})
-		l.takes++
-	}
-	// With scatter, the order of the remaining Pods may change. The end of each write makes
-	// the leader look at them again.
-	final := len(takes) < size && (len(takes) == 0 || !l.scatters)
-	if r := l.queue.Report(); final && r.Waiting > 0 && r.Limit == rollout.Unlimited {
-		l.Errorf("%d Pods wait and nothing limits them, but none is taken: %+v", r.Waiting, r)
-	}
-}
-
-// write does the next step for one Pod: GET, PATCH, answer.
-func (l *leader) write(i int) {
-	x := l.writes[i]
-	switch {
-	case x.done != 0:
-		l.queue.Written(x.take, x.done, x.disturbed)
-	case x.read == 0:
-		if answered := l.get(x); !answered {
-			return
-		}
-	default:
-		if x.read == 0 || !l.deposed && l.patch(x) {
-			return
-		}
-		l.queue.Retry(x.take) // a conflict, or not the leader any more
-	}
-	l.writes = append(l.writes[:i], l.writes[i+1:]...)
-}
-
-func (l *leader) get(x *simWrite) (answered bool) {
-	switch p := l.pods[x.take.UID]; {
-	case !p.alive || !p.matched || !x.take.Charged && p.ready && !p.disturbed:
-		l.queue.Retry(x.take)
-	case p.content == x.content:
-		l.queue.Written(x.take, p.version, p.disturbed)
-	case p.refuses || p.pinned || p.lost:
-		l.queue.Hold(x.take, inplace.Refused, "refused")
-	default:
-		x.read = p.version
-		return false
-	}
-	return true
-}
-
-func (l *leader) patch(x *simWrite) bool {
-	p := l.pods[x.take.UID]
-	if p.version != x.read {
-		return false
-	}
-	fresh := p.ready && !p.disturbed && !p.lost
-	p.content, p.disturbed = x.content, p.disturbed || p.ready
-	l.store(p)
-	x.done, x.disturbed = p.version, p.disturbed
-	if fresh {
-		l.hurt[p.content]++
-		l.checkBudget()
-	}
-	l.checkPartition(x.content)
-	return true
-}
-
-func (w *world) checkBudget() {
-	disturbed := 0
-	for _, p := range w.pods {
-		if p.alive && p.matched && !p.lost && p.disturbed {
-			disturbed++
-		}
-	}
-	if disturbed > w.limit {
-		w.Errorf("%d Pods that were available are disturbed, maxUnavailable is %d", disturbed, w.limit)
-	}
-}
-
-func (w *world) checkPartition(content int) {
-	if w.churn || content != w.wanted {
-		return
-	}
-	if old := w.outdated(); old < w.kept {
-		w.Errorf("%d Pods are outdated, partition keeps %d", old, w.kept)
-	}
-}
-
-func (w *world) outdated() (n int) {
-	for _, p := range w.pods {
-		if p.alive && p.matched && p.content != w.wanted {
+// down is how many Pods are not Ready that the rollout has disturbed.
+func (s *sim) down() (n int) {
+	for _, p := range s.order {
+		if !p.ready && p.disturbed && s.now >= p.outage {
 			n++
 		}
 	}
 	return n
 }
 
-// kubelet does the next change of one Pod's status.
-func (w *world) kubelet(p *simPod) {
-	before := *p
-	fits := !p.broken && !bad(p.content)
-	switch {
-	case !p.alive || p.lost:
-	case p.running != p.content && p.ready && w.IntN(2) == 0:
-		p.ready = false // killed; or the Pod stays ready all the time
-	case p.running != p.content:
-		p.running = p.content
-	default:
-		p.ready = fits
-		if !bad(p.content) { // it is ready, or was and its app broke
-			p.disturbed = false
+// run lets seconds pass.
+func (s *sim) run(seconds int) *sim {
+	for range seconds {
+		s.now++
+		for _, p := range s.order {
+			s.step(p)
 		}
-	}
-	if *p != before {
-		w.store(p)
-	}
-}
-
-// users change a Pod, or the SidecarSet.
-func (w *world) users() {
-	p := w.any()
-	before := *p
-	switch action := w.IntN(12); {
-	case action < 2:
-		w.contents++
-		w.wanted = w.contents
-		w.leader.learn()
-	case action == 2:
-		p.refuses = !p.refuses
-	case !w.churn:
-	case action == 3:
-		w.create()
-	case action == 4:
-		p.alive = false
-	case action == 5 && (p.matched || !p.disturbed):
-		p.matched = !p.matched
-	case action == 6:
-		p.broken = !p.broken
-	case action == 7 && w.IntN(3) == 0:
-		p.lost = true
-	}
-	if *p != before && before.alive {
-		w.store(p)
-	} else if *p != before {
-		*p = before
-	}
-}
-
-func (w *world) step(deposed *leader) {
-	l := w.leader
-	if deposed != nil && w.IntN(4) == 0 {
-		l = deposed
-	}
-	switch w.IntN(8) {
-	case 0, 1:
-		w.kubelet(w.any())
-	case 2, 3:
-		l.watch(w.IntN(6))
-	case 4:
-		l.plan()
-	default:
-		if len(l.writes) > 0 {
-			l.write(w.IntN(len(l.writes)))
-		}
-	}
-}
-
-// Under any order of events, answers and changes of leader: the budget and the
-// partition hold, no Pod is taken twice for one content, the queue gives out a Pod if
-// it may, and the rollout ends.
-func TestARolloutKeepsItsLimitsAndEnds(t *testing.T) {
-	takes, disturbed := 0, 0
-	for seed := range uint64(rounds.Of(2000, 200)) {
-		w := newWorld(t, seed)
-		for range 600 {
-			switch n := w.IntN(100); {
-			case n < 3:
-				w.users()
-			case n == 3:
-				old := w.leader
-				w.depose()
-				w.step(old)
-			case n == 4 && len(w.leader.writes) > 0: // an executor that never answers
-				w.leader.writes = w.leader.writes[1:]
-			default:
-				w.step(nil)
+		s.each()
+		for range 5 {
+			takes, _ := s.rollout.Next(64, s.version, time.Unix(s.now, 0))
+			for _, take := range takes {
+				s.write(take)
+			}
+			if len(takes) == 0 {
+				break
 			}
 		}
-		w.finish()
-		takes += w.takes
-		for content, n := range w.hurt {
-			disturbed += n
-			if w.trial && !w.churn && bad(content) && n > 1 {
-				t.Errorf("the first batch is one Pod, but content %d, which does not start, took down %d", content, n)
+		s.worst = max(s.worst, s.down())
+	}
+	return s
+}
+
+func (s *sim) write(take rollout.Take) {
+	p := s.pods[take.UID]
+	if take.Free && p.ready {
+		s.Fatalf("%s was taken without a charge and is Ready", take.Name)
+	}
+	s.version++
+	p.disturbed = p.ready || p.written(s.now).Counts(s.now)
+	p.at, p.content = s.now, s.wanted
+	s.wrote[s.wanted]++
+	s.rollout.Return(take, rollout.Result{Kind: rollout.Written, Version: s.version}, time.Unix(s.now, 0))
+	s.show(p)
+}
+
+// outdated is how many Pods do not have the content.
+func (s *sim) outdated() (n int) {
+	for _, p := range s.order {
+		if p.content != s.wanted {
+			n++
+		}
+	}
+	return n
+}
+
+// until runs until every Pod has the content and is Ready, and returns the seconds it took.
+func (s *sim) until(most int) int {
+	s.Helper()
+	from := s.now
+	for s.now-from < int64(most) {
+		s.run(1)
+		if s.outdated() == 0 && s.down() == 0 {
+			return int(s.now - from)
+		}
+	}
+	s.Fatalf("%d Pods are outdated and %d down after %d s; %+v", s.outdated(), s.down(), most, s.rollout.Report(s.version, time.Unix(s.now, 0)))
+	return 0
+}
+
+func (s *sim) atMost(what string, got, most int) {
+	s.Helper()
+	if got > most {
+		s.Errorf("%s: %d, at most %d expected", what, got, most)
+	}
+	s.Logf("%s: %d (at most %d)", what, got, most)
+}
+
+// flapping makes a share of the Pods, in percent, not Ready for some seconds at any time.
+func (s *sim) flapping(percent float64, outage int64) {
+	s.each = func() {
+		for range len(s.order) {
+			if s.Float64() < percent/100/float64(outage) {
+				s.order[s.IntN(len(s.order))].outage = s.now + outage
 			}
 		}
-		if t.Failed() {
-			t.Fatalf("seed %d, maxUnavailable %d, partition %d, first batch %v, churn %v", seed, w.limit, w.kept, w.trial, w.churn)
-		}
 	}
-	t.Logf("%d Pods taken, %d of them disturbed while they were available", takes, disturbed)
-}
-
-// finish stops the users, with a last content that works, and runs until no event is left.
-func (w *world) finish() {
-	for _, p := range w.pods {
-		if p.refuses && p.alive {
-			p.refuses = false
-			w.store(p)
-		}
-	}
-	w.depose()
-	w.contents++
-	for w.wanted = w.contents; bad(w.wanted); w.wanted = w.contents {
-		w.contents++
-	}
-	w.leader.learn()
-	down, room := 0, -w.kept
-	for _, p := range w.pods {
-		if p.alive && p.matched && p.disturbed && !p.lost {
-			down++
-		}
-		if p.alive && p.matched && !p.pinned && !p.lost {
-			room++
-		}
-	}
-	for range 400 {
-		before := fmt.Sprint(w.version, w.takes, len(w.leader.writes))
-		w.leader.plan()
-		for len(w.leader.writes) > 0 {
-			w.leader.write(w.IntN(len(w.leader.writes)))
-		}
-		for range 3 {
-			for _, p := range w.pods {
-				w.kubelet(p)
-			}
-		}
-		w.leader.watch(len(w.events))
-		if fmt.Sprint(w.version, w.takes, len(w.leader.writes)) == before {
-			break
-		}
-	}
-	stay := 0
-	for _, p := range w.pods {
-		if p.alive && p.matched && p.content != w.wanted && !p.pinned && !p.lost {
-			stay++
-		}
-	}
-	// Pods that a bad content has made unavailable go first. So partition keeps one only if
-	// there are more of them than it lets go.
-	r := w.leader.queue.Report()
-	done := r.Waiting == r.Kept && r.Taken == 0 && r.InTransition == 0 && r.Limit != rollout.Invalid
-	if stay > w.kept || !done && r.Used == 0 {
-		w.Errorf("the rollout ends with %d Pods that could follow, of which partition keeps %d: %+v", stay, w.kept, r)
-	}
-	if r.Used > max(0, down-max(0, room)) {
-		w.Errorf("the rollout ends with %d Pods that are down; there were %d of them, and partition left room for %d", r.Used, down, room)
-	}
-}
-
-// A new leader knows from the Pods alone that the first batch is not done.
-func TestANewLeaderGoesOnWithTheFirstBatch(t *testing.T) {
-	down := ready(1)
-	down.Way, down.InFlight, down.Ready = inplace.Current, true, false
-	pods := []rollout.Pod{down, ready(2), broken(3)}
-	q := queue(firstBatch(update{MaxUnavailable: share("5")}, "1"), pods...)
-	expect(t, "while the first Pod is not back", q.Next(10, 0))
-	q.Set(current(1))
-	q.SetCounts(3, 1)
-	expect(t, "when it is", q.Next(10, 0), "pod-000003 free", "pod-000002")
-}
-
-// If no available Pod is left to test the content, waiting has no use.
-func TestAFirstBatchOfBrokenPodsGoesOn(t *testing.T) {
-	q := queue(firstBatch(update{}, "1"), broken(1), broken(2))
-	expect(t, "taken", q.Next(10, 0), "pod-000001 free", "pod-000002 free")
-}
-
-// A Pod that a bad image has made unavailable gets the good one at once.
-func TestTheFirstBatchRepairsItsOwnUnavailablePods(t *testing.T) {
-	down := broken(1)
-	down.InFlight = true
-	q := queue(firstBatch(update{MaxUnavailable: share("5")}, "1"), down, ready(2), broken(3))
-	expect(t, "taken", q.Next(10, 0), "pod-000001")
-}
-
-func current(i int) rollout.Pod {
-	p := ready(i)
-	p.Way = inplace.Current
-	return p
+	s.run(int(min(2*outage, 1200)))
 }

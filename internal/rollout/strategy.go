@@ -24,7 +24,7 @@ type Strategy struct {
 	selector       labels.Selector
 	partition      share
 	maxUnavailable share
-	firstBatch     int
+	minReady       int64 // seconds
 	weights        []weight
 	orderedKeys    []string
 	scatterKeys    []string // of source.ScatterStrategy, each once
@@ -67,7 +67,7 @@ func compile(u *appsv1beta1.SidecarSetUpdateStrategy, annotations map[string]str
 	if s.maxUnavailable, err = shareOf(u.MaxUnavailable, 1); err != nil {
 		return nil, fmt.Errorf("spec.updateStrategy.maxUnavailable %w", err)
 	}
-	if s.firstBatch, err = firstBatchOf(annotations); err != nil {
+	if s.minReady, err = minReadyOf(annotations); err != nil {
 		return nil, err
 	}
 	if u.Selector != nil {
@@ -108,16 +108,19 @@ func (s *Strategy) setPriority(p *appsv1beta1.UpdatePriorityStrategy) error {
 	return nil
 }
 
-func firstBatchOf(annotations map[string]string) (int, error) {
-	text, ok := annotations[appsv1beta1.AnnotationFirstBatch]
+// defaultMinReady is how long an updated Pod has to be Ready to be proven, in seconds.
+const defaultMinReady = 30
+
+func minReadyOf(annotations map[string]string) (int64, error) {
+	text, ok := annotations[appsv1beta1.AnnotationMinReadySeconds]
 	if !ok {
-		return 0, nil
+		return defaultMinReady, nil
 	}
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || n < 0 {
-		return 0, fmt.Errorf("annotation %s %q is not a number of Pods; write a whole number such as 1, or remove it", appsv1beta1.AnnotationFirstBatch, text)
+		return 0, fmt.Errorf("annotation %s %q is not a number of seconds; write a whole number such as 30, or remove it", appsv1beta1.AnnotationMinReadySeconds, text)
 	}
-	return int(n), nil
+	return n, nil
 }
 
 // stops returns why no Pod may be updated at all; Unlimited if Pods may be.

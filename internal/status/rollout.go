@@ -6,263 +6,258 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/recreate"
 	"github.com/sidecarset/operator/internal/rollout"
-	"github.com/sidecarset/operator/internal/tally"
 )
 
-// Rollout is the state of the update of a SidecarSet's running Pods.
-type Rollout struct {
-	// NotUpdate and Paused are the strategy's settings. NoneAllowed is true if
-	// maxUnavailable allows no Pod to be unavailable.
-	NotUpdate, Paused, NoneAllowed bool
-	// Waiting is the number of Pods that may be updated as soon as the budget allows it.
-	Waiting int32
-	// Writing is the number of Pods that are being written, or wait for the kubelet to
-	// act on a change by another operator.
-	Writing int32
-	// InFlight is the number of Pods that are in flight, or are being written while
-	// they are available.
-	InFlight int32
-	// Settling Pods are among those of InFlight. Only time is missing until they count as
-	// updated and available.
-	Settling int32
-	// Unrepaired Pods are among those of InFlight. They are outdated, and partition or
-	// selector exclude them from an update that might repair them.
-	Unrepaired int32
-	// Keep is the number of matched Pods that the strategy's partition excludes.
-	Keep int32
-	// Unselected is the number of Pods that the strategy's selector excludes.
-	Unselected int32
-	// Uninjected is the number of Pods that do not carry the SidecarSet and are to be
-	// evicted.
-	Uninjected int32
-	// Stuck is the number of replacements that are not ready in time, if they use up
-	// the budget; otherwise 0.
-	Stuck int32
-	// FirstBatch is true while the other Pods wait for those of the first batch.
-	FirstBatch bool
-	// Failing are the Pods of InFlight with a container that does not start, by the
-	// kubelet's reason.
-	Failing []appsv1beta1.SidecarSetPodGroup
-	// Problem is an error in the strategy, because of which no Pod is updated.
-	Problem error
-	// Stopped is the message that says why no Pod is evicted until a replacement becomes ready
-	// or a user acts; empty if Pods may be evicted.
-	Stopped string
-	// Moved is the time at which the rollout last made progress: see Progress.
-	Moved time.Time
+// A rollout is stalled if it has made no progress for stalledAfter, which is the default of
+// Deployments, and the slack of its Pods. It is stalled after failedAfter if no Pod that counts
+// can be expected to come back by waiting.
+const (
+	stalledAfter = 10 * time.Minute
+	failedAfter  = time.Minute
+)
+
+// off says what keeps the operator from taking any Pod, as the author wants it; "" if nothing does.
+func off(r *rollout.Report) string {
+	switch {
+	case r.Limit == rollout.NotUpdate:
+		return "updateStrategy.type is NotUpdate"
+	case r.Limit == rollout.Paused:
+		return "updateStrategy.paused is true"
+	case r.Limit == rollout.Budget && r.Allowed == 0:
+		return "updateStrategy.maxUnavailable allows no Pod to be unavailable"
+	}
+	return ""
 }
 
-// RolloutOf converts the report of a queue.
-func RolloutOf(r rollout.Report, failing []appsv1beta1.SidecarSetPodGroup, recreation tally.Recreation) *Rollout {
-	seen := &Rollout{
-		NotUpdate:   r.Limit == rollout.NotUpdate,
-		Paused:      r.Limit == rollout.Paused,
-		NoneAllowed: r.Limit == rollout.Budget && r.Allowed == 0,
-		Waiting:     int32(r.Waiting-r.Kept) + protected(r),
-		Writing:     int32(r.Taken + r.InTransition),
-		InFlight:    int32(r.Used - recreation.Failed),
-		Settling:    int32(r.Settling),
-		Unrepaired:  int32(r.Unrepaired),
-		Keep:        int32(r.Partition),
-		Unselected:  int32(r.Unselected),
-		Uninjected:  int32(recreation.Uninjected),
-		FirstBatch:  r.Limit == rollout.FirstBatch,
-		Failing:     failing,
-		Problem:     r.Problem,
-	}
-	if recreation.Stopped {
-		seen.Stopped = recreationStopped
-	}
-	if r.Limit == rollout.Budget && r.Used <= recreation.Failed {
-		seen.Stuck = int32(recreation.Failed)
-	}
-	return seen
-}
-
-const recreationStopped = "Three replacements of evicted Pods in a row did not become ready. No further Pod is evicted until one of them does, " +
-	"or the SidecarSet's content or its annotation " + appsv1beta1.AnnotationRecreate + " changes."
-
-// protected is the number of Pods that wait for a PodDisruptionBudget.
-func protected(r rollout.Report) (pods int32) {
-	for _, group := range r.Blocked {
-		if group.Reason == string(recreate.DisruptionBudget) {
-			pods += group.Pods
+// movable is the number of Pods that can be taken, now or later.
+func movable(r *rollout.Report) int {
+	n := r.Waiting - r.Kept
+	for i := range r.Blocked {
+		if r.Blocked[i].Reason == string(recreate.DisruptionBudget) {
+			n += int(r.Blocked[i].Pods)
 		}
 	}
-	return pods
+	return n
 }
 
-// BlockedBy returns the blocked Pods for the status; nil with NotUpdate. Evicted Pods
-// are not among them, because they are about to end.
-func BlockedBy(r rollout.Report) []appsv1beta1.SidecarSetPodGroup {
-	if r.Limit == rollout.NotUpdate {
-		return nil
+// held reports whether the rollout waits for Pods that it updated or evicted. It is not held by an
+// app that is down for reasons of its own, which keeps only its own Pods from being updated.
+func held(r *rollout.Report) bool {
+	return r.Used > 0 || off(r) == "" && (r.EvictionsWait != "" || movable(r) > 0 && r.Limit == rollout.Proof)
+}
+
+// stallsAt is when the rollout is stalled if it makes no progress until then; zero if it cannot
+// be. A leader that takes no Pods repairs none either, so it waits less long for them.
+func (o Observation) stallsAt() time.Time {
+	r := o.Rollout
+	if r == nil || !held(r) || r.Moved.IsZero() {
+		return time.Time{}
 	}
-	return slices.DeleteFunc(slices.Clone(r.Blocked), func(group appsv1beta1.SidecarSetPodGroup) bool {
-		return group.Reason == string(recreate.Evicted)
-	})
+	at, failing := r.Moved.Add(stalledAfter+r.Slack), r.FailingSince
+	if off(r) != "" {
+		at = r.Moved.Add(failedAfter + r.Slack)
+	} else if failing.Before(r.Moved) {
+		failing = r.Moved
+	}
+	if soon := failing.Add(failedAfter); r.Failing && soon.Before(at) {
+		return soon
+	}
+	return at
 }
-
-const (
-	// stalledAfter is the time without progress after which a rollout is stalled. It is
-	// the default of Deployments.
-	stalledAfter = 10 * time.Minute
-	// failedAfter takes the place of stalledAfter if the kubelet reports, of every Pod in
-	// flight, that a container does not start.
-	failedAfter = time.Minute
-)
 
 // StallsIn returns the time after which the rollout is stalled if it makes no progress;
 // false if it is stalled already, or cannot become so.
-func (r *Rollout) StallsIn(now time.Time) (time.Duration, bool) {
-	for _, after := range []time.Duration{failedAfter, stalledAfter} {
-		at := r.Moved.Add(after)
-		if !r.stalled(now) && r.stalled(at) {
-			return at.Sub(now), true
-		}
-	}
-	return 0, false
+func (o Observation) StallsIn() (time.Duration, bool) {
+	at := o.stallsAt()
+	return at.Sub(o.Now), at.After(o.Now)
 }
 
-// stalled reports whether no Pod in flight has become ready for too long.
-func (r *Rollout) stalled(now time.Time) bool {
-	if r.Stuck > 0 {
-		return true
+// stalled reports whether the rollout has made no progress for too long. If the last leader said
+// so of this generation, it is so until this leader sees progress.
+func (o Observation) stalled(before []metav1.Condition) bool {
+	at := o.stallsAt()
+	if at.IsZero() || !o.Now.Before(at) {
+		return !at.IsZero()
 	}
-	late := r.InFlight - r.Settling
-	if late <= 0 && (r.Settling > 0 || !r.FirstBatch) || r.Moved.IsZero() {
-		return false
-	}
-	quiet := now.Sub(r.Moved)
-	return quiet >= stalledAfter || quiet >= failedAfter && late > 0 && sum(r.Failing) >= late
+	c := meta.FindStatusCondition(before, appsv1beta1.ConditionProgressing)
+	return o.Rollout.Begun && c != nil && c.Reason == appsv1beta1.ReasonStalled && c.ObservedGeneration == o.Generation
 }
 
-// progressing returns the condition Progressing, without its time.
-func progressing(o Observation) metav1.Condition {
-	c := metav1.Condition{Type: appsv1beta1.ConditionProgressing, Status: metav1.ConditionFalse}
-	r, n := o.Rollout, o.Counters
-	outdated := n.Matched - n.Updated + r.Uninjected
-	blocked := sum(o.Blocked)
-	switch {
-	case o.Problem != nil:
-		c.Reason, c.Message = appsv1beta1.ReasonInvalid, "Running Pods are not updated until the SidecarSet is corrected."
-	case r.NotUpdate:
-		c.Reason, c.Message = appsv1beta1.ReasonNotUpdate, "updateStrategy.type is NotUpdate: running Pods keep the sidecars that they have."
-	case r.Problem != nil:
-		c.Reason, c.Message = appsv1beta1.ReasonInvalid, "No running Pod is updated: "+r.Problem.Error()
-	case r.stalled(o.Now):
-		c.Reason, c.Message = appsv1beta1.ReasonStalled, stalledMessage(r)
-	case outdated == 0 && r.InFlight == 0 && r.Stopped == "":
-		c.Reason, c.Message = appsv1beta1.ReasonComplete, fmt.Sprintf("All %d matched Pods are updated.", n.Matched)
-	case r.Paused, r.NoneAllowed:
-		c.Reason, c.Message = appsv1beta1.ReasonPaused, pausedBy(r)+": "+toGo(outdated, r.InFlight)
-	case r.InFlight > 0 || r.Writing > 0 || r.Waiting > 0 && r.Stopped == "":
-		c.Status, c.Reason = metav1.ConditionTrue, appsv1beta1.ReasonRollingOut
-		c.Message = fmt.Sprintf("%d of %d matched Pods are updated. ", n.Updated, n.Matched) + toGo(outdated, r.InFlight)
-	case r.Stopped != "":
-		c.Reason, c.Message = appsv1beta1.ReasonStalled, r.Stopped
-	case blocked > 0 && outdated > r.Keep+r.Unselected:
-		c.Reason, c.Message = appsv1beta1.ReasonBlocked, fmt.Sprintf("%d of the %d Pods that are not updated cannot be updated in place: %s.", blocked, outdated, reasons(o.Blocked))
-	default:
-		c.Reason = appsv1beta1.ReasonPartitionReached
-		c.Message = fmt.Sprintf("%d of %d matched Pods are updated. updateStrategy.partition or updateStrategy.selector excludes the others.", n.Updated, n.Matched)
+// verdict has the reasons and messages of the two conditions about running Pods.
+type verdict struct {
+	progressing, says string
+	degraded, because string // "" if it is False
+}
+
+func both(reason, message string) verdict { return verdict{reason, message, reason, message} }
+
+func (v verdict) conditions() (progressing, degraded metav1.Condition) {
+	progressing = metav1.Condition{Type: appsv1beta1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: v.progressing, Message: cut(v.says, maxBrief)}
+	if v.progressing == appsv1beta1.ReasonRollingOut {
+		progressing.Status = metav1.ConditionTrue
 	}
-	c.Message = brief(c.Message)
-	return c
-}
-
-// pausedBy says which field of the update strategy stops the rollout.
-func pausedBy(r *Rollout) string {
-	if r.NoneAllowed {
-		return "updateStrategy.maxUnavailable allows no Pod to be unavailable"
+	degraded = metav1.Condition{Type: appsv1beta1.ConditionDegraded, Status: metav1.ConditionTrue, Reason: v.degraded, Message: cut(v.because, maxBrief)}
+	if v.degraded == "" {
+		degraded.Status, degraded.Reason, degraded.Message = metav1.ConditionFalse, appsv1beta1.ReasonAsExpected, "No action is needed."
 	}
-	return "updateStrategy.paused is true"
+	return progressing, degraded
 }
 
-func toGo(outdated, inFlight int32) string {
-	return fmt.Sprintf("%d Pods are still to be updated. %d Pods are being updated or replaced and are not ready yet.", outdated, inFlight)
-}
+// maxBrief bounds the messages of the conditions about running Pods, in bytes.
+const maxBrief = 720
 
-// degraded returns the condition Degraded, without its time.
-func degraded(o Observation) metav1.Condition {
-	c := metav1.Condition{Type: appsv1beta1.ConditionDegraded, Status: metav1.ConditionTrue}
+// judge returns what the conditions about running Pods say. before are the stored conditions.
+func judge(before []metav1.Condition, o Observation) verdict {
 	r := o.Rollout
-	outdated := o.Counters.Matched - o.Counters.Updated + r.Uninjected
+	if o.Problem != nil {
+		return both(appsv1beta1.ReasonInvalid, "No running Pod is updated until the SidecarSet is corrected: see the condition Accepted.")
+	}
+	stalled := o.stalled(before)
+	v := phase(o, stalled)
+	blocked := Blocked(r)
 	switch {
-	case o.Problem != nil:
-		c.Reason, c.Message = appsv1beta1.ReasonInvalid, "The SidecarSet cannot be used: see the condition Accepted."
-	case o.Unrecorded != nil && r.Stopped == "": // a stop stays in this condition: a new leader reads it
-		c.Reason, c.Message = appsv1beta1.ReasonRevisionNotRecorded, unrecordedMessage(o)
-	case r.NotUpdate:
-		c.Status = metav1.ConditionFalse
+	case o.Unrecorded != nil:
+		v.degraded, v.because = appsv1beta1.ReasonRevisionNotRecorded, unrecordedMessage(o)
+	case v.degraded != "": // the strategy cannot be read
+	case stalled && off(r) == "" && (movable(r) > 0 || r.Used == 0): // other Pods wait
+		v.degraded, v.because = appsv1beta1.ReasonStalled, stalledMessage(r)
+	case stalled:
+		v.degraded, v.because = appsv1beta1.ReasonPodsNotReady, stalledMessage(r)
+	case slices.ContainsFunc(blocked, needsUser) && wanted(o):
+		v.degraded = appsv1beta1.ReasonBlocked
+		v.because = fmt.Sprintf("%d Pods cannot be updated: %s. status.blockedPods names the first ones.", sum(blocked), reasons(blocked))
+	}
+	return v
+}
+
+// phase returns what Progressing says.
+func phase(o Observation, stalled bool) (v verdict) {
+	r, n := o.Rollout, o.Counters
+	blocked, toGo := sum(Blocked(r)), outdated(o)
+	switch {
 	case r.Problem != nil:
-		c.Reason, c.Message = appsv1beta1.ReasonInvalid, "No running Pod is updated: "+r.Problem.Error()
-	case r.Stopped != "":
-		c.Reason, c.Message = appsv1beta1.ReasonRecreationStopped, r.Stopped
-	case r.stalled(o.Now) && r.FirstBatch:
-		c.Reason, c.Message = appsv1beta1.ReasonFirstBatch, stalledMessage(r)+" The other Pods wait for the first batch."
-	case r.stalled(o.Now):
-		c.Reason, c.Message = appsv1beta1.ReasonStalled, stalledMessage(r)
-	case needsUser(o.Blocked) && outdated > r.Keep+r.Unselected:
-		c.Reason, c.Message = appsv1beta1.ReasonBlocked, fmt.Sprintf("%d Pods cannot be updated: %s. status.blockedPods names the first ones.", sum(o.Blocked), reasons(o.Blocked))
+		return both(appsv1beta1.ReasonInvalid, "No running Pod is updated: "+r.Problem.Error())
+	case r.Limit == rollout.NotUpdate:
+		v.progressing, v.says = appsv1beta1.ReasonNotUpdate, off(r)+": running Pods keep the sidecars that they have."
+	case toGo+blocked+n.Uninjected == 0 && r.Used+r.Taken+r.Replaced == 0:
+		v.progressing, v.says = appsv1beta1.ReasonComplete, fmt.Sprintf("All %d matched Pods are updated.", n.Matched)
+	case off(r) != "" && toGo+int32(r.Used+r.Taken) > 0:
+		v.progressing, v.says = appsv1beta1.ReasonPaused, off(r)+": "+left(o)
+	case stalled:
+		v.progressing, v.says = appsv1beta1.ReasonStalled, stalledMessage(r)
+	case r.Used+r.Taken+r.Replaced+movable(r) > 0 || r.EvictionsWait != "":
+		v.progressing, v.says = appsv1beta1.ReasonRollingOut, left(o)+why(r)
+	case blocked > 0 && wanted(o):
+		v.progressing = appsv1beta1.ReasonBlocked
+		v.says = fmt.Sprintf("%d of %d matched Pods are updated. %d Pods cannot be updated: %s.", n.Updated, n.Matched, blocked, reasons(Blocked(r)))
+	case toGo > 0:
+		v.progressing = appsv1beta1.ReasonPartitionReached
+		v.says = fmt.Sprintf("%d of %d matched Pods are updated. updateStrategy.partition or updateStrategy.selector excludes the others.", n.Updated, n.Matched)
 	default:
-		c.Status = metav1.ConditionFalse
+		v.progressing = appsv1beta1.ReasonBlocked
+		v.says = fmt.Sprintf("All %d matched Pods are updated. %d selected Pods were not injected: only new Pods can have the sidecars. status.uninjected has the reasons.", n.Matched, n.Uninjected)
 	}
-	if c.Status == metav1.ConditionFalse {
-		c.Reason, c.Message = appsv1beta1.ReasonAsExpected, "No action is needed."
+	return v
+}
+
+// outdated is the number of Pods that do not carry the content.
+func outdated(o Observation) int32 {
+	return max(int32(o.Rollout.Outdated), o.Counters.Matched-o.Counters.Updated)
+}
+
+// wanted reports whether partition and selector let go more Pods than those that are updated, so
+// that blocked Pods are missed.
+func wanted(o Observation) bool {
+	toGo := outdated(o)
+	return toGo == 0 || toGo > int32(o.Rollout.Partition+o.Rollout.Unselected)
+}
+
+func left(o Observation) string {
+	said := fmt.Sprintf("%d of %d matched Pods are updated. %d Pods are still to be updated.", o.Counters.Updated, o.Counters.Matched, outdated(o))
+	if o.Rollout.Used > 0 {
+		said += fmt.Sprintf(" %d Pods are being updated or replaced, or are not Ready since.", o.Rollout.Used)
 	}
-	c.Message = brief(c.Message)
-	return c
+	return said
+}
+
+// why says what the next Pods wait for, unless that is the budget.
+func why(r *rollout.Report) string {
+	switch {
+	case r.EvictionsWait != "":
+		return " No Pod is evicted now: " + r.EvictionsWait
+	case r.Limit == rollout.Proof:
+		return " The next Pods wait until the updated ones were Ready for " + appsv1beta1.AnnotationMinReadySeconds + "."
+	case r.Limit == rollout.Share:
+		return " The next Pods wait because too many Pods of their controllers are not Ready."
+	case r.Limit == rollout.Refusals:
+		return " The API server refused the last Pods, so one Pod at a time is tried."
+	}
+	return ""
 }
 
 func unrecordedMessage(o Observation) string {
-	return brief(fmt.Sprintf("No ControllerRevision records generation %d yet, so running Pods are not updated to it: %v", o.Generation, o.Unrecorded))
+	return fmt.Sprintf("No ControllerRevision records generation %d yet, so running Pods are not updated to it: %v", o.Generation, o.Unrecorded)
 }
 
-// needsUser reports whether there is a reason that needs a user.
-func needsUser(blocked []appsv1beta1.SidecarSetPodGroup) bool {
-	for i := range blocked {
-		switch inplace.Reason(blocked[i].Reason) {
-		case inplace.RunToCompletion, recreate.ControlledByJob: // the Pod ends
-		case inplace.NodeNotReady: // the node comes back, or the Pod goes
-		case inplace.WriteFailed: // is tried again
-		case inplace.ResizeDeferred: // the kubelet tries again
-		case inplace.MirrorPod: // the kubelet updates it with its static Pod
-		case recreate.DisruptionBudget: // the PodDisruptionBudget allows it later
-		case recreate.NotInjected: // in flight; or recreation has stopped, which has a reason of its own
-		default:
-			return true
-		}
+// needsUser reports whether Pods stay blocked until a user does something.
+func needsUser(group appsv1beta1.SidecarSetPodGroup) bool {
+	switch inplace.Reason(group.Reason) {
+	case inplace.RunToCompletion, recreate.ControlledByJob, // the Pod ends
+		inplace.NodeNotReady,      // the node comes back, or the Pod goes
+		inplace.WriteFailed,       // is tried again
+		inplace.ResizeDeferred,    // the kubelet tries again
+		inplace.MirrorPod,         // the kubelet updates it with its static Pod
+		recreate.DisruptionBudget: // the PodDisruptionBudget allows it later
+		return false
 	}
-	return false
+	return true
 }
 
-// stalledMessage names the Pods that did not become ready, and the kubelet's reasons.
+// stalledMessage names the Pods that the rollout waits for, and says what each of them waits for.
 // It contains no duration, so that it does not change with time.
-func stalledMessage(r *Rollout) string {
-	if r.Stuck > 0 {
-		return fmt.Sprintf("The replacements of %d evicted Pods do not become ready, and updateStrategy.maxUnavailable allows no further eviction.", r.Stuck)
+func stalledMessage(r *rollout.Report) string {
+	if r.Used == 0 {
+		message := "No further Pod is updated." + why(r)
+		if len(r.FirstUnproven) > 0 {
+			message += " The first of these is " + shortened(r.FirstUnproven[0], maxExample) + "."
+		}
+		return message
 	}
-	if r.InFlight == 0 {
-		return "The Pods of the first batch are updated and not ready."
-	}
-	message := fmt.Sprintf("%d Pods did not become ready after the update", r.InFlight-r.Settling)
-	separator := ": "
-	for _, group := range r.Failing {
-		message += fmt.Sprintf("%s%d %s%s", separator, group.Pods, group.Reason, example(group))
+	groups := slices.Clone(r.Counting)
+	slices.SortStableFunc(groups, func(a, b appsv1beta1.SidecarSetPodGroup) int { return int(b.Pods - a.Pods) })
+	message, separator := fmt.Sprintf("%d updated or replaced Pods are not Ready", r.Used), ": "
+	for _, group := range groups[:min(maxNames, len(groups))] {
+		message += fmt.Sprintf("%s%d %s", separator, group.Pods, cut(group.Reason, maxReason))
+		if len(group.First) > 0 {
+			message += " (" + shortened(group.First[0], maxExample) + ")"
+		}
 		separator = "; "
 	}
-	if r.Unrepaired > 0 {
-		return message + fmt.Sprintf(". The update strategy excludes %d of them from a further update.", r.Unrepaired)
+	message += "."
+	waits := func(reason string) bool {
+		return slices.ContainsFunc(groups, func(group appsv1beta1.SidecarSetPodGroup) bool { return group.Reason == reason })
 	}
-	return message + "."
+	if waits(appsv1beta1.ReasonStartupProbe) || waits(appsv1beta1.ReasonTerminating) {
+		message += " Until a startup probe or a termination has ended, the kubelet acts on no further change."
+	}
+	if waits(appsv1beta1.ReasonReplacementNotReady) {
+		message += " The places of deleted and evicted Pods are kept while their controllers' new Pods are not Ready."
+	}
+	if r.Limit == rollout.Paused {
+		message += " They are not repaired, because " + off(r) + "."
+	}
+	return message
 }
+
+// The reasons come from the kubelet, and the names from the Pods.
+const maxReason, maxExample = 40, 100
 
 func reasons(groups []appsv1beta1.SidecarSetPodGroup) string {
 	said := make([]string, len(groups))
@@ -272,21 +267,9 @@ func reasons(groups []appsv1beta1.SidecarSetPodGroup) string {
 	return strings.Join(said, ", ")
 }
 
-func example(group appsv1beta1.SidecarSetPodGroup) string {
-	if len(group.First) == 0 {
-		return ""
-	}
-	return " (" + shortened(group.First[0], maxName) + ")"
-}
-
 func sum(groups []appsv1beta1.SidecarSetPodGroup) (pods int32) {
 	for i := range groups {
 		pods += groups[i].Pods
 	}
 	return pods
 }
-
-// maxBrief bounds the messages of the conditions that are about Pods.
-const maxBrief = 320
-
-func brief(message string) string { return cut(message, maxBrief) }

@@ -1,11 +1,10 @@
-// Package status computes a SidecarSet's status from the counters of its Pods and other
-// values. It knows nothing about how Pods are counted or how a status is written, and
-// has no clock.
+// Package status computes a SidecarSet's status from the counters of its Pods, the report of its
+// rollout and other values. It knows nothing about how Pods are counted or how a status is
+// written, and has no clock.
 package status
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -13,34 +12,40 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/rollout"
 )
+
+// Counters are the numbers of a SidecarSet's Pods. The fields are those of the status.
+type Counters struct {
+	Matched, Updated, Ready, UpdatedReady, Uninjected int32
+}
 
 // Observation is the input from which a status is computed.
 type Observation struct {
 	// Generation is that of the object with whose selectors and hash the counters were
 	// computed, even if a newer generation is stored by now.
 	Generation int64
-	Counters   tally.Counters
+	Counters   Counters
 	// Revision is the newest ControllerRevision; nil if none could be recorded. Then the
 	// status keeps what it says about revisions.
 	Revision *Revision
 	// Problem is why the object cannot be used; nil if it can.
 	Problem error
+	// InjectionPaused is spec.injectionStrategy.paused. Then there is no condition Ready.
+	InjectionPaused bool
 	// Readiness is whether the next Pod will be injected; nil if that is unknown. Then
 	// the condition stays as it is, unless there is a Problem.
 	Readiness *Readiness
-	// Uninjected and Blocked Pods by reason, and the matched Pods by revision, in any order.
-	// Names are those of the Pods, unbounded. Without a Revision, the status keeps what it
-	// says about revisions.
-	Uninjected, Blocked []appsv1beta1.SidecarSetPodGroup
-	Revisions           []appsv1beta1.SidecarSetRevisionPods
+	// Uninjected Pods by reason, and the matched Pods by revision, in any order. Names are
+	// those of the Pods, unbounded.
+	Uninjected []appsv1beta1.SidecarSetPodGroup
+	Revisions  []appsv1beta1.SidecarSetRevisionPods
 	// Unrecorded says why no ControllerRevision records the content; nil if one does, or if
 	// that is about to be tried again.
 	Unrecorded error
 	// Rollout is the state of the update of running Pods; nil if it is unknown. Then
-	// the conditions stay as they are.
-	Rollout *Rollout
+	// the conditions about running Pods stay as they are.
+	Rollout *rollout.Report
 	// Now becomes the transition time of a condition that changes.
 	Now time.Time
 }
@@ -56,6 +61,17 @@ type Revision struct {
 	All []string
 }
 
+// Readiness reports whether the next Pod that a SidecarSet selects will be
+// injected as its spec says.
+type Readiness struct {
+	// Ready is the answer; Reason and Message explain it, to users.
+	Ready           bool
+	Reason, Message string
+	// Unsure is set if Ready is false only because a proof is missing. Then a condition
+	// that is True for the same generation stays True.
+	Unsure bool
+}
+
 // Next returns the status that follows from an observation and the previous status. It
 // changes neither argument.
 func Next(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.SidecarSetStatus {
@@ -66,24 +82,31 @@ func Next(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.Side
 	next.ReadyPods = o.Counters.Ready
 	next.UpdatedReadyPods = o.Counters.UpdatedReady
 	next.UninjectedPods = o.Counters.Uninjected
+	next.Uninjected, next.BlockedPods = groups(o.Uninjected), groups(Blocked(o.Rollout))
 	if o.Revision != nil {
 		next.LatestRevision = o.Revision.Name
 		next.CollisionCount = new(o.Revision.CollisionCount)
-	} else {
-		o.Revisions = previous.Revisions
+		next.Revisions = revisions(o.Revisions)
+		switch {
+		case o.Rollout != nil && o.Rollout.NotReadyKnown:
+			next.NotReadyBefore = new(int32(o.Rollout.NotReadyBefore))
+		case previous.LatestRevision != next.LatestRevision:
+			next.NotReadyBefore = nil
+		}
 	}
-	shown := detailOf(o)
-	next.Uninjected, next.BlockedPods, next.Revisions = shown.Uninjected, shown.Blocked, shown.Revisions
 	next.Conditions = slices.Clone(previous.Conditions)
 	set(&next, accepted(o), o.Now)
-	if o.Readiness != nil || o.Problem != nil {
+	switch {
+	case o.Problem == nil && o.InjectionPaused:
+		meta.RemoveStatusCondition(&next.Conditions, appsv1beta1.ConditionReady)
+	case o.Readiness != nil || o.Problem != nil:
 		set(&next, ready(previous.Conditions, o), o.Now)
 	}
 	if o.Rollout != nil {
-		p, d := progressing(o), degraded(o)
-		set(&next, p, o.Now)
-		set(&next, d, o.Now)
-		setGeneric(&next, p, d, o.Now)
+		progressing, degraded := judge(previous.Conditions, o).conditions()
+		set(&next, progressing, o.Now)
+		set(&next, degraded, o.Now)
+		setGeneric(&next, degraded, o.Now)
 	}
 	return next
 }
@@ -93,14 +116,13 @@ func Next(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.Side
 // conditions about running Pods, it returns the previous one as it is.
 func Behind(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.SidecarSetStatus {
 	next := previous
-	p := meta.FindStatusCondition(previous.Conditions, appsv1beta1.ConditionProgressing)
-	if p == nil || o.Unrecorded == nil {
+	if o.Unrecorded == nil || meta.FindStatusCondition(previous.Conditions, appsv1beta1.ConditionProgressing) == nil {
 		return next
 	}
-	d := metav1.Condition{Type: appsv1beta1.ConditionDegraded, Status: metav1.ConditionTrue, Reason: appsv1beta1.ReasonRevisionNotRecorded, Message: unrecordedMessage(o)}
+	_, degraded := verdict{degraded: appsv1beta1.ReasonRevisionNotRecorded, because: unrecordedMessage(o)}.conditions()
 	next.Conditions = slices.Clone(previous.Conditions)
-	set(&next, d, o.Now)
-	setGeneric(&next, *p, d, o.Now)
+	set(&next, degraded, o.Now)
+	setGeneric(&next, degraded, o.Now)
 	return next
 }
 
@@ -116,6 +138,9 @@ func Equal(a, b appsv1beta1.SidecarSetStatus) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
+// InjectionPausedMessage says that new Pods are not injected, because the author paused that.
+const InjectionPausedMessage = "New Pods are not injected while spec.injectionStrategy.paused is true."
+
 func accepted(o Observation) metav1.Condition {
 	c := metav1.Condition{
 		Type:    appsv1beta1.ConditionAccepted,
@@ -123,24 +148,74 @@ func accepted(o Observation) metav1.Condition {
 		Reason:  appsv1beta1.ReasonAccepted,
 		Message: "The operator uses this SidecarSet.",
 	}
-	if o.Problem != nil {
-		c.Status = metav1.ConditionFalse
-		c.Reason = appsv1beta1.ReasonInvalid
-		c.Message = invalidMessage(o.Problem)
+	switch {
+	case o.Problem != nil:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, appsv1beta1.ReasonInvalid, invalidMessage(o.Problem)
+	case o.InjectionPaused:
+		c.Message += " " + InjectionPausedMessage
 	}
 	return c
 }
 
-// maxMessage is the longest message that the schema of a condition allows.
+// ready returns the condition, without its time, that follows from an observation and
+// the previous condition. A SidecarSet that cannot be used is not ready, whatever else
+// is known.
+func ready(previous []metav1.Condition, o Observation) metav1.Condition {
+	c := metav1.Condition{Type: appsv1beta1.ConditionReady, Status: metav1.ConditionFalse}
+	if o.Problem != nil {
+		c.Reason, c.Message = appsv1beta1.ReasonInvalid, invalidMessage(o.Problem)
+		return c
+	}
+	before := meta.FindStatusCondition(previous, appsv1beta1.ConditionReady)
+	if o.Readiness.Unsure && before != nil && before.Status == metav1.ConditionTrue && before.ObservedGeneration == o.Generation {
+		return *before
+	}
+	c.Reason, c.Message = o.Readiness.Reason, cut(o.Readiness.Message, maxMessage)
+	if o.Readiness.Ready {
+		c.Status = metav1.ConditionTrue
+	}
+	return c
+}
+
+// maxMessage is the longest message that the schema of a condition allows, in bytes.
 const maxMessage = 32768
 
 func invalidMessage(problem error) string {
-	return bounded("No Pod gets these sidecars until the SidecarSet is corrected: " + problem.Error())
+	return cut("No Pod gets these sidecars until the SidecarSet is corrected: "+problem.Error(), maxMessage)
 }
 
-func bounded(message string) string {
-	if len(message) > maxMessage {
-		message = strings.ToValidUTF8(message[:maxMessage], "")
+// passes has the reasons of a false condition Ready that end without a user.
+var passes = map[string]bool{
+	appsv1beta1.ReasonNotInForce: true, appsv1beta1.ReasonNoReplica: true,
+	appsv1beta1.ReasonCertificateNotTrusted: true, appsv1beta1.ReasonProbeFailed: true,
+}
+
+// setGeneric sets the condition from which tools that use kstatus read the state of an object:
+// Reconciling while the generation comes into force, Stalled while Degraded is True. It removes
+// the other one, or both. A rollout is neither: such tools wait until the object is current, and
+// a rollout may take hours.
+//
+// Blocked Pods do not make a SidecarSet Stalled. Tools stop at a Stalled object, and an object
+// that they would apply next may replace these Pods.
+func setGeneric(s *appsv1beta1.SidecarSetStatus, degraded metav1.Condition, now time.Time) {
+	var c metav1.Condition
+	ready := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionReady)
+	switch {
+	case degraded.Status == metav1.ConditionTrue && degraded.Reason != appsv1beta1.ReasonBlocked:
+		c, c.Type = degraded, appsv1beta1.ConditionStalled
+	case ready == nil:
+	case ready.ObservedGeneration < s.ObservedGeneration:
+		c = metav1.Condition{Type: appsv1beta1.ConditionReconciling, Reason: appsv1beta1.ReasonNotInForce, Message: "It is not known yet whether new Pods get this generation."}
+	case ready.Status != metav1.ConditionTrue && passes[ready.Reason]:
+		c = metav1.Condition{Type: appsv1beta1.ConditionReconciling, Reason: ready.Reason, Message: ready.Message}
 	}
-	return message
+	for _, kind := range []string{appsv1beta1.ConditionReconciling, appsv1beta1.ConditionStalled} {
+		if kind != c.Type {
+			meta.RemoveStatusCondition(&s.Conditions, kind)
+		}
+	}
+	if c.Type != "" {
+		c.Status, c.Message = metav1.ConditionTrue, cut(c.Message, maxText)
+		set(s, c, now)
+	}
 }

@@ -2,41 +2,41 @@ package status_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/status"
-	"github.com/sidecarset/operator/internal/tally"
 )
 
 var (
 	start = time.Date(2026, 1, 2, 3, 4, 5, 678, time.UTC)
-	count = tally.Counters{Matched: 5, Updated: 4, Ready: 3, UpdatedReady: 2, Uninjected: 1}
+	count = status.Counters{Matched: 5, Updated: 4, Ready: 3, UpdatedReady: 2, Uninjected: 1}
 )
 
 func TestNextTakesTheCountersAndTheirGeneration(t *testing.T) {
 	previous := appsv1beta1.SidecarSetStatus{
-		ObservedGeneration: 9, LatestRevision: "log-1", CollisionCount: new(int32(2)),
+		ObservedGeneration: 9, LatestRevision: "log-1", CollisionCount: new(int32(2)), NotReadyBefore: new(int32(3)),
+		Revisions:  []appsv1beta1.SidecarSetRevisionPods{{Name: "log-1", Pods: 3, ReadyPods: 2}, {Pods: 1}},
 		Conditions: []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue}},
 	}
-	want := appsv1beta1.SidecarSetStatus{
-		ObservedGeneration: 7, MatchedPods: 5, UpdatedPods: 4, ReadyPods: 3, UpdatedReadyPods: 2, UninjectedPods: 1,
-		LatestRevision: "log-1", CollisionCount: new(int32(2)),
-		Conditions: []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue}, {
-			Type: appsv1beta1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: appsv1beta1.ReasonAccepted,
-			Message: "The operator uses this SidecarSet.", ObservedGeneration: 7,
-			LastTransitionTime: metav1.NewTime(start.Truncate(time.Second)),
-		}},
-	}
-	got := status.Next(previous, status.Observation{Generation: 7, Counters: count, Now: start})
+	want := previous
+	want.ObservedGeneration, want.MatchedPods, want.UpdatedPods, want.ReadyPods, want.UpdatedReadyPods, want.UninjectedPods = 7, 5, 4, 3, 2, 1
+	want.Conditions = append(want.Conditions, metav1.Condition{
+		Type: appsv1beta1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: appsv1beta1.ReasonAccepted,
+		Message: "The operator uses this SidecarSet.", ObservedGeneration: 7, LastTransitionTime: metav1.NewTime(start.Truncate(time.Second)),
+	})
+	got := status.Next(previous, status.Observation{Generation: 7, Counters: count, Now: start, Revisions: []appsv1beta1.SidecarSetRevisionPods{{Pods: 9}}})
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("status (-want +got):\n%s", diff)
+		t.Errorf("status without a revision (-want +got):\n%s", diff)
 	}
 	if len(previous.Conditions) != 1 {
 		t.Error("the previous status was changed")
@@ -44,90 +44,163 @@ func TestNextTakesTheCountersAndTheirGeneration(t *testing.T) {
 }
 
 func TestNextNamesTheRevision(t *testing.T) {
-	previous := appsv1beta1.SidecarSetStatus{LatestRevision: "log-1"}
-	got := status.Next(previous, status.Observation{Revision: &status.Revision{Name: "log-2"}, Now: start})
-	if got.LatestRevision != "log-2" || got.CollisionCount == nil || *got.CollisionCount != 0 {
-		t.Errorf("status = %+v", got)
+	previous := appsv1beta1.SidecarSetStatus{LatestRevision: "log-1", NotReadyBefore: new(int32(3))}
+	for name, tc := range map[string]struct {
+		revision string
+		rollout  *rollout.Report
+		want     int32 // -1: unknown
+	}{
+		"the same":              {"log-1", &rollout.Report{}, 3},
+		"another one":           {"log-2", &rollout.Report{}, -1},
+		"another one, counted":  {"log-2", &rollout.Report{NotReadyKnown: true, NotReadyBefore: 2}, 2},
+		"nothing counted at it": {"log-2", nil, -1},
+	} {
+		got := status.Next(previous, status.Observation{Revision: &status.Revision{Name: tc.revision}, Rollout: tc.rollout, Now: start})
+		if got.LatestRevision != tc.revision || got.CollisionCount == nil || *got.CollisionCount != 0 {
+			t.Errorf("%s: status = %+v", name, got)
+		}
+		if n := got.NotReadyBefore; (n == nil) != (tc.want < 0) || n != nil && *n != tc.want {
+			t.Errorf("%s: notReadyBefore is %v, want %d", name, n, tc.want)
+		}
 	}
 }
 
-func TestNextReportsAnInvalidSidecarSet(t *testing.T) {
-	problem := errors.New(`SidecarSet log: spec.selector.matchExpressions[0].operator: "Inn" is not an operator`)
-	got := status.Next(appsv1beta1.SidecarSetStatus{}, status.Observation{Generation: 1, Problem: problem, Now: start}).Conditions[0]
-	if got.Status != metav1.ConditionFalse || got.Reason != appsv1beta1.ReasonInvalid || !strings.Contains(got.Message, problem.Error()) {
-		t.Errorf("condition = %+v", got)
+func TestNextNamesPodsAndRevisions(t *testing.T) {
+	names := []string{"a/1", "a/2", "a/3", "b/4"}
+	long := "payments-" + strings.Repeat("x", 240) + "-6f84bc646f"
+	o := status.Observation{Now: start, Revision: &status.Revision{},
+		Uninjected: append(group(appsv1beta1.ReasonSidecarsMissing, 0), group(appsv1beta1.ReasonOlderThanSidecarSet, 6, names...)...),
+		Rollout:    &rollout.Report{Blocked: append(group("Refused", 1, long), group("NodeTooOld", 5, names...)...)},
+		Revisions:  []appsv1beta1.SidecarSetRevisionPods{{Pods: 11, ReadyPods: 9}, {Name: long, Pods: 700, ReadyPods: 3}, {Name: "log-c"}},
+	}
+	o.Rollout.Blocked[0].Message = "\xff" + strings.Repeat("ü", 300)
+	for i := range 12 {
+		o.Revisions = append(o.Revisions, appsv1beta1.SidecarSetRevisionPods{Name: fmt.Sprint("log-", i), Pods: 100 - int32(i), ReadyPods: 1})
+	}
+	got := status.Next(appsv1beta1.SidecarSetStatus{}, o)
+	if diff := cmp.Diff(group(appsv1beta1.ReasonOlderThanSidecarSet, 6, names[:3]...), got.Uninjected); diff != "" {
+		t.Errorf("uninjected (-want +got):\n%s", diff)
+	}
+	refused, name := got.BlockedPods[1], got.Revisions[0].Name
+	if got.BlockedPods[0].Reason != "NodeTooOld" || len(refused.Message) > 200 || !utf8.ValidString(refused.Message) || !strings.HasSuffix(refused.Message, "ü…") {
+		t.Errorf("blocked Pods are %+v", got.BlockedPods)
+	}
+	for _, name := range []string{refused.First[0], name} {
+		if len(name) != 200 || !strings.HasPrefix(name, "payments-") || !strings.HasSuffix(name, "-6f84bc646f") || !utf8.ValidString(name) {
+			t.Errorf("the long name is %q", name)
+		}
+	}
+	if n := len(got.Revisions); n != 11 || got.Revisions[10] != (appsv1beta1.SidecarSetRevisionPods{Pods: 11 + 91 + 90 + 89, ReadyPods: 9 + 3}) {
+		t.Errorf("revisions are %+v", got.Revisions)
+	}
+}
+
+func TestPodsByRevision(t *testing.T) {
+	recorded := func(name string) (int32, int32) {
+		if name == "log-1" {
+			return 3, 2
+		}
+		return 0, 0
+	}
+	got := status.ByRevision([]string{"log-2", "log-1"}, recorded, status.Counters{Matched: 7, Ready: 5})
+	want := []appsv1beta1.SidecarSetRevisionPods{{Name: "log-2"}, {Name: "log-1", Pods: 3, ReadyPods: 2}, {Pods: 4, ReadyPods: 3}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Pods by revision (-want +got):\n%s", diff)
 	}
 }
 
 func TestNextKeepsMessagesWithinTheSchema(t *testing.T) {
 	problem := errors.New(strings.Repeat("ü", 40000))
-	got := status.Next(appsv1beta1.SidecarSetStatus{}, status.Observation{Problem: problem}).Conditions[0].Message
-	if len(got) > 32768 || !utf8.ValidString(got) {
-		t.Errorf("message of %d bytes, valid %v", len(got), utf8.ValidString(got))
+	got := status.Next(appsv1beta1.SidecarSetStatus{}, status.Observation{Problem: problem}).Conditions[0]
+	if got.Status != metav1.ConditionFalse || got.Reason != appsv1beta1.ReasonInvalid || len(got.Message) > 32768 || !utf8.ValidString(got.Message) {
+		t.Errorf("%s %s, a message of %d bytes, valid %v", got.Status, got.Reason, len(got.Message), utf8.ValidString(got.Message))
 	}
 }
 
+// Whatever numbers change, the time of transition is that of the condition's status.
 func TestNextIsStable(t *testing.T) {
-	first := status.Next(appsv1beta1.SidecarSetStatus{}, status.Observation{Generation: 1, Counters: count, Now: start})
-	tests := map[string]struct {
-		next    status.Observation
-		equal   bool
-		changes metav1.Time
+	seen := status.Observation{Generation: 1, Counters: count, Now: start, Rollout: &rollout.Report{Outdated: 1, Waiting: 1}}
+	first := status.Next(appsv1beta1.SidecarSetStatus{}, seen)
+	for name, tc := range map[string]struct {
+		change    func(*status.Observation)
+		equal     bool
+		condition string // whose time moves
 	}{
-		"the same later is nothing to write":     {status.Observation{Generation: 1, Counters: count, Now: start.Add(time.Hour)}, true, first.Conditions[0].LastTransitionTime},
-		"another count is":                       {status.Observation{Generation: 1, Now: start.Add(time.Hour)}, false, first.Conditions[0].LastTransitionTime},
-		"another generation is":                  {status.Observation{Generation: 2, Counters: count, Now: start.Add(time.Hour)}, false, first.Conditions[0].LastTransitionTime},
-		"a problem is, and moves the transition": {status.Observation{Generation: 1, Counters: count, Now: start.Add(time.Hour), Problem: errors.New("x")}, false, metav1.NewTime(start.Add(time.Hour).Truncate(time.Second))},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			next := status.Next(first, tc.next)
-			if got := status.Equal(first, next); got != tc.equal {
-				t.Errorf("Equal = %v, want %v", got, tc.equal)
+		"the same later is nothing to write": {func(*status.Observation) {}, true, ""},
+		"another count is":                   {func(o *status.Observation) { o.Counters.Updated = 3 }, false, ""},
+		"another generation is":              {func(o *status.Observation) { o.Generation = 2 }, false, ""},
+		"a problem is":                       {func(o *status.Observation) { o.Problem = errors.New("x") }, false, "Accepted Progressing Degraded"},
+		"the end of a rollout is":            {func(o *status.Observation) { o.Counters, o.Rollout = of(5, 5), &rollout.Report{} }, false, "Progressing"},
+		"nothing known of a rollout is not":  {func(o *status.Observation) { o.Rollout = nil }, true, ""},
+	} {
+		o := seen
+		o.Now = start.Add(time.Hour)
+		tc.change(&o)
+		next := status.Next(first, o)
+		if got := status.Equal(first, next); got != tc.equal {
+			t.Errorf("%s: Equal = %v", name, got)
+		}
+		for _, c := range first.Conditions {
+			moved := !meta.FindStatusCondition(next.Conditions, c.Type).LastTransitionTime.Equal(&c.LastTransitionTime)
+			if want := strings.Contains(tc.condition, c.Type); moved != want {
+				t.Errorf("%s: the time of %s moved: %v", name, c.Type, moved)
 			}
-			if got := next.Conditions[0].LastTransitionTime; !got.Equal(&tc.changes) {
-				t.Errorf("transition at %v, want %v", got, tc.changes)
-			}
-		})
+		}
 	}
 }
 
 func TestNextSaysWhetherTheNextPodIsInjected(t *testing.T) {
-	said := func(status metav1.ConditionStatus, reason string, generation int64) []metav1.Condition {
-		return []metav1.Condition{{Type: appsv1beta1.ConditionReady, Status: status, Reason: reason, ObservedGeneration: generation}}
-	}
 	yes := &status.Readiness{Ready: true, Reason: appsv1beta1.ReasonReady}
 	no := &status.Readiness{Reason: appsv1beta1.ReasonEntryRefused}
 	unsure := &status.Readiness{Reason: appsv1beta1.ReasonNotInForce, Unsure: true}
-	tests := map[string]struct {
-		before []metav1.Condition
+	useless := errors.New("x")
+	for name, tc := range map[string]struct {
+		before int64 // the generation that was ready before; 0 for none
 		next   status.Observation
-		want   []metav1.Condition
+		want   string // status, reason and generation of Ready, then Reconciling if it is there
 	}{
-		"nothing is known":                          {nil, status.Observation{Generation: 2}, nil},
-		"nothing new is known":                      {said("True", appsv1beta1.ReasonReady, 2), status.Observation{Generation: 2}, said("True", appsv1beta1.ReasonReady, 2)},
-		"yes":                                       {nil, status.Observation{Generation: 2, Readiness: yes}, said("True", appsv1beta1.ReasonReady, 2)},
-		"no takes back a yes":                       {said("True", appsv1beta1.ReasonReady, 2), status.Observation{Generation: 2, Readiness: no}, said("False", appsv1beta1.ReasonEntryRefused, 2)},
-		"doubt does not":                            {said("True", appsv1beta1.ReasonReady, 2), status.Observation{Generation: 2, Readiness: unsure}, said("True", appsv1beta1.ReasonReady, 2)},
-		"unless it is about another generation":     {said("True", appsv1beta1.ReasonReady, 1), status.Observation{Generation: 2, Readiness: unsure}, said("False", appsv1beta1.ReasonNotInForce, 2)},
-		"what cannot be used is not ready":          {nil, status.Observation{Generation: 2, Problem: errors.New("x")}, said("False", appsv1beta1.ReasonInvalid, 2)},
-		"what cannot be used any more is not ready": {said("True", appsv1beta1.ReasonReady, 2), status.Observation{Generation: 2, Problem: errors.New("x")}, said("False", appsv1beta1.ReasonInvalid, 2)},
-		"what cannot be used is not, also in doubt": {said("True", appsv1beta1.ReasonReady, 2), status.Observation{Generation: 2, Problem: errors.New("x"), Readiness: unsure}, said("False", appsv1beta1.ReasonInvalid, 2)},
-		"what cannot be used is not, also by entry": {said("True", appsv1beta1.ReasonReady, 2), status.Observation{Generation: 2, Problem: errors.New("x"), Readiness: yes}, said("False", appsv1beta1.ReasonInvalid, 2)},
+		"nothing is known":                           {0, status.Observation{}, ""},
+		"nothing new is known":                       {2, status.Observation{}, "True InForce 2"},
+		"nothing is known of this generation":        {1, status.Observation{}, "True InForce 1 Reconciling"},
+		"yes":                                        {0, status.Observation{Readiness: yes}, "True InForce 2"},
+		"no takes back a yes":                        {2, status.Observation{Readiness: no}, "False EntryRefused 2"},
+		"doubt does not":                             {2, status.Observation{Readiness: unsure}, "True InForce 2"},
+		"unless it is about another generation":      {1, status.Observation{Readiness: unsure}, "False NotInForce 2 Reconciling"},
+		"what cannot be used is not ready":           {2, status.Observation{Problem: useless}, "False InvalidSpec 2"},
+		"what cannot be used is not, also in doubt":  {2, status.Observation{Problem: useless, Readiness: unsure}, "False InvalidSpec 2"},
+		"what cannot be used is not, also by entry":  {0, status.Observation{Problem: useless, Readiness: yes}, "False InvalidSpec 2"},
+		"an author's pause is neither":               {2, status.Observation{InjectionPaused: true, Readiness: no}, ""},
+		"what cannot be used is not, also if paused": {2, status.Observation{InjectionPaused: true, Problem: useless}, "False InvalidSpec 2"},
+	} {
+		var before []metav1.Condition
+		if tc.before > 0 {
+			before = []metav1.Condition{{Type: "Ready", Status: "True", Reason: "InForce", ObservedGeneration: tc.before}}
+		}
+		tc.next.Generation, tc.next.Now, tc.next.Rollout = 2, start, &rollout.Report{}
+		s := status.Next(appsv1beta1.SidecarSetStatus{Conditions: before}, tc.next)
+		got := ""
+		if c := meta.FindStatusCondition(s.Conditions, "Ready"); c != nil {
+			got = fmt.Sprint(c.Status, " ", c.Reason, " ", c.ObservedGeneration)
+		}
+		if meta.IsStatusConditionTrue(s.Conditions, "Reconciling") {
+			got += " Reconciling"
+		}
+		if got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
 	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			tc.next.Now = start
-			var got []metav1.Condition
-			for _, c := range status.Next(appsv1beta1.SidecarSetStatus{Conditions: tc.before}, tc.next).Conditions {
-				if c.Type == appsv1beta1.ConditionReady {
-					c.Message, c.LastTransitionTime = "", metav1.Time{}
-					got = append(got, c)
-				}
-			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("condition (-want +got):\n%s", diff)
-			}
-		})
+}
+
+// Of a generation that is not recorded, the status says only that.
+func TestBehind(t *testing.T) {
+	before := status.Next(appsv1beta1.SidecarSetStatus{}, status.Observation{Generation: 1, Counters: count, Now: start, Rollout: &rollout.Report{}})
+	o := status.Observation{Generation: 2, Now: start, Unrecorded: errors.New("exceeded quota")}
+	got := status.Behind(before, o)
+	c := meta.FindStatusCondition(got.Conditions, appsv1beta1.ConditionDegraded)
+	if got.ObservedGeneration != 1 || c.Reason != appsv1beta1.ReasonRevisionNotRecorded || !strings.Contains(c.Message, "generation 2") || !meta.IsStatusConditionTrue(got.Conditions, "Stalled") {
+		t.Errorf("status = %+v", got)
+	}
+	if got := status.Behind(appsv1beta1.SidecarSetStatus{}, o); len(got.Conditions) > 0 {
+		t.Errorf("of a new SidecarSet it says %+v", got)
 	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
-	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/tally"
@@ -62,7 +61,7 @@ func admit(t *testing.T, snapshot *match.Snapshot, pod map[string]any) (plan inj
 	view := fixtures.View(t, pod)
 	namespace := pod["metadata"].(map[string]any)["namespace"].(string)
 	exclusions := inject.Exclusions{excludedNamespace}
-	eligible = exclusions.Eligible(namespace, inplace.IsMirror(view.Annotations))
+	eligible = exclusions.Eligible(namespace, podstate.IsMirror(view.Annotations))
 	if exclusions.Namespace(namespace) {
 		return inject.Plan{}, eligible
 	}

@@ -43,6 +43,7 @@ func realisticPod(i int) *corev1.Pod {
 			appsv1beta1.AnnotationHashWithoutImage: hashes(i),
 		},
 	}}
+	pod.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", UID: types.UID(fmt.Sprintf("5a1b2c3d-4e5f-4a6b-9c8d-%012d", deployment)), Controller: new(true)}}
 	pod.Spec.InitContainers = []corev1.Container{container("proxy-init"), container("vault")}
 	pod.Status.Phase = corev1.PodRunning
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionTrue}}
@@ -90,7 +91,7 @@ func decoded(t testing.TB, pod *corev1.Pod) *corev1.Pod {
 // select none.
 func crowd(t testing.TB, pods int) *tally.Tally {
 	t.Helper()
-	tl := tally.New(tally.Options{})
+	tl := tally.New(nil)
 	programs := []*inject.Program{crowdProgram(t, "logging", "yes", "log"), crowdProgram(t, "mesh", "yes", "mesh")}
 	for i := range 98 {
 		name := fmt.Sprint("other-", i)

@@ -148,8 +148,8 @@ func (w *world) revisions(set *appsv1beta1.SidecarSet) map[podstate.Name]tally.R
 
 // uninjected are the Pods that Counters.Uninjected counts, by reason.
 func (w *world) uninjected(set *appsv1beta1.SidecarSet) []appsv1beta1.SidecarSetPodGroup {
-	reasons := []string{
-		appsv1beta1.ReasonOlderThanSidecarSet, appsv1beta1.ReasonMissedAtCreation, appsv1beta1.ReasonSidecarsMissing, appsv1beta1.ReasonRecordRemoved,
+	reasons := []string{ // in their order
+		appsv1beta1.ReasonMissedAtCreation, appsv1beta1.ReasonOlderThanSidecarSet, appsv1beta1.ReasonRecordRemoved, appsv1beta1.ReasonSidecarsMissing,
 	}
 	var groups []appsv1beta1.SidecarSetPodGroup
 	for _, reason := range reasons {
@@ -162,7 +162,7 @@ func (w *world) uninjected(set *appsv1beta1.SidecarSet) []appsv1beta1.SidecarSet
 			}
 		}
 		if len(names) > 0 {
-			groups = append(groups, appsv1beta1.SidecarSetPodGroup{Reason: reason, Pods: int32(len(names)), First: names[:min(len(names), 5)]})
+			groups = append(groups, appsv1beta1.SidecarSetPodGroup{Reason: reason, Pods: int32(len(names)), First: names[:min(len(names), 3)]})
 		}
 	}
 	return groups

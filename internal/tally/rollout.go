@@ -1,12 +1,12 @@
 package tally
 
 import (
+	"cmp"
+	"math"
 	"reflect"
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -17,121 +17,284 @@ import (
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
-// rollouts are the parts of a sidecarSet that concern updates of running Pods.
-type rollouts struct {
-	queue *rollout.Queue // nil until updateStrategy.type is first RollingUpdate
-	// back is the number of Pods that carry the current content, are ready, and are not
-	// in flight.
-	back int
-	// resets are Pods whose hot upgrade has to be ended, and labels those whose
-	// condition SidecarSetUpgradable has a wrong value.
-	resets, labels chores
-	// down are Pods that are in flight and not ready; true for those that were so at
-	// the last call of Overdue.
-	down map[*pod]bool
-	// labelled selects the Pods whose condition may be set to false, nil for none.
-	labelled labels.Selector
-	// contents is nil as long as it is not known.
-	contents Contents
-	// differing is the number of Pods whose recorded content differs in more than images.
-	differing int
-	// off: updateStrategy.type is NotUpdate.
-	off bool
-	// recorded is the last content that SetCurrent was called for.
-	recorded contentID
-	recreation
-	dueChanged bool
+// Current is the stored state of the current content of a SidecarSet.
+type Current struct {
+	// Program has that content.
+	Program *inject.Program
+	// Revision is the name of the ControllerRevision that records it.
+	Revision string
+	// Since is the time at which it became current.
+	Since time.Time
+	// InForce: the next Pod gets it.
+	InForce bool
+	// NotReadyBefore is how many Pods were not Ready when its rollout began, as the status says;
+	// nil if it does not say.
+	NotReadyBefore *int
 }
 
-// part is the state of a Pod in the rollout of one SidecarSet.
-type part struct {
-	moves bool // it is outdated, or in flight
-	back  bool
-	reset bool // its hot upgrade is to be ended
-	label bool // its condition is to be written
-	down  bool // in flight, and not ready
-	stray bool // it is in the queue, and does not carry the SidecarSet
-	// differs: it records a content that differs in more than images.
-	differs bool
+// SetCurrent sets the stored state of the current content of a SidecarSet. No Pod is updated
+// or evicted before this call, because a ControllerRevision must record the content that Pods
+// get. SetCurrent does nothing if the content has changed meanwhile, or if the Program expects
+// a ControllerRevision of another name: the Program that is compiled from the next status
+// expects the right name. It reports whether it has taken the state over.
+func (t *Tally) SetCurrent(sidecarSet string, c Current) bool {
+	s, ok := t.sets[sidecarSet]
+	recorded := contentID{c.Program.Hash, c.Revision}
+	if !ok || contentIDOf(s.program) != recorded || s.program.Set.UID != c.Program.Set.UID {
+		return false
+	}
+	if s.recorded != recorded {
+		s.recorded = recorded
+		t.markDue(s)
+	}
+	if s.rollout == nil {
+		return true
+	}
+	s.rollout.SetContent(c.Program.Hash, c.NotReadyBefore)
+	since := c.Since.Unix() + 1
+	if s.mode != recreate.Never {
+		s.rollout.SetRecreation(rollout.Recreation{Since: since, InForce: c.InForce})
+		t.markDue(s)
+	}
+	if since != s.since {
+		if s.since = since; s.mode != recreate.Never {
+			t.recountAll(s)
+		}
+	}
+	return true
+}
+
+// SetDifferences sets how recorded contents differ from the one with this hash without images. It
+// returns false if that is not the current content.
+func (t *Tally) SetDifferences(sidecarSet, hashWithoutImage string, d inplace.Differences) bool {
+	s, ok := t.sets[sidecarSet]
+	if !ok || s.program.HashWithoutImage != hashWithoutImage {
+		return false
+	}
+	s.content = s.content.With(d)
+	t.recountAll(s)
+	return true
+}
+
+// recountAll counts all Pods that a SidecarSet selects.
+func (t *Tally) recountAll(s *sidecarSet) {
+	for _, ns := range t.namespaces {
+		for _, p := range ns.pods {
+			for _, m := range p.members {
+				if m.set == s {
+					t.recountOne(m)
+				}
+			}
+		}
+	}
+}
+
+// follow updates the rollout of a SidecarSet for one Pod that it selects.
+func (t *Tally) follow(m *membership) {
+	s, r := m.set, m.pod.record
+	differs, reset, label := false, false, false
+	switch now, is := t.outlook(m); {
+	case s.rollout == nil || !is:
+		t.unfollow(m, false)
+	default:
+		differs = m.count&inplace.Matched != 0 && s.content.Differs(r)
+		reset = s.content.HandsOver(r)
+		// a write of the condition would make an eviction fail
+		label = s.labelled != nil && m.count&inplace.Matched != 0 && !(now.Evict && now.Way == inplace.Recreate) && s.isMislabelled(r, &now, t.now)
+		if !m.inRollout {
+			m.id, m.inRollout = s.rollout.Add(now), true
+		} else if !s.rollout.Set(m.id, now, time.Unix(t.now, 0)) {
+			break
+		}
+		t.alter(s)
+		if now.Way != inplace.Current || now.Uninjected || now.Written.Counts(t.now) || s.rollout.Busy() {
+			t.markDue(s)
+		}
+	}
+	s.differing += step(m.differs, differs)
+	m.differs = differs
+	if reset || m.reset { // after each event, the new container may run
+		s.resets.set(m.pod, reset)
+		t.markDue(s)
+	}
+	if label != m.label {
+		s.labels.set(m.pod, label)
+		t.markDue(s)
+	}
+	m.reset, m.label = reset, label
+}
+
+// unfollow removes a Pod from the rollout of a SidecarSet. gone: the Pod has ended, or is about to.
+func (t *Tally) unfollow(m *membership, gone bool) {
+	s := m.set
+	if m.inRollout && s.rollout != nil {
+		s.rollout.Remove(m.id, gone, time.Unix(t.now, 0))
+		t.alter(s)
+		t.markDue(s)
+	}
+	m.inRollout = false
+	s.differing += step(m.differs, false)
+	delete(s.resets, m.pod)
+	delete(s.labels, m.pod)
+	m.differs, m.reset, m.label = false, false, false
+}
+
+// step returns the change of a number of Pods if one Pod changes from was to is.
+func step(was, is bool) int {
+	switch {
+	case is && !was:
+		return 1
+	case was && !is:
+		return -1
+	}
+	return 0
+}
+
+// outlook returns the state of a Pod in the rollout of a SidecarSet that selects it; is is false
+// if the Pod has no part in it.
+func (t *Tally) outlook(m *membership) (now rollout.Pod, is bool) {
+	s, r := m.set, m.pod.record
+	written := r.Written(s.name)
+	now = rollout.Pod{
+		Record: r, Written: written, Carries: s.content.Carries(r), Lost: m.pod.lost, Trouble: s.content.Trouble(r), Grace: r.Grace,
+		Unfinished: s.content.CountsElsewhere(r, t.now) || written.Disturbed && s.content.HandsOver(r),
+	}
+	if m.count&inplace.Matched != 0 {
+		verdict := s.content.Judge(r, inplace.Node{}, t.now)
+		now.Way, now.Reason, now.Waits = verdict.Way, verdict.Reason, verdict.Waits
+		if now.Way != inplace.Current {
+			now.Evict, now.KeepReason = t.mayEvict(m, true, inplace.Recreate)
+		}
+		return now, true
+	}
+	now.Way, now.Uninjected = inplace.Recreate, true
+	if m.count&inplace.Lacking != 0 {
+		now.Evict, now.KeepReason = t.mayEvict(m, false, inplace.Recreate)
+	}
+	return now, now.Evict || written.Counts(t.now)
+}
+
+// mayEvict reports whether a Pod may be evicted if only a new Pod can have the content, and the
+// reason if it may not. The reason is empty if the SidecarSet does not ask for that.
+func (t *Tally) mayEvict(m *membership, injected bool, way inplace.Way) (bool, inplace.Reason) {
+	s := m.set
+	if s.mode == recreate.Never {
+		return false, ""
+	}
+	q := recreate.Question{
+		Mode: s.mode, Pod: m.pod.record, Injected: injected, Way: way, Recorded: records(m.pod.record, s.name),
+		Since:              cmp.Or(s.since, math.MaxInt64), // the rollout waits until it is known
+		ReplacementCurrent: true,
+	}
+	evictable, reason := recreate.Judge(q)
+	if !evictable {
+		return false, reason
+	}
+	programs := make([]*inject.Program, len(m.pod.members))
+	for i, other := range m.pod.members {
+		programs[i] = other.set.program
+	}
+	q.ReplacementCurrent = t.excluded.Eligible(m.pod.record.Namespace.Value(), m.pod.record.Facts.Mirror) &&
+		inject.Renews(programs, s.label, m.pod.record.Labels.Labels())
+	return recreate.Judge(q)
+}
+
+// records reports whether a Pod records a content of a SidecarSet.
+func records(r *podstate.Record, sidecarSet podstate.Name) bool {
+	in, listed := r.Injection(sidecarSet)
+	return listed && in.Hash != 0
+}
+
+// renewsAlike reports whether two Programs of one SidecarSet are the same to inject.Renews. It
+// does not look at the status, and not at the update strategy unless new Pods may get a
+// recorded revision: these change often.
+func renewsAlike(a, b *inject.Program) bool {
+	specA, specB := a.Set.Spec, b.Set.Spec
+	if specA.InjectionStrategy.Revision == nil && specB.InjectionStrategy.Revision == nil {
+		specA.UpdateStrategy, specB.UpdateStrategy = appsv1beta1.SidecarSetUpdateStrategy{}, appsv1beta1.SidecarSetUpdateStrategy{}
+	}
+	return reflect.DeepEqual(a.Set.Annotations, b.Set.Annotations) && reflect.DeepEqual(specA, specB)
+}
+
+// MayEvict reports whether a Pod that Due returned for eviction still may be evicted, by a newer
+// record. due is that of the Take. stuck: the Pod cannot be updated in place for a reason that the
+// record does not show.
+func MayEvict(due Due, r *podstate.Record, stuck bool, now time.Time) bool {
+	if !r.Active || r.TooLarge || !due.Program.Selector.Matches(r.Labels.Labels()) {
+		return false
+	}
+	mode, _ := recreate.ModeOf(due.Program.Set.Annotations)
+	q := recreate.Question{
+		Mode: mode, Pod: r, Since: due.Since, ReplacementCurrent: true, Way: inplace.Recreate,
+		Recorded: records(r, due.Content.Name()),
+	}
+	if due.Content.Count(r, now.Unix())&inplace.Matched != 0 {
+		q.Injected = true
+		if verdict := due.Content.Judge(r, inplace.Node{}, now.Unix()); !stuck || verdict.Way == inplace.Current || verdict.Way == inplace.LeaveAlone {
+			q.Way = verdict.Way
+		}
+	}
+	evictable, _ := recreate.Judge(q)
+	return evictable
 }
 
 // Due has the Pods of a SidecarSet that can be written now.
 type Due struct {
-	// Program is the content that the Pods are to get.
+	// Program is the content that the Pods are to get, and Content what they are compared with.
 	Program *inject.Program
-	// Contents is about this Program.
-	Contents Contents
-	// Since is the argument since of MayEvict.
+	Content *inplace.Content
+	// Since is the first second after the content became current.
 	Since int64
-	// Updates are reserved in the queue until they are returned to it. For those to be
-	// evicted, the caller also calls Evicted or NotEvicted.
+	// Updates are reserved until they are passed to Return.
 	Updates []rollout.Take
 	// Chores are Pods whose hot upgrade has to be ended, or whose condition
 	// SidecarSetUpgradable has to be written.
 	Chores []Chore
+	// Again is when more may be due without an event; zero for never.
+	Again time.Time
 }
 
 // Due takes up to most Pods. There are none for a SidecarSet that the snapshot does not have,
 // and no Updates before SetCurrent.
 func (t *Tally) Due(sidecarSet string, most int) Due {
 	s, ok := t.sets[sidecarSet]
-	if !ok || s.queue == nil {
+	if !ok || s.rollout == nil {
 		return Due{}
 	}
-	due := Due{Program: s.program, Contents: s.contents, Since: s.since}
-	if s.isRecorded() && !s.adopts { // replacements that are not known yet may use up the budget
-		due.Updates = s.queue.Next(most, t.watched)
+	due := Due{Program: s.program, Content: s.content, Since: s.since}
+	if s.isRecorded() {
+		due.Updates, due.Again = s.rollout.Next(most, t.watched, time.Unix(t.now, 0))
 	}
-	t.begin(s, due.Updates)
 	if len(due.Updates) > 0 {
 		t.alter(s)
 	}
-	due.Chores = s.takeChores(most-len(due.Updates), len(due.Updates) > 0 || !s.isRecorded())
+	due.Chores = s.takeChores(most-len(due.Updates), len(due.Updates) > 0 || !s.isRecorded(), t.now)
 	return due
 }
 
-// contentID identifies a content and its ControllerRevision. Contents that differ in
-// volumes alone have one hash and two ControllerRevisions.
-type contentID struct{ hash, revision string }
-
-func contentIDOf(p *inject.Program) contentID { return contentID{p.Hash, p.Revision()} }
-
-// isRecorded reports whether a ControllerRevision records the content of the Program, under
-// the name that Pods with this content will record.
-func (s *sidecarSet) isRecorded() bool { return s.recorded == contentIDOf(s.program) }
-
-// WithQueue runs f on the queue of a SidecarSet, if it has one. More Pods may be due
-// afterwards.
-func (t *Tally) WithQueue(sidecarSet string, f func(*rollout.Queue)) {
-	if s, ok := t.sets[sidecarSet]; ok && s.queue != nil {
-		f(s.queue)
+// Return ends the reservation of a Take. More Pods may be due afterwards.
+func (t *Tally) Return(sidecarSet string, take rollout.Take, result rollout.Result) {
+	if s, ok := t.sets[sidecarSet]; ok && s.rollout != nil {
+		s.rollout.Return(take, result, time.Unix(t.now, 0))
 		t.markDue(s)
 		t.alter(s)
 	}
 }
 
-// Overdue returns up to most Pods that are in flight and not ready, and were so at
-// the last call, or have been lost before. Their Nodes may be lost.
+// Overdue returns up to most Pods that count and have not been Ready for a while. Their Nodes may
+// be lost.
 func (t *Tally) Overdue(sidecarSet string, most int) []*podstate.Record {
-	s, ok := t.sets[sidecarSet]
-	if !ok {
-		return nil
+	if s, ok := t.sets[sidecarSet]; ok && s.rollout != nil {
+		return s.rollout.Overdue(most, time.Unix(t.now, 0))
 	}
-	var overdue []*podstate.Record
-	for p, before := range s.down {
-		if before && len(overdue) < most {
-			overdue = append(overdue, p.record)
-		}
-		s.down[p] = true
-	}
-	return overdue
+	return nil
 }
 
 // Lost is called if the Node of a Pod is not ready or gone. Until the Pod's next event,
 // the Pod does not count against a budget.
 func (t *Tally) Lost(namespace podstate.Namespace, name string, uid types.UID) {
 	if p := t.pod(namespace, name); p != nil && p.record.UID == uid && !p.lost {
-		p.lost, p.suspect = true, true
+		p.lost = true
 		t.recount(p)
 	}
 }
@@ -171,249 +334,99 @@ func (t *Tally) markDue(s *sidecarSet) {
 	}
 }
 
-// Settle updates the Pods whose state has changed by now without an event.
+// Settle tells the time, and counts the Pods again that have changed by now without an event.
 func (t *Tally) Settle(now time.Time) {
-	t.tick(now)
-	for p := range t.settling {
-		r := p.record.At(now)
-		if r == p.record {
-			continue
+	t.now = now.Unix()
+	for p, at := range t.settling {
+		if t.now >= at {
+			t.recount(p)
 		}
-		p.record = r
-		t.noteSettling(p)
-		t.recount(p)
 	}
 }
 
-// noteSettling records whether the state of a Pod will change without an event.
-func (t *Tally) noteSettling(p *pod) {
-	if _, settles := p.record.SettlesAt(); settles {
-		t.settling[p] = struct{}{}
-	} else if len(t.settling) > 0 {
-		delete(t.settling, p)
+// Chore is a Pod that has to be written independently of the rollout. Due does not return
+// it again before CheckChore is called.
+type Chore struct {
+	Pod *podstate.Record
+	// FirstWord: the Pod has been updated for the first time, and has no condition
+	// SidecarSetUpgradable with a value for one of its SidecarSets.
+	FirstWord bool
+}
+
+// chores are Pods that have to be written independently of the rollout; true for those that
+// take has returned.
+type chores map[*pod]bool
+
+// set adds a Pod to the chores, or removes it.
+func (c chores) set(p *pod, is bool) {
+	if is {
+		c[p] = false
+	} else {
+		delete(c, p)
 	}
 }
 
-// setRollout sets the update strategy and content of a Program. It returns true if the
-// caller has to recount all Pods.
-func (t *Tally) setRollout(s *sidecarSet, program *inject.Program) (again bool) {
-	update := &program.Set.Spec.UpdateStrategy
-	off, wasOff, labelled := update.Type == appsv1beta1.NotUpdateSidecarSetStrategyType, s.off, s.labelled
-	s.off = off
-	switch {
-	case off || update.Paused:
-		s.labelled = nil
-	case update.Selector == nil:
-		s.labelled = labels.Everything()
-	default:
-		s.labelled, _ = metav1.LabelSelectorAsSelector(update.Selector) // nil if it cannot be used
-	}
-	if s.queue == nil {
-		if off {
-			return false
+// take returns up to most Pods. It does not return them again before again is called.
+func (c chores) take(most int) (pods []*pod) {
+	for p, taken := range c {
+		if len(pods) >= most {
+			break
 		}
-		s.queue, again = rollout.NewQueue(), true
+		if !taken {
+			c[p] = true
+			pods = append(pods, p)
+		}
 	}
-	t.recounted(s)
-	again = s.queue.SetStrategy(rollout.NewStrategy(program.Set)) || again
-	s.queue.SetContent(program.Hash)
-	again = t.setRecreation(s, program) || again
-	t.markDue(s)
-	return again || off != wasOff || !reflect.DeepEqual(labelled, s.labelled)
+	return pods
 }
 
-// follow updates a SidecarSet's queue for a Pod that it selects.
-func (t *Tally) follow(p *pod, sh *share) {
-	s, r := sh.set, p.record
-	switch {
-	case s.queue == nil:
-		return
-	case sh.verdict&matched == 0:
-		t.observe(p, sh, r.Ready, false)
-		t.followStray(p, sh)
-		return
+// takeChores takes up to most chores. Conditions are not urgent: they wait while Pods
+// are updated.
+func (s *sidecarSet) takeChores(most int, updating bool, now int64) (due []Chore) {
+	for _, p := range s.resets.take(most) {
+		due = append(due, Chore{Pod: p.record})
 	}
-	now, _ := s.outlook(r, sh.over)
-	t.observe(p, sh, now.Ready && !now.InFlight && !now.InTransition, now.Way == inplace.Current)
-	now.InFlight = (now.InFlight || sh.away) && !p.lost
-	label := s.labelled != nil && s.mislabelledIn(r, now)
-	if s.mode != recreate.Never {
-		t.consider(p, sh, &now)
+	if updating {
+		return due
 	}
-	moves := now.Way != inplace.Current || now.InFlight
-	is := part{
-		moves: moves,
-		back:  !moves && now.Ready && !now.InTransition,
-		reset: !s.off && s.handsOver(r),
-		label: label && !now.Evictable, // a write of ours would make the eviction fail
-		down:  now.InFlight && !now.Ready,
-
-		differs: s.differsIn(r),
+	for _, p := range s.labels.take(most - len(due)) {
+		due = append(due, Chore{Pod: p.record, FirstWord: s.isFirstWord(p.record, now)})
 	}
-	t.enter(sh, now, is)
+	return due
 }
 
-// enter puts a Pod into a SidecarSet's queue.
-func (t *Tally) enter(sh *share, now rollout.Pod, is part) {
-	if sh.set.queue.Set(now) || is != sh.part {
-		t.alter(sh.set)
-	}
-	if is.moves || sh.moves || is.reset || is.label && !sh.label {
-		t.markDue(sh.set)
-	}
-	t.count(sh, is)
-}
-
-// unfollow removes a Pod from a SidecarSet's queue.
-func (t *Tally) unfollow(p *pod, sh *share) {
-	if sh.set.queue == nil {
+// CheckChore makes a Pod that Due returned as a chore available to Due again, if the
+// chore is still needed.
+func (t *Tally) CheckChore(sidecarSet string, namespace podstate.Namespace, name string) {
+	s, p := t.sets[sidecarSet], t.pod(namespace, name)
+	if s == nil || p == nil {
 		return
 	}
-	sh.set.queue.Remove(p.record.UID)
-	delete(sh.set.stuck, p)
-	if sh.moves {
-		t.markDue(sh.set)
-	}
-	t.count(sh, part{})
-}
-
-// count changes the numbers of a SidecarSet after the state of one Pod has changed.
-func (t *Tally) count(sh *share, to part) {
-	s, p, from := sh.set, sh.pod, sh.part
-	sh.part = to
-	s.back += step(from.back, to.back)
-	s.strays += step(from.stray, to.stray)
-	s.differing += step(from.differs, to.differs)
-	switch {
-	case to.down && !from.down:
-		s.down[p] = p.suspect
-	case from.down && !to.down:
-		delete(s.down, p)
-	}
-	if to.reset || from.reset { // after each event, the new container may run
-		s.resets.set(p, to.reset)
-	}
-	if to.label != from.label {
-		s.labels.set(p, to.label)
-	}
-	if to.back != from.back || to.stray != from.stray {
-		t.recounted(s)
+	for _, c := range []chores{s.resets, s.labels} {
+		if c[p] {
+			c[p] = false
+			t.markDue(s)
+		}
 	}
 }
 
-// recounted passes the current numbers of Pods to a SidecarSet's queue. Limits that are
-// percentages may then allow more updates.
-func (t *Tally) recounted(s *sidecarSet) {
-	if s.queue != nil && s.queue.SetCounts(int(s.counters.Matched)+s.strays, s.back) {
-		t.markDue(s)
-	}
-}
-
-// step returns the change of a number of Pods if one Pod changes from was to is.
-func step(was, is bool) int {
-	switch {
-	case is && !was:
-		return 1
-	case was && !is:
-		return -1
-	}
-	return 0
-}
-
-// outlook returns the state of a matched Pod in the rollout of a content, and the kinds
-// of containers that an update changes. over is that of the Pod's share.
-func (s *sidecarSet) outlook(r *podstate.Record, over bool) (now rollout.Pod, changed inplace.Kinds) {
+// isMislabelled reports whether the condition SidecarSetUpgradable of a Pod is to be written. A
+// Pod that is current needs none until it has been updated in place, and gets it when it does not
+// count, so that no update waits for another write.
+func (s *sidecarSet) isMislabelled(r *podstate.Record, p *rollout.Pod, now int64) bool {
 	in, _ := r.Injection(s.name)
-	q := inplace.Question{
-		Facts:            r.Facts,
-		SameHash:         in.Hash == s.hash,
-		SameWithoutImage: in.HashWithoutImage == s.hashWithoutImage,
-		RevisionUnknown:  in.HashWithoutImage == 0,
-		Difference:       s.contents.Of(s.name, r),
-		Uncompared:       s.contents == nil,
-		Resizing:         in.Resize != inplace.NoResize,
-		RecordUnreadable: r.RecordUnreadable,
+	switch p.Way {
+	case inplace.Current:
+		updated := in.Upgradable == podstate.Unsaid && p.Written.At != 0
+		return in.Upgradable == podstate.NotUpgradable || updated && !p.Unfinished && !p.Written.Counts(now)
+	case inplace.Recreate:
+		return in.Upgradable != podstate.NotUpgradable && s.labelled.Matches(r.Labels.Labels())
 	}
-	waits := false
-	if !q.SameHash {
-		q.Changed, waits = s.changesIn(r)
-	}
-	verdict := inplace.Judge(q)
-	if verdict.Way == inplace.Resize { // the kubelet carries it out, or the contents are not compared yet
-		waits = waits || in.Resize == inplace.ResizeMoving || !q.SameHash && !q.SameWithoutImage && q.Uncompared
-	}
-	return rollout.Pod{
-		UID: r.UID, Namespace: r.Namespace, Name: r.Name, Labels: r.Labels,
-		Order: r.Order, Way: verdict.Way, Reason: verdict.Reason, Resize: in.Resize,
-		Ready:        r.Ready,
-		InFlight:     !over && r.Progress(s.name).InFlight() || q.SameHash && s.disturbedElsewhere(r) || r.Progress(s.name).WasReady && s.handsOver(r),
-		Over:         over,
-		Settling:     !over && r.Progress(s.name).State() == inplace.Settling,
-		InTransition: waits,
-	}, q.Changed
+	return false
 }
 
-// changesIn returns the kinds of the containers that have another image than they are to
-// get, and whether the kubelet has not acted on an earlier update, which another operator
-// made.
-func (s *sidecarSet) changesIn(r *podstate.Record) (changed inplace.Kinds, waits bool) {
-	for _, sidecars := range [...][]sidecar{s.sidecars, s.plain} {
-		for i := range sidecars {
-			sidecar := &sidecars[i]
-			working, _ := r.Working(sidecar.name)
-			for _, name := range sidecar.containers {
-				waits = waits || r.Waits(s.name, name)
-				idle := sidecar.hot() && name != working
-				if c, ok := r.Container(name); ok && !idle && c.Image != sidecar.image {
-					changed = changed.With(c.Kind)
-				}
-			}
-		}
-	}
-	return changed, waits
-}
-
-// disturbedElsewhere reports whether a Pod is in flight from an update by another
-// operator, by OpenKruise's rule. A Pod that is ready is waited for no longer than its
-// kubelet needs.
-func (s *sidecarSet) disturbedElsewhere(r *podstate.Record) bool {
-	if r.Outwaited && r.Ready {
-		return slices.ContainsFunc(s.sidecars, func(c sidecar) bool { return c.upgradingIn(r) })
-	}
-	return r.UpdatedElsewhere(s.name) && !(r.Ready && s.settledIn(r))
-}
-
-// handsOver reports whether a hot upgrade is under way, which ends once the new
-// container runs.
-func (s *sidecarSet) handsOver(r *podstate.Record) bool {
-	return slices.ContainsFunc(s.sidecars, func(c sidecar) bool { return c.upgradingIn(r) && r.HotUpgraded(c.name) })
-}
-
-// Outlook is the state of a Pod in the rollout of a Program.
-type Outlook struct {
-	// Matched is false if the SidecarSet does not match the Pod. The other fields are
-	// then zero.
-	Matched bool
-	rollout.Pod
-	// Changed are the kinds of containers that an update gives another image.
-	Changed inplace.Kinds
-}
-
-// Look returns the Outlook of a Pod from its record, for a Program with these Contents.
-// The Tally uses the same rules. Look ignores namespaces.
-func Look(program *inject.Program, r *podstate.Record, contents Contents) Outlook {
-	if !selects(program, r) {
-		return Outlook{}
-	}
-	s := sidecarSet{name: podstate.MakeName(program.Name()), terms: termsOf(program), rollouts: rollouts{contents: contents}}
-	if s.verdictOn(r)&matched == 0 {
-		return Outlook{}
-	}
-	now, changed := s.outlook(r, false)
-	return Outlook{Matched: true, Pod: now, Changed: changed}
-}
-
-// selects reports whether the Pod of a record counts for a Program, its Namespace aside.
-func selects(program *inject.Program, r *podstate.Record) bool {
-	return r.Active && !r.TooLarge && program.Selector.Matches(r.Labels.Labels())
+// isFirstWord reports whether the condition has to be set to true, and has no value yet.
+func (s *sidecarSet) isFirstWord(r *podstate.Record, now int64) bool {
+	said := slices.ContainsFunc(r.Injections, func(in podstate.Injection) bool { return in.Upgradable != podstate.Unsaid })
+	return !said && s.content.Judge(r, inplace.Node{}, now).Way == inplace.Current
 }

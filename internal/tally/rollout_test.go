@@ -1,7 +1,10 @@
 package tally_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -10,10 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
@@ -22,479 +25,249 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-// rolling makes a SidecarSet "log" with that image, two of whose Pods may be away.
-func rolling(t *testing.T, tl *tally.Tally, image string, change func(*appsv1beta1.SidecarSet)) {
-	t.Helper()
-	p := rollingUnrecorded(t, tl, image, change)
-	tl.SetCurrent("log", tally.Current{Program: p, Revision: p.Revision()})
+// cluster has real Pods with one SidecarSet, and a leader's Tally that watches them.
+type cluster struct {
+	*testing.T
+	*tally.Tally
+	program *inject.Program
+	pods    map[string]*corev1.Pod
+	version int
+	now     time.Time
 }
 
-// rollingUnrecorded is rolling without a recorded content.
-func rollingUnrecorded(t *testing.T, tl *tally.Tally, image string, change func(*appsv1beta1.SidecarSet)) *inject.Program {
-	t.Helper()
-	set := fixtureSet("log", "side")
-	set.Annotations = nil
-	set.Spec.UpdateStrategy.MaxUnavailable = new(intstr.FromInt32(2))
-	set.Spec.Containers[0].Image = image
-	if change != nil {
-		change(set)
-	}
-	p := program(t, set)
-	p.Hash, p.HashWithoutImage = "hash-"+image, "without"
-	tl.SetSnapshot(match.Build([]*inject.Program{p}, map[string]labels.Set{"a": {}}))
-	return p
+func logging(image string) *fixtures.SidecarSetBuilder {
+	return fixtures.SidecarSet("logging").Select("app", "web").Container("log", image).Spec("updateStrategy", map[string]any{"type": "RollingUpdate"})
 }
 
-// carrier is the i-th Pod of "log", ready, with the content of that image.
-func carrier(i int, image string) *corev1.Pod {
-	hash := func(h string) string {
-		return podstate.Hashes{}.With(podstate.HashRecord{SidecarSetName: "log", Hash: h}).String()
-	}
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "a", Name: fmt.Sprint("p-", i), UID: types.UID(fmt.Sprint("u-", i)), ResourceVersion: "1", Generation: 1, Labels: map[string]string{"app": "web"},
-		Annotations: map[string]string{
-			appsv1beta1.AnnotationInjectedList: "log", appsv1beta1.AnnotationHash: hash("hash-" + image), appsv1beta1.AnnotationHashWithoutImage: hash("without"),
-		},
-	}}
-	p.Spec.Containers = []corev1.Container{{Name: "side", Image: image}}
-	p.Status = corev1.PodStatus{
-		Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
-		ContainerStatuses: []corev1.ContainerStatus{{
-			Name: "side", Image: image, ImageID: "r@sha256:" + image, ContainerID: "c://" + image, Ready: true, Started: new(true),
-			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(time.Unix(1000, 0))}},
-		}},
-	}
-	return p
-}
-
-// moved is a Pod after the write that gives it an image, before the kubelet reports anything.
-func moved(p *corev1.Pod, image string, at time.Time) *corev1.Pod {
-	mark := inplace.NewMark(inplace.Write{
-		Pod: p, Now: at, Changes: []inplace.Change{{Container: "side", Kind: inplace.Regular, From: p.Spec.Containers[0].Image, To: image}},
-	})
-	next := carrier(0, image)
-	next.Name, next.UID, next.Generation, next.Status = p.Name, p.UID, p.Generation+1, *p.Status.DeepCopy()
-	next.Annotations[appsv1beta1.AnnotationInPlace] = inplace.Marks{}.With("log", mark).Format(p.UID)
-	version, _ := podstate.ParseVersion(p.ResourceVersion)
-	next.ResourceVersion = strconv.FormatUint(version+1, 10)
-	return next
-}
-
-func set(tl *tally.Tally, pods ...*corev1.Pod) {
-	for _, p := range pods {
-		tl.Set(podstate.FromPod(p))
-		version, _ := podstate.ParseVersion(p.ResourceVersion)
-		tl.Watched(version)
-	}
-}
-
-// A ControllerRevision must have the content that a Pod records: no Pod is updated before its
-// content is recorded.
-func TestNoPodIsUpdatedBeforeTheContentIsRecorded(t *testing.T) {
-	tl := newTally()
-	rolling(t, tl, "v1", nil)
-	set(tl, carrier(0, "v1"))
-	known := func() (names []string) {
-		tl.Unrecorded(func(name string) { names = append(names, name) })
-		return names
-	}
-	if names := known(); len(names) != 0 {
-		t.Errorf("%v are to be recorded, which are", names)
-	}
-	v2 := rollingUnrecorded(t, tl, "v2", nil)
-	if due := tl.Due("log", 10); len(due.Updates)+len(due.Chores) != 0 {
-		t.Fatalf("due are %+v", due)
-	}
-	if names := known(); len(names) != 1 || names[0] != "log" {
-		t.Errorf("%v are to be recorded, want log", names)
-	}
-	rollingUnrecorded(t, tl, "v3", nil)
-	tl.SetCurrent("log", tally.Current{Program: v2, Revision: v2.Revision()})
-	if due := tl.Due("log", 10); len(due.Updates) != 0 {
-		t.Fatalf("after the content before was recorded, due are %+v", due.Updates)
-	}
-	rolling(t, tl, "v3", nil)
-	stirred := ""
-	tl.DueChanged(func(name string) { stirred += name })
-	if due := tl.Due("log", 10); len(due.Updates) != 1 || stirred != "log" {
-		t.Errorf("when it is recorded, due are %+v, and %q is stirred", due.Updates, stirred)
-	}
-}
-
-// Contents that differ in volumes alone have one hash and two ControllerRevisions, and
-// Pods name theirs.
-func TestNoPodIsUpdatedBeforeItsRevisionIsRecorded(t *testing.T) {
-	tl := newTally()
-	roll := func(volume string, generation int64) *inject.Program {
-		s := fixtureSet("log", "side")
-		s.Annotations, s.Generation = nil, generation
-		s.Spec.UpdateStrategy.MaxUnavailable = new(intstr.FromInt32(1))
-		s.Spec.Containers[0].Image = "v2"
-		s.Spec.Volumes = []corev1.Volume{{Name: volume}}
-		p := compiled(t, s)
-		p.Hash, p.HashWithoutImage = "hash-v2", "without"
-		tl.SetSnapshot(match.Build([]*inject.Program{p}, map[string]labels.Set{"a": {}}))
-		return p
-	}
-	a := roll("a", 1)
-	tl.SetCurrent("log", tally.Current{Program: a, Revision: a.Revision()})
-	tl.Unrecorded(func(string) {})
-	set(tl, carrier(0, "v1"))
-	b := roll("b", 2)
-	if due := tl.Due("log", 10); len(due.Updates) != 0 {
-		t.Fatalf("before the revision is recorded, due are %+v", due.Updates)
-	}
-	var unrecorded []string
-	tl.Unrecorded(func(name string) { unrecorded = append(unrecorded, name) })
-	if len(unrecorded) != 1 || unrecorded[0] != "log" {
-		t.Errorf("%v are to be recorded, want log", unrecorded)
-	}
-	// It records the content under another name, because the one that b expects is taken.
-	tl.SetCurrent("log", tally.Current{Program: b, Revision: "log-another"})
-	if due := tl.Due("log", 10); len(due.Updates) != 0 {
-		t.Fatalf("the revision that Pods would name is not recorded, and due are %+v", due.Updates)
-	}
-	tl.SetCurrent("log", tally.Current{Program: b, Revision: b.Revision()})
-	if due := tl.Due("log", 10); len(due.Updates) != 1 {
-		t.Errorf("when it is recorded, due are %+v, want one", due.Updates)
-	}
-}
-
-// A SidecarSet that was deleted and created again between two snapshots inherits no state from
-// the first one.
-func TestARecreatedSidecarSetInheritsNoRollout(t *testing.T) {
-	tl := newTally()
-	rolling(t, tl, "v2", nil)
-	set(tl, carrier(0, "v1"), carrier(1, "v1"), carrier(2, "v1"))
-	before := tl.Due("log", 10).Updates
-	again := func(s *appsv1beta1.SidecarSet) { s.UID = "again" }
-	rollingUnrecorded(t, tl, "v2", again)
-	if due := tl.Due("log", 10).Updates; len(due) != 0 {
-		t.Fatalf("%+v are due before the content is recorded", due)
-	}
-	rolling(t, tl, "v2", again)
-	after := tl.Due("log", 10).Updates
-	if len(before) != 2 || len(after) != 2 {
-		t.Fatalf("%d and %d are due, want 2 each time", len(before), len(after))
-	}
-	for _, take := range before { // answers to writes for the first one
-		tl.WithQueue("log", func(q *rollout.Queue) { q.Written(take, 1, false) })
-	}
-	if r := tl.State("log").Rollout; r.Used != 2 || r.Taken != 2 {
-		t.Errorf("the report is %+v, want 2 Pods that are taken", r)
-	}
-}
-
-func TestOutdatedPodsAreDueWithinTheBudget(t *testing.T) {
-	tl := newTally()
-	rolling(t, tl, "v1", nil)
-	pods := make([]*corev1.Pod, 5)
+func newCluster(t *testing.T, set *fixtures.SidecarSetBuilder, pods int) *cluster {
+	c := &cluster{T: t, Tally: newTally(), pods: map[string]*corev1.Pod{}, version: 100, now: time.Unix(1_800_000_000, 0)}
+	c.Settle(c.now)
+	c.apply(set)
 	for i := range pods {
-		pods[i] = carrier(i, "v1")
+		c.create(fmt.Sprint("p", i))
 	}
-	set(tl, pods...)
-	if due := tl.Due("log", 10); len(due.Updates) != 0 {
-		t.Fatalf("%d Pods are due that are current", len(due.Updates))
+	return c
+}
+
+// apply stores the SidecarSet, records its content and puts it in force.
+func (c *cluster) apply(set *fixtures.SidecarSetBuilder) {
+	c.program = fixtures.Program(c.T, set.Map())
+	c.SetSnapshot(match.Build([]*inject.Program{c.program}, map[string]labels.Set{}))
+	if !c.SetCurrent("logging", tally.Current{Program: c.program, Revision: c.program.Revision(), Since: c.now, InForce: true}) {
+		c.Fatal("the content is not taken over")
 	}
-	rolling(t, tl, "v2", nil)
-	due := tl.Due("log", 10)
-	if len(due.Updates) != 2 || due.Program.Hash != "hash-v2" {
-		t.Fatalf("due are %d Pods for %s, want 2", len(due.Updates), due.Program.Hash)
+}
+
+// create injects a Pod, and has its kubelet start it.
+func (c *cluster) create(name string) {
+	pod := fixtures.Pod(name).Namespace("shop").Label("app", "web").Container("web", "web:1").Obj()
+	pod["metadata"].(map[string]any)["uid"] = name + "-" + strconv.Itoa(c.version)
+	plan, err := inject.Compute(inject.Input{Pod: fixtures.View(c.T, pod), Candidates: []inject.Candidate{{Current: c.program}}, Now: c.now})
+	if err != nil {
+		c.Fatal(err)
 	}
-	if again := tl.Due("log", 10); len(again.Updates) != 0 {
-		t.Fatalf("%d more are due than the budget has", len(again.Updates))
+	text, _ := json.Marshal(fixtures.Apply(c.T, plan, pod))
+	p := &corev1.Pod{}
+	if err := json.Unmarshal(text, p); err != nil {
+		c.Fatal(err)
 	}
-	written := make(map[types.UID]*corev1.Pod)
+	p.Generation, p.CreationTimestamp = 1, metav1.NewTime(c.now)
+	p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", UID: "web", Controller: new(true)}}
+	p.Spec.NodeName = "node"
+	c.pods[name] = p
+	c.kubelet(name, true)
+}
+
+// kubelet runs what the Pod's spec says; the Pod is Ready or not.
+func (c *cluster) kubelet(name string, ready bool) {
+	p := c.pods[name]
+	p.Status.Phase, p.Status.ObservedGeneration = corev1.PodRunning, p.Generation
+	p.Status.ContainerStatuses = nil
+	for _, container := range p.Spec.Containers {
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
+			Name: container.Name, Image: container.Image, ImageID: "x@sha256:" + container.Image, Ready: ready, Started: new(true),
+			ContainerID: "containerd://" + container.Image, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(c.now)}},
+		})
+	}
+	is := corev1.ConditionFalse
+	if ready {
+		is = corev1.ConditionTrue
+	}
+	if len(p.Status.Conditions) == 0 || p.Status.Conditions[0].Status != is {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: is, LastTransitionTime: metav1.NewTime(c.now)}}
+	}
+	c.show(name)
+}
+
+func (c *cluster) show(name string) {
+	c.version++
+	c.pods[name].ResourceVersion = strconv.Itoa(c.version)
+	c.Set(podstate.FromPod(c.pods[name]))
+	c.Watched(uint64(c.version))
+}
+
+func (c *cluster) delete(name string) {
+	c.Delete(podstate.FromPod(c.pods[name]))
+	delete(c.pods, name)
+}
+
+func (c *cluster) wait(d time.Duration) {
+	for range int(d / time.Second) {
+		c.now = c.now.Add(time.Second)
+		c.Settle(c.now)
+		c.State("logging") // looks at the Pods, as a pass does
+	}
+}
+
+// roll writes the Pods that are due, and returns their names.
+func (c *cluster) roll() (names []string) {
+	due := c.Due("logging", 64)
 	for _, take := range due.Updates {
-		for _, p := range pods {
-			if p.UID == take.UID {
-				written[p.UID] = moved(p, "v2", time.Unix(2000, 0))
-			}
+		names = append(names, take.Name)
+		pod := c.pods[take.Name]
+		if take.Way == inplace.Recreate {
+			c.Return("logging", take, rollout.Result{Kind: rollout.Evicted})
+			continue
 		}
-		tl.WithQueue("log", func(q *rollout.Queue) { q.Written(take, 2, true) })
-	}
-	if early := tl.Due("log", 10); len(early.Updates) != 0 {
-		t.Fatalf("%d are due before the watch has delivered the writes", len(early.Updates))
-	}
-	var dueChanged []string
-	tl.DueChanged(func(string) {})
-	for _, p := range written {
-		set(tl, p) // still ready
-	}
-	if flying := tl.Due("log", 10); len(flying.Updates) != 0 || tl.State("log").Rollout.Used != 2 {
-		t.Fatalf("%d are due while 2 are in flight, %d places are used", len(flying.Updates), tl.State("log").Rollout.Used)
-	}
-	first := written[due.Updates[0].UID]
-	back := carrier(0, "v2")
-	first.Status, first.ResourceVersion = back.Status, "3"
-	set(tl, first)
-	tl.DueChanged(func(name string) { dueChanged = append(dueChanged, name) })
-	if next := tl.Due("log", 10); len(next.Updates) != 1 || len(dueChanged) != 1 {
-		t.Errorf("%d are due after one is back, want 1; dueChanged is %q", len(next.Updates), dueChanged)
-	}
-	tl.Delete(podstate.FromPod(written[due.Updates[1].UID]))
-	if next := tl.Due("log", 10); len(next.Updates) != 1 {
-		t.Errorf("%d are due after one in flight is gone, want 1", len(next.Updates))
-	}
-}
-
-// A Pod whose new image has the digest of the old one is back after a while, without
-// an event.
-func TestAnUpdateEndsAfterAWhileWithoutAnEvent(t *testing.T) {
-	tl := newTally()
-	rolling(t, tl, "v2", nil)
-	p := moved(carrier(0, "v1"), "v2", time.Unix(2000, 0))
-	status := &p.Status.ContainerStatuses[0]
-	status.ContainerID, status.State.Running.StartedAt = "c://again", metav1.NewTime(time.Unix(2001, 0))
-	set(tl, p)
-	if used := tl.State("log").Rollout.Used; used != 1 {
-		t.Fatalf("%d places are used, want 1", used)
-	}
-	tl.Settle(time.Unix(2010, 0))
-	if r := tl.State("log").Rollout; r.Used != 1 || r.Settling != 1 {
-		t.Errorf("%d places are used after some seconds, and %d Pods settle, want 1 of each", r.Used, r.Settling)
-	}
-	tl.Settle(time.Unix(2100, 0))
-	if r := tl.State("log").Rollout; r.Used != 0 || r.Settling != 0 {
-		t.Errorf("%d places are used in the end, and %d Pods settle, want none", r.Used, r.Settling)
-	}
-}
-
-func TestPodsThatLeaveARolloutAreForgotten(t *testing.T) {
-	leave := map[string]func(tl *tally.Tally, p *corev1.Pod){
-		"it has other labels": func(tl *tally.Tally, p *corev1.Pod) { p.Labels = map[string]string{"app": "other"}; set(tl, p) },
-		"it is finished":      func(tl *tally.Tally, p *corev1.Pod) { p.Status.Phase = corev1.PodFailed; set(tl, p) },
-		"it is being deleted": func(tl *tally.Tally, p *corev1.Pod) {
-			p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
-			set(tl, p)
-		},
-		"it is gone": func(tl *tally.Tally, p *corev1.Pod) { tl.Delete(podstate.FromPod(p)) },
-		"another has its name": func(tl *tally.Tally, p *corev1.Pod) {
-			other := carrier(0, "v2")
-			other.UID = "other"
-			set(tl, other)
-		},
-		"it is not injected any more": func(tl *tally.Tally, p *corev1.Pod) { p.Annotations = nil; set(tl, p) },
-		"the list of Pods lacks it":   func(tl *tally.Tally, p *corev1.Pod) { tl.Replace(nil) },
-		"the SidecarSet is gone":      func(tl *tally.Tally, p *corev1.Pod) { tl.SetSnapshot(match.Build(nil, nil)) },
-	}
-	for name, change := range leave {
-		t.Run(name, func(t *testing.T) {
-			tl := newTally()
-			rolling(t, tl, "v2", nil)
-			p := moved(carrier(0, "v1"), "v2", time.Unix(2000, 0))
-			set(tl, p)
-			if used := tl.State("log").Rollout.Used; used != 1 {
-				t.Fatalf("%d places are used, want 1", used)
-			}
-			change(tl, p)
-			report := tl.State("log").Rollout
-			if report.Used != 0 || report.Outdated != 0 {
-				t.Errorf("%+v is left", report)
-			}
-		})
-	}
-}
-
-func TestNoPodIsDueUnlessTheStrategyAllowsIt(t *testing.T) {
-	strategies := map[string]func(*appsv1beta1.SidecarSet){
-		"NotUpdate": func(s *appsv1beta1.SidecarSet) {
-			s.Spec.UpdateStrategy.Type = appsv1beta1.NotUpdateSidecarSetStrategyType
-		},
-		"paused":             func(s *appsv1beta1.SidecarSet) { s.Spec.UpdateStrategy.Paused = true },
-		"a strategy unknown": func(s *appsv1beta1.SidecarSet) { s.Spec.UpdateStrategy.Type = "Later" },
-		"partition":          func(s *appsv1beta1.SidecarSet) { s.Spec.UpdateStrategy.Partition = new(intstr.FromString("100%")) },
-	}
-	for name, change := range strategies {
-		t.Run(name, func(t *testing.T) {
-			tl := newTally()
-			rolling(t, tl, "v2", change)
-			set(tl, carrier(0, "v1"), carrier(1, "v1"))
-			if due := tl.Due("log", 10); len(due.Updates) != 0 {
-				t.Errorf("%d Pods are due", len(due.Updates))
-			}
-			rolling(t, tl, "v2", nil)
-			if due := tl.Due("log", 10); len(due.Updates) != 2 {
-				t.Errorf("%d Pods are due once the strategy allows it, want 2", len(due.Updates))
-			}
-		})
-	}
-}
-
-// The record of a Pod grows with its first update. That must not make it too large to be
-// tracked: it would leave the budget, and the next Pod would be disturbed.
-func TestLargePodsStayInTheBudget(t *testing.T) {
-	list, sidecars := "log", []corev1.Container(nil)
-	for i := range 9 {
-		list += fmt.Sprint(",other-", i)
-	}
-	for i := range 14 {
-		sidecars = append(sidecars, corev1.Container{Name: fmt.Sprint("c-", i), Image: "v1"})
-	}
-	enlarge := func(p *corev1.Pod, label int) *corev1.Pod {
-		p.Annotations[appsv1beta1.AnnotationInjectedList] = list
-		if p.Annotations[appsv1beta1.AnnotationInPlace] != "" {
-			p.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = `{"log":{"lastContainerStatuses":{"side":{"imageID":"r@sha256:v1"}}}}`
+		next, err := inplace.UpdateInPlace(inplace.UpdateInput{Pod: pod, Program: due.Program, Content: due.Content, Now: c.now})
+		if err != nil || next.Patch == nil {
+			c.Fatalf("Pod %s: %+v %v", take.Name, next, err)
 		}
-		p.Spec.Containers = append(p.Spec.Containers[:1], sidecars...)
-		p.Labels["padding"] = strings.Repeat("x", label)
-		return p
+		before, _ := json.Marshal(pod)
+		after, err := strategicpatch.StrategicMergePatch(before, next.Patch, &corev1.Pod{})
+		if err != nil {
+			c.Fatal(err)
+		}
+		changed := &corev1.Pod{}
+		if err := json.Unmarshal(after, changed); err != nil {
+			c.Fatal(err)
+		}
+		changed.Generation++
+		c.pods[take.Name] = changed
+		c.Return("logging", take, rollout.Result{Kind: rollout.Written, Version: uint64(c.version + 1)})
+		c.show(take.Name)
 	}
-	for label := 900; label < 2200; label += 100 {
-		tl := newTally()
-		rolling(t, tl, "v1", nil)
-		pods := map[types.UID]*corev1.Pod{}
-		for i := range 5 {
-			p := enlarge(carrier(i, "v1"), label)
-			pods[p.UID] = p
-			set(tl, p)
-		}
-		rolling(t, tl, "v2", func(s *appsv1beta1.SidecarSet) { s.Spec.UpdateStrategy.MaxUnavailable = new(intstr.FromInt32(1)) })
-		disturbed := 0
-		for round := range 5 {
-			for _, take := range tl.Due("log", 10).Updates {
-				disturbed++
-				p := enlarge(moved(pods[take.UID], "v2", time.Unix(2000, 0)), label)
-				p.ResourceVersion = strconv.Itoa(2 + round)
-				tl.WithQueue("log", func(q *rollout.Queue) { q.Written(take, uint64(2+round), true) })
-				set(tl, p) // its kubelet has reported nothing yet
-			}
-		}
-		if disturbed > 1 {
-			t.Errorf("with a label of %d bytes, %d Pods are disturbed, maxUnavailable is 1", label, disturbed)
-		}
-	}
-}
-
-// stirred are the SidecarSets of which more Pods may be due than at the last call.
-func stirred(tl *tally.Tally) (names []string) {
-	tl.DueChanged(func(name string) { names = append(names, name) })
+	slices.Sort(names)
 	return names
 }
 
-// A Pod that comes or goes can make other Pods due, which have no event themselves.
-func TestPodsAreDueWhenOthersComeOrGo(t *testing.T) {
-	type update = appsv1beta1.SidecarSetUpdateStrategy
-	tests := map[string]struct {
-		update     update
-		batch      string
-		current    int // Pods with the new content, numbered from 0
-		outdated   int // Pods with the old one, numbered from 100
-		first, due int // before and after the change
-		change     func(tl *tally.Tally)
-	}{
-		"partition, when current Pods go": {
-			update: update{Partition: new(intstr.FromString("50%")), MaxUnavailable: new(intstr.FromInt32(9))}, current: 5, outdated: 5, due: 2,
-			change: func(tl *tally.Tally) {
-				for i := range 4 {
-					tl.Delete(podstate.FromPod(carrier(i, "v2")))
-				}
-			},
-		},
-		"maxUnavailable, when Pods come": {
-			update: update{MaxUnavailable: new(intstr.FromString("25%"))}, outdated: 4, first: 1, due: 1,
-			change: func(tl *tally.Tally) { set(tl, carrier(1, "v2")) },
-		},
-		"the first batch, when a new Pod is ready": {
-			update: update{MaxUnavailable: new(intstr.FromInt32(9))}, batch: "1", outdated: 3, first: 1, due: 2,
-			change: func(tl *tally.Tally) { set(tl, carrier(1, "v2")) },
-		},
-		"the first batch, when a Pod of it goes": {
-			update: update{MaxUnavailable: new(intstr.FromInt32(9))}, batch: "2", current: 1, outdated: 3, first: 1, due: 1,
-			change: func(tl *tally.Tally) { tl.Delete(podstate.FromPod(carrier(0, "v2"))) },
-		},
+func (c *cluster) expect(what string, want int) []string {
+	c.Helper()
+	names := c.roll()
+	if len(names) != want {
+		c.Fatalf("%s: %v are written, want %d; %+v", what, names, want, c.State("logging").Rollout)
 	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			tl := newTally()
-			rolling(t, tl, "v2", func(s *appsv1beta1.SidecarSet) {
-				s.Spec.UpdateStrategy = tc.update
-				if tc.batch != "" {
-					s.Annotations = map[string]string{appsv1beta1.AnnotationFirstBatch: tc.batch}
-				}
-			})
-			for i := range tc.current {
-				set(tl, carrier(i, "v2"))
-			}
-			for i := range tc.outdated {
-				set(tl, carrier(100+i, "v1"))
-			}
-			if n := len(tl.Due("log", 10).Updates); n != tc.first {
-				t.Fatalf("%d Pods are due, want %d", n, tc.first)
-			}
-			stirred(tl)
-			tc.change(tl)
-			if names := stirred(tl); len(names) != 1 {
-				t.Errorf("stirred are %q, want the SidecarSet", names)
-			}
-			if n := len(tl.Due("log", 10).Updates); n != tc.due {
-				t.Errorf("%d Pods are due then, want %d", n, tc.due)
-			}
-		})
-	}
-	t.Run("but nothing is stirred while none waits", func(t *testing.T) {
-		tl := newTally()
-		rolling(t, tl, "v2", nil)
-		set(tl, carrier(0, "v2"))
-		stirred(tl)
-		set(tl, carrier(1, "v2"), carrier(2, "v2"))
-		tl.Delete(podstate.FromPod(carrier(1, "v2")))
-		if names := stirred(tl); len(names) != 0 {
-			t.Errorf("stirred are %q, want none", names)
-		}
-	})
+	return names
 }
 
-// Two SidecarSets on the same Pods have separate budgets. A Pod that one of them has made
-// unavailable is free for the other, as in OpenKruise.
-func TestSidecarSetsThatShareAPodDoNotWaitForEachOther(t *testing.T) {
-	names := []string{"log", "mesh"}
-	roll := func(tl *tally.Tally, image string) {
-		var programs []*inject.Program
+func TestARolloutBeginsWithOnePodAndDoubles(t *testing.T) {
+	c := newCluster(t, logging("log:1").Spec("updateStrategy", map[string]any{"type": "RollingUpdate", "maxUnavailable": "100%"}), 8)
+	c.expect("nothing is outdated", 0)
+	c.apply(logging("log:2").Spec("updateStrategy", map[string]any{"type": "RollingUpdate", "maxUnavailable": "100%"}))
+	for _, want := range []int{1, 1, 2, 4} {
+		names := c.expect("at the beginning of a batch", want)
+		c.expect("before the kubelet has restarted the sidecars", 0)
+		c.wait(3 * time.Second)
 		for _, name := range names {
-			s := fixtureSet(name, name)
-			s.Annotations = nil
-			s.Spec.UpdateStrategy.MaxUnavailable = new(intstr.FromInt32(1))
-			s.Spec.Containers[0].Image = image
-			p := program(t, s)
-			p.Hash, p.HashWithoutImage = "hash-"+image, "without"
-			programs = append(programs, p)
+			c.kubelet(name, true)
 		}
-		tl.SetSnapshot(match.Build(programs, map[string]labels.Set{"a": {}}))
-		for i, name := range names {
-			tl.SetCurrent(name, tally.Current{Program: programs[i], Revision: programs[i].Revision()})
-		}
+		c.wait(31 * time.Second)
 	}
-	tl := newTally()
-	roll(tl, "v1")
-	pods := map[types.UID]*corev1.Pod{}
-	for i := range 2 {
-		p := carrier(i, "v1")
-		p.Annotations[appsv1beta1.AnnotationInjectedList] = "log,mesh"
-		for key, hash := range map[string]string{appsv1beta1.AnnotationHash: "hash-v1", appsv1beta1.AnnotationHashWithoutImage: "without"} {
-			p.Annotations[key] = podstate.Hashes{}.With(podstate.HashRecord{SidecarSetName: "log", Hash: hash}, podstate.HashRecord{SidecarSetName: "mesh", Hash: hash}).String()
-		}
-		status := p.Status.ContainerStatuses[0]
-		p.Spec.Containers, p.Status.ContainerStatuses = nil, nil
-		for _, name := range names {
-			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: name, Image: "v1"})
-			status.Name = name
-			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, status)
-		}
-		pods[p.UID] = p
-		set(tl, p)
+	if s := c.State("logging"); s.UpdatedReady != 8 || s.Rollout.Used != 0 || s.Rollout.Proven != 8 || s.Rollout.NotReadyBefore != 0 {
+		t.Errorf("the state is %+v", s)
 	}
-	roll(tl, "v2")
-	log, mesh := tl.Due("log", 8).Updates, tl.Due("mesh", 8).Updates
-	if len(log) != 1 || len(mesh) != 1 || !log[0].Charged || !mesh[0].Charged {
-		t.Fatalf("due are %+v and %+v, want one Pod of each, for a place of its own budget", log, mesh)
+}
+
+// A Pod that breaks after its sidecar has started stops the rollout, also if it is deleted. A
+// corrected content goes to it at once.
+func TestABrokenPodKeepsItsPlace(t *testing.T) {
+	c := newCluster(t, logging("log:1"), 4)
+	c.apply(logging("log:2"))
+	victim := c.expect("the first Pod", 1)[0]
+	c.kubelet(victim, true)
+	c.wait(20 * time.Second)
+	c.kubelet(victim, false)
+	c.wait(time.Hour)
+	c.expect("an hour after it broke", 0)
+	state := c.State("logging").Rollout
+	if state.Used != 1 || state.Failed != 1 || len(state.Counting) != 1 || state.Counting[0].First[0] != "shop/"+victim {
+		t.Errorf("the report is %+v", state)
 	}
-	for _, p := range pods { // for a reason that "mesh" does not know
-		p.ResourceVersion = "2"
-		p.Status.Conditions[0].Status = corev1.ConditionFalse
-		set(tl, p)
+	c.delete(victim)
+	c.create(victim)
+	c.kubelet(victim, false)
+	c.wait(time.Hour)
+	c.expect("an hour after it was deleted", 0)
+	if got := c.State("logging").Rollout.Counting; len(got) != 1 || got[0].Reason != appsv1beta1.ReasonReplacementNotReady {
+		t.Errorf("Pods that count: %+v", got)
 	}
-	if more := tl.Due("mesh", 8).Updates; len(more) != 1 || more[0].Charged {
-		t.Errorf("due are %+v, want the other Pod, free", more)
+	c.apply(logging("log:3"))
+	if names := c.expect("the corrected content", 1); names[0] == "" {
+		t.Error("no Pod is written")
+	}
+}
+
+func TestNoPodIsWrittenBeforeItsContentIsRecorded(t *testing.T) {
+	c := newCluster(t, logging("log:1"), 2)
+	c.SetSnapshot(match.Build([]*inject.Program{fixtures.Program(t, logging("log:2").Map())}, map[string]labels.Set{}))
+	if due := c.Due("logging", 64); len(due.Updates) > 0 {
+		t.Errorf("%v are due", due.Updates)
+	}
+}
+
+// A Pod without a sidecar that was added since is outdated, and only a new Pod can have it.
+func TestAnAddedSidecarBlocksPods(t *testing.T) {
+	c := newCluster(t, logging("log:1"), 3)
+	more := logging("log:2").Container("extra", "extra:1")
+	c.apply(more)
+	if !c.SetDifferences("logging", c.program.HashWithoutImage, inplace.Differences{}) {
+		t.Fatal("the differences are not taken over")
+	}
+	c.expect("with a sidecar that no Pod has", 0)
+	s := c.State("logging")
+	if s.Matched != 3 || s.Updated != 0 || s.Uninjected != 0 || len(s.Rollout.Blocked) != 1 || s.Rollout.Blocked[0].Reason != string(inplace.ImmutableFieldChanged) || !s.Differs {
+		t.Errorf("the state is %+v", s)
+	}
+	c.apply(more.Annotation(appsv1beta1.AnnotationRecreate, appsv1beta1.RecreateOutdated))
+	c.wait(40 * time.Second)
+	c.expect("once Pods may be recreated", 1)
+}
+
+func TestPodsThatWereMissedAreRecreated(t *testing.T) {
+	c := newCluster(t, logging("log:1"), 0)
+	c.wait(time.Minute)
+	c.create("a")
+	c.create("b")
+	for name := range maps.Clone(c.pods) {
+		delete(c.pods[name].Annotations, appsv1beta1.AnnotationInjectedList)
+		c.show(name)
+	}
+	c.wait(time.Minute)
+	c.apply(logging("log:1").Annotation(appsv1beta1.AnnotationRecreate, appsv1beta1.RecreateUninjected))
+	c.wait(time.Minute)
+	c.expect("Pods without the SidecarSet", 1)
+	if s := c.State("logging"); s.Uninjected != 2 || s.Rollout.Outdated != 2 {
+		t.Errorf("the state is %+v", s)
+	}
+	c.apply(logging("log:1").Spec("updateStrategy", map[string]any{"type": "NotUpdate"}))
+	if s := c.State("logging"); s.Rollout.Limit != rollout.NotUpdate || s.Rollout.Outdated != 0 {
+		t.Errorf("the state is %+v", s)
+	}
+}
+
+// A Pod whose Node is gone does not count.
+func TestPodsOnLostNodesDoNotCount(t *testing.T) {
+	c := newCluster(t, logging("log:1"), 4)
+	c.apply(logging("log:2"))
+	victim := c.expect("the first Pod", 1)[0]
+	c.kubelet(victim, false)
+	c.wait(time.Minute)
+	overdue := c.Overdue("logging", 10)
+	if len(overdue) != 1 || overdue[0].Name != victim {
+		t.Fatalf("overdue are %v", overdue)
+	}
+	c.Lost(overdue[0].Namespace, victim, overdue[0].UID)
+	if next := c.expect("once its Node is lost", 1)[0]; strings.EqualFold(next, victim) {
+		t.Errorf("Pod %s is written again", next)
 	}
 }

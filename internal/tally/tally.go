@@ -9,57 +9,22 @@ package tally
 import (
 	"maps"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/recreate"
+	"github.com/sidecarset/operator/internal/rollout"
 )
-
-// Counters are the numbers of one SidecarSet's status.
-type Counters struct {
-	// Matched Pods are selected, active, have the SidecarSet in their injected
-	// list and contain all its sidecars.
-	Matched int32
-	// Updated Pods are matched and carry the current hash.
-	Updated int32
-	// Ready Pods are matched, ready, and run the images they were given.
-	Ready int32
-	// UpdatedReady Pods are both Updated and Ready.
-	UpdatedReady int32
-	// Uninjected Pods are selected and active and lack a sidecar, or do not have
-	// the SidecarSet in their injected list, although admission would have
-	// injected it. Native sidecars count among the sidecars.
-	Uninjected int32
-}
-
-// Count is the counters of one SidecarSet and the Program that they were
-// computed with, whose generation they are about.
-type Count struct {
-	Counters
-	Program *inject.Program
-}
-
-// Options configure a Tally.
-type Options struct {
-	// ExcludedNamespaces are the namespaces whose Pods API servers never send to the
-	// operator. Their Pods do not count as uninjected. Injected Pods count as
-	// elsewhere.
-	ExcludedNamespaces []string
-	// Replacements are the times that replacements of evicted Pods may take.
-	Replacements recreate.Timeouts
-}
 
 // Tally holds the records and the counters. It belongs to one goroutine: no
 // method may run at the same time as another.
 type Tally struct {
 	excluded   inject.Exclusions
-	timeouts   recreate.Timeouts
 	snapshot   *match.Snapshot
 	sets       map[string]*sidecarSet
 	namespaces map[podstate.Namespace]*namespace
@@ -79,16 +44,9 @@ type Tally struct {
 	// unrecorded are the SidecarSets that have got another content since the last call of
 	// Unrecorded.
 	unrecorded []*sidecarSet
-	// settling Pods change at a known time without an event.
-	settling map[*pod]struct{}
-
-	// now is the current time, and began the time of the first list of Pods, in seconds.
-	now, began int64
-	// recreating are the SidecarSets that have Pods to evict or wait for replacements.
-	recreating map[*sidecarSet]struct{}
-	// leaving are Pods that are being deleted and were evicted before this Tally
-	// decided about evictions.
-	leaving map[types.UID]*podstate.Record
+	// settling are the Pods that change at a known time without an event, in seconds.
+	settling map[*pod]int64
+	now      int64 // the current time, in seconds
 }
 
 type namespace struct {
@@ -98,42 +56,40 @@ type namespace struct {
 }
 
 type pod struct {
-	record *podstate.Record
-	shares []share
-	pass   uint32
-	// lost: the Node is lost, and no event of the Pod came after that. suspect: the Pod
-	// has not been ready since it was lost.
-	lost, suspect bool
-	fresh         bool // true while its first record is processed
+	record  *podstate.Record
+	members []*membership
+	pass    uint32
+	// lost: the Node is lost, and no event of the Pod came after that.
+	lost bool
 }
 
-const shareBytes = 40
+// memberBytes is what a membership takes, with the Pod of a rollout.
+const memberBytes = 320
 
-// share is what a Pod contributes to a SidecarSet that selects it. Groups have pointers
-// to it, so it must not move in memory while it is in a group.
-type share struct {
+// membership is what a Pod contributes to a SidecarSet that selects it.
+type membership struct {
 	set      *sidecarSet
 	pod      *pod
 	recorded recorded
-	verdict  verdict
-	concern  concern
-	place    int32 // index in the group of that concern
-	away     bool  // it replaces a Pod that was evicted for an older content, and was never available
-	tenure
-	part
+	count    inplace.Count
+	lacking  int32  // place in the SidecarSet's lacking, from 1; 0: not in it
+	why      string // the Pod is lacking
+
+	id        rollout.ID
+	inRollout bool
+	// The Pod is in one of the SidecarSet's chores, or in its number of differing Pods.
+	reset, label, differs bool
 }
 
-// New returns a Tally without Pods and SidecarSets.
-func New(o Options) *Tally {
+// New returns a Tally without Pods and SidecarSets. API servers never send Pods of the excluded
+// namespaces to the operator, so these do not count as uninjected. Injected Pods count as elsewhere.
+func New(excluded inject.Exclusions) *Tally {
 	return &Tally{
-		excluded:   o.ExcludedNamespaces,
-		timeouts:   o.Replacements,
+		excluded:   excluded,
 		sets:       make(map[string]*sidecarSet),
 		namespaces: make(map[podstate.Namespace]*namespace),
 		labels:     make(map[podstate.LabelSet]int32),
-		settling:   make(map[*pod]struct{}),
-		recreating: make(map[*sidecarSet]struct{}),
-		leaving:    make(map[types.UID]*podstate.Record),
+		settling:   make(map[*pod]int64),
 	}
 }
 
@@ -165,10 +121,8 @@ func (t *Tally) Changed(report func(sidecarSet string)) {
 func (t *Tally) Set(r *podstate.Record) {
 	if !r.Active {
 		t.forget(r.Namespace, r.Name)
-		t.leave(r)
 		return
 	}
-	r = r.At(time.Unix(t.now, 0)) // an event must not undo a change that came without an event
 	ns := t.namespace(r.Namespace)
 	p, known := ns.pods[r.Name]
 	if known && p.record.UID != r.UID {
@@ -181,19 +135,16 @@ func (t *Tally) Set(r *podstate.Record) {
 		t.pods++
 	}
 	before := p.record
-	p.record, p.pass, p.lost, p.suspect = r, t.pass, false, p.suspect && !r.Ready
-	p.fresh = !known
+	p.record, p.pass, p.lost = r, t.pass, false
 	t.weigh(before, r)
-	t.noteSettling(p)
 	switch {
 	case r.TooLarge:
-		t.reassign(p, nil)
+		t.assign(p, nil)
 	case before == nil || before.TooLarge || before.Labels != r.Labels:
-		t.reassign(p, t.selecting(ns, r.Labels))
+		t.assign(p, t.selecting(ns, r.Labels))
 	default:
 		t.recount(p)
 	}
-	p.fresh = false
 }
 
 // Delete removes a Pod. A Pod with the same name and another UID stays.
@@ -201,7 +152,6 @@ func (t *Tally) Delete(r *podstate.Record) {
 	if p := t.pod(r.Namespace, r.Name); p != nil && p.record.UID == r.UID {
 		t.forget(r.Namespace, r.Name)
 	}
-	t.gone(r.UID)
 }
 
 // Replace makes the given Pods the only ones.
@@ -217,7 +167,6 @@ func (t *Tally) Replace(records []*podstate.Record) {
 			}
 		}
 	}
-	t.keep(records)
 }
 
 // pod returns the Pod of a name, nil if it is not tracked.
@@ -233,7 +182,10 @@ func (t *Tally) forget(namespace podstate.Namespace, name string) {
 	if p == nil {
 		return
 	}
-	t.assign(p, nil)
+	for _, m := range p.members {
+		t.leave(m, true)
+	}
+	t.bytes -= len(p.members) * memberBytes
 	t.weigh(p.record, nil)
 	delete(t.settling, p)
 	pods := t.namespaces[namespace].pods
@@ -319,35 +271,38 @@ func (t *Tally) setPrograms(next *match.Snapshot) change {
 		}
 		if !known {
 			s = newSidecarSet(name)
-			s.ledger.Timeouts = t.timeouts
 			t.sets[name] = s
 		}
-		if s.program != program {
-			before := s.program
-			if before == nil || before.HashWithoutImage != program.HashWithoutImage {
-				s.contents = nil
-			}
-			if before == nil || before.Hash != program.Hash {
-				clear(s.stuck)
-			}
-			if before == nil || contentIDOf(before) != contentIDOf(program) {
-				t.unrecorded = append(t.unrecorded, s)
-			}
-			if len(t.recreating) > 0 && before != nil && !renewsAlike(before, program) {
-				worst = max(worst, comparisonChanged)
-			}
-			worst = max(worst, s.set(program))
-			if t.setRollout(s, program) {
-				worst = max(worst, comparisonChanged)
-			}
-			t.touch(s)
+		if s.program == program {
+			continue
 		}
+		before := s.program
+		worst = max(worst, s.set(program))
+		if before == nil || contentIDOf(before) != contentIDOf(program) {
+			s.since = 0
+			t.unrecorded = append(t.unrecorded, s)
+		}
+		if before != nil && !renewsAlike(before, program) && t.recreates() {
+			worst = max(worst, comparisonChanged)
+		}
+		t.touch(s)
+		t.markDue(s)
 	}
 	for _, s := range left {
 		t.drop(s)
 		worst = selectionChanged
 	}
 	return worst
+}
+
+// recreates reports whether a SidecarSet asks for evictions.
+func (t *Tally) recreates() bool {
+	for _, s := range t.sets {
+		if s.mode != recreate.Never {
+			return true
+		}
+	}
+	return false
 }
 
 // drop forgets a SidecarSet that is gone. Its Pods are to be selected again.
@@ -382,7 +337,7 @@ func (t *Tally) reselect(ns *namespace) {
 			sets = t.selecting(ns, p.record.Labels)
 			known[p.record.Labels] = sets
 		}
-		t.reassign(p, sets)
+		t.assign(p, sets)
 	}
 }
 
@@ -402,73 +357,106 @@ func (t *Tally) selecting(ns *namespace, set podstate.LabelSet) []*sidecarSet {
 	return sets
 }
 
-// reassign is assign for a Pod that still exists: a SidecarSet that no longer selects
-// it stops waiting for it as a replacement.
-func (t *Tally) reassign(p *pod, sets []*sidecarSet) {
-	for i := range p.shares {
-		if s := p.shares[i].set; !slices.Contains(sets, s) && s.ledger.Forget(p.record.UID) {
-			t.replace(s)
-		}
-	}
-	t.assign(p, sets)
-}
-
 // assign sets the SidecarSets that select a Pod.
 func (t *Tally) assign(p *pod, sets []*sidecarSet) {
-	for i := range p.shares {
-		sh := &p.shares[i]
-		if !slices.Contains(sets, sh.set) {
-			t.unfollow(p, sh)
-		}
-		t.count(sh, part{})
-		t.move(sh.set, sh.verdict, 0)
-		t.swapRevision(sh, recorded{})
-		t.group(sh, none)
-	}
-	t.bytes += (len(sets) - len(p.shares)) * shareBytes
-	if len(sets) == 0 {
-		p.shares = nil
-		return
-	}
-	shares := make([]share, len(sets))
-	for i, s := range sets {
-		before := p.shareOf(s)
-		shares[i] = share{set: s, pod: p}
-		if before != nil {
-			shares[i].away, shares[i].tenure = before.away, before.tenure
+	members := make([]*membership, 0, len(sets))
+	for _, m := range p.members {
+		if slices.Contains(sets, m.set) {
+			members = append(members, m)
+		} else {
+			t.leave(m, false)
 		}
 	}
-	p.shares = shares
+	for _, s := range sets {
+		if !slices.ContainsFunc(members, func(m *membership) bool { return m.set == s }) {
+			members = append(members, &membership{set: s, pod: p})
+		}
+	}
+	t.bytes += (len(members) - len(p.members)) * memberBytes
+	if p.members = members; len(members) == 0 {
+		p.members = nil
+	}
 	t.recount(p)
 }
 
-// recount updates the counters of the SidecarSets that select a Pod from its current record.
+// leave ends a membership. gone: the Pod has ended, or is about to.
+func (t *Tally) leave(m *membership, gone bool) {
+	t.unfollow(m, gone)
+	t.move(m, 0)
+	t.swapRevision(m, recorded{})
+}
+
+// recount updates the SidecarSets that select a Pod from its current record.
 func (t *Tally) recount(p *pod) {
-	for i := range p.shares {
-		sh := &p.shares[i]
-		sh.observe(p.record.Progress(sh.set.name), t.now)
-		now := sh.set.verdictOn(p.record)
-		if now == uninjected && !t.expected(p, sh.set) {
-			now = 0
-		}
-		t.move(sh.set, sh.verdict, now)
-		sh.verdict = now
-		t.swapRevision(sh, sh.set.recordedBy(p.record, now))
-		t.follow(p, sh)
-		t.group(sh, sh.set.concernOf(p.record, sh))
+	if at := p.record.ChangesAt(t.now); at != 0 {
+		t.settling[p] = at
+	} else if len(t.settling) > 0 {
+		delete(t.settling, p)
+	}
+	for _, m := range p.members {
+		t.recountOne(m)
 	}
 }
 
-func (t *Tally) move(s *sidecarSet, from, to verdict) {
-	if from == to {
+func (t *Tally) recountOne(m *membership) {
+	s, r := m.set, m.pod.record
+	now := s.content.Count(r, t.now)
+	if now&inplace.Lacking != 0 && !t.expected(m) {
+		now = 0
+	}
+	t.move(m, now)
+	if now&inplace.Lacking != 0 {
+		if why := s.content.WhyLacking(r); why != m.why {
+			m.why = why
+			t.alter(s)
+		}
+	}
+	t.swapRevision(m, s.recordedBy(r, now))
+	t.follow(m)
+}
+
+// move counts a Pod as it counts now.
+func (t *Tally) move(m *membership, to inplace.Count) {
+	if m.count == to {
 		return
 	}
-	s.counters.add(from, -1)
+	s := m.set
+	s.counters.add(m.count, -1)
 	s.counters.add(to, 1)
-	if (from^to)&matched != 0 {
-		t.recounted(s)
-	}
+	m.count = to
+	s.setLacking(m, to&inplace.Lacking != 0)
 	t.touch(s)
+}
+
+// swapRevision counts a Pod under what it records now.
+func (t *Tally) swapRevision(m *membership, now recorded) {
+	if m.recorded == now {
+		return
+	}
+	m.set.addRevision(m.recorded, -1)
+	m.set.addRevision(now, 1)
+	m.recorded = now
+	t.alter(m.set)
+}
+
+// expected reports whether a Pod that a SidecarSet selects should carry it. It should
+// not if the Pod is not eligible for injection, or carries a canary of the SidecarSet
+// instead.
+func (t *Tally) expected(m *membership) bool {
+	p := m.pod
+	return t.excluded.Eligible(p.record.Namespace.Value(), p.record.Facts.Mirror) && !p.replaces(m.set, len(p.members))
+}
+
+// replaces reports whether the Pod carries a canary of the SidecarSet, or a
+// canary of that. The depth ends the search among canaries of each other.
+func (p *pod) replaces(s *sidecarSet, depth int) bool {
+	return depth > 0 && slices.ContainsFunc(p.members, func(other *membership) bool {
+		if other.set.content.Base() != s.name {
+			return false
+		}
+		_, injected := p.record.Injection(other.set.name)
+		return injected || p.replaces(other.set, depth-1)
+	})
 }
 
 // alter marks a SidecarSet as changed, in something that is not in its Count.

@@ -21,7 +21,7 @@ import (
 )
 
 func newTally() *tally.Tally {
-	return tally.New(tally.Options{ExcludedNamespaces: []string{excludedNamespace}})
+	return tally.New([]string{excludedNamespace})
 }
 
 // After any events in any order, the counters are those of a new count, and Changed reports

@@ -4,14 +4,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/test/rounds"
 )
@@ -74,20 +72,19 @@ var worstPods = map[string]func(pod *corev1.Pod, serial string){
 		}) + `"x":{}}`
 	},
 	"a long record of the operator's own": func(pod *corev1.Pod, serial string) {
-		var list strings.Builder
-		marks := inplace.Marks{}
+		var list, sets strings.Builder
 		for i := range 25 {
 			name := fmt.Sprint(serial, i)
 			fmt.Fprintf(&list, "%s,", name)
-			mark := inplace.Mark{At: time.Unix(1, 0), Containers: map[string]inplace.Before{}}
+			fmt.Fprintf(&sets, `,"%s":{"generation":1,"at":"2026-01-02T03:04:05Z","wasReady":true,"containers":{"x":{"id":""}`, name)
 			for j := range 4 {
-				mark.Containers[fmt.Sprint("c", j)] = inplace.Before{ID: strings.Repeat("i", 250) + serial}
+				fmt.Fprintf(&sets, `,"c%d":{"id":"%s"}`, j, strings.Repeat("i", 250)+serial)
 			}
-			marks = marks.With(name, mark)
+			sets.WriteString("}}")
 		}
 		addContainers(pod, 4, func(i int) (string, string) { return fmt.Sprint("c", i), fmt.Sprint(serial, i) })
 		pod.Annotations[appsv1beta1.AnnotationInjectedList] = list.String()
-		pod.Annotations[appsv1beta1.AnnotationInPlace] = marks.Format(pod.UID)
+		pod.Annotations[appsv1beta1.AnnotationInPlace] = `{"v":1,"uid":"` + string(pod.UID) + `","sets":{` + sets.String()[1:] + "}}"
 	},
 	"values of 64 KiB": func(pod *corev1.Pod, serial string) {
 		pod.Annotations[appsv1beta1.AnnotationInjectedList] = "log" + strings.Repeat(" ", 60<<10)

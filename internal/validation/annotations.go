@@ -29,7 +29,7 @@ func validateAnnotations(annotations map[string]string, metadata place) {
 		fmt.Sprintf("must be a whole number of seconds from 1 to %d", appsv1beta1.MaxTimeoutSeconds))
 	choice(appsv1beta1.AnnotationEnforce, "true", "false")
 	choice(appsv1beta1.AnnotationRecreate, appsv1beta1.RecreateNever, appsv1beta1.RecreateOutdated, appsv1beta1.RecreateUninjected, appsv1beta1.RecreateAll)
-	number(appsv1beta1.AnnotationFirstBatch, 0, math.MaxInt32, `must be a whole number of Pods; write for example "1", or remove it`)
+	number(appsv1beta1.AnnotationMinReadySeconds, 0, math.MaxInt32, `must be a whole number of seconds; write for example "30", or remove it`)
 }
 
 func annotationOf(metadata place, key string) place { return metadata.Child("annotations").Key(key) }

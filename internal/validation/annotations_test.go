@@ -47,16 +47,16 @@ func TestAnnotationsWithFewValues(t *testing.T) {
 	}
 }
 
-func TestAnnotationFirstBatchIsANumberOfPods(t *testing.T) {
+func TestAnnotationMinReadySecondsIsANumberOfSeconds(t *testing.T) {
 	for value, valid := range map[string]bool{
 		"0": true, "1": true, "25": true,
-		"": false, "one": false, "-1": false, "10%": false, "1.5": false, "99999999999": false,
+		"": false, "one": false, "-1": false, "30s": false, "1.5": false, "99999999999": false,
 	} {
 		set := &appsv1beta1.SidecarSet{}
-		set.Annotations = map[string]string{appsv1beta1.AnnotationFirstBatch: value}
+		set.Annotations = map[string]string{appsv1beta1.AnnotationMinReadySeconds: value}
 		refused := false
 		for _, err := range validation.Create(set, validation.Environment{}) {
-			refused = refused || err.Field == "metadata.annotations[sidecarset.io/first-batch]"
+			refused = refused || err.Field == "metadata.annotations[sidecarset.io/min-ready-seconds]"
 		}
 		if refused == valid {
 			t.Errorf("%q is refused: %v", value, refused)

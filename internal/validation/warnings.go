@@ -33,6 +33,9 @@ func Warnings(set *appsv1beta1.SidecarSet, env Environment) []string {
 	if reason := SelectsNothing(spec, env.ExcludedNamespaces); reason != "" && len(w.list) == 0 {
 		w.list = append(w.list, reason)
 	}
+	if _, ok := set.Annotations[annotationFirstBatch]; ok {
+		w.add(field.NewPath("metadata", "annotations").Key(annotationFirstBatch), "has no effect any more: each rollout begins with one Pod; remove it, and say with %s how long an updated Pod has to be Ready before more follow", appsv1beta1.AnnotationMinReadySeconds)
+	}
 	w.spec(spec, path)
 	w.warnAboutVersion(spec, env.ServerMinor)
 	w.list = append(w.list, env.Conflicts.warned...)
@@ -42,6 +45,9 @@ func Warnings(set *appsv1beta1.SidecarSet, env Environment) []string {
 	w.unknownMembers(env.Object)
 	return w.list
 }
+
+// annotationFirstBatch was the number of Pods that a rollout began with, in earlier versions.
+const annotationFirstBatch = "sidecarset.io/first-batch"
 
 type warner struct {
 	list []string

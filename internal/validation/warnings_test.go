@@ -1,10 +1,12 @@
 package validation_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/validation"
 )
 
@@ -137,4 +139,13 @@ func TestWarningsAboutUpdates(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 	})
+}
+
+func TestAWarningNamesTheAnnotationThatReplacesFirstBatch(t *testing.T) {
+	set := &appsv1beta1.SidecarSet{}
+	set.Annotations = map[string]string{"sidecarset.io/first-batch": "1"}
+	got := strings.Join(validation.Warnings(set, validation.Environment{}), "\n")
+	if !strings.Contains(got, "metadata.annotations[sidecarset.io/first-batch]") || !strings.Contains(got, appsv1beta1.AnnotationMinReadySeconds) {
+		t.Errorf("warnings are %q", got)
+	}
 }

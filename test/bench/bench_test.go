@@ -46,12 +46,12 @@ func TestComparatorGivesTheSamePods(t *testing.T) {
 // machine. If you raise a bound, say why in the commit. Bounds are a tenth above what was
 // measured.
 var allowances = map[string]Cost{
-	"9KB/match":    {Allocs: 80, Bytes: 5_400},
+	"9KB/match":    {Allocs: 96, Bytes: 6_100},
 	"9KB/none":     {Allocs: 35, Bytes: 1_100},
-	"9KB/carries":  {Allocs: 82, Bytes: 4_000},
-	"60KB/match":   {Allocs: 115, Bytes: 13_000},
+	"9KB/carries":  {Allocs: 111, Bytes: 6_200},
+	"60KB/match":   {Allocs: 132, Bytes: 14_000},
 	"60KB/none":    {Allocs: 35, Bytes: 1_100},
-	"60KB/carries": {Allocs: 117, Bytes: 12_000},
+	"60KB/carries": {Allocs: 147, Bytes: 14_600},
 }
 
 func TestAdmissionStaysWithinItsAllowance(t *testing.T) {

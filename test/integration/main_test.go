@@ -63,13 +63,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// together is how many parallel tests run at once: they wait most of the time.
-const together = 16
+// inParallel is how many parallel tests run at once: they wait most of the time.
+const inParallel = 16
 
 // begin installs the operator and waits until the API server reaches its webhooks.
 func begin(ctx context.Context) error {
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-		_ = f.Value.Set(strconv.Itoa(together))
+		_ = f.Value.Set(strconv.Itoa(inParallel))
 	}
 	var err error
 	if api, err = testkit.NewClient(cluster); err != nil {
@@ -125,14 +125,18 @@ func createSidecarSet(t *testing.T, namespace, spec string) *unstructured.Unstru
 }
 
 // newSidecarSet returns a SidecarSet with that spec, named after the namespace. API servers
-// wait for its webhook as long as possible, so that a busy machine does not fail the test.
+// wait for its webhook as long as possible, so that a busy machine does not fail the test. A Pod
+// is proven as soon as it is Ready, so that rollouts are quick.
 func newSidecarSet(t *testing.T, namespace, spec string) *unstructured.Unstructured {
 	t.Helper()
 	set := parse(t, spec, namespace)
 	set.Object = map[string]any{"spec": set.Object}
 	set.SetGroupVersionKind(appsv1beta1.Kind)
 	set.SetGenerateName(namespace + "-")
-	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationTimeoutSeconds: fmt.Sprint(appsv1beta1.MaxTimeoutSeconds)})
+	set.SetAnnotations(map[string]string{
+		appsv1beta1.AnnotationTimeoutSeconds:  fmt.Sprint(appsv1beta1.MaxTimeoutSeconds),
+		appsv1beta1.AnnotationMinReadySeconds: "0",
+	})
 	return set
 }
 

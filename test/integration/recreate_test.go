@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,10 +14,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/watch"
@@ -31,54 +28,18 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// recreation is an operator on a control plane whose controllers replace Pods, and whose nodes
-// run them.
-type recreation struct {
-	*installation
-	api         client.WithWatch
-	deployments atomic.Int32
-}
-
-// replacements are flags with short times, because many tests wait until one of them has
-// passed. They are long enough for slow controllers and nodes.
-var replacements = []string{"--replacement-creation-timeout=15s", "--replacement-ready-timeout=20s"}
-
 // TestRecreation lets Kubernetes' controllers replace the Pods that the leader evicts.
 func TestRecreation(t *testing.T) {
 	operator.NeedReplicas(t)
 	t.Parallel()
-	r := &recreation{installation: newInstallation(t, stand.Options{Full: true, Nodes: 1}, deploy.Recreate)}
-	var err error
-	if r.api, err = testkit.NewClient(r.cluster); err != nil {
-		t.Fatal(err)
-	}
-	leader := r.start(t, 41, replacements...)
-	if err := testkit.UntilCalled(t.Context(), r.api); err != nil {
-		t.Fatal(err)
-	}
-	t.Run("together", func(t *testing.T) {
-		for name, test := range map[string]func(*testing.T){
-			"Outdated": r.testOutdated, "Uninjected": r.testUninjected, "Never": r.testNever, "Budget": r.testDisruptionBudget,
-			"Pinned": r.testPinned, "Quota": r.testQuota, "NeverReady": r.testNeverReady, "NodeTooOld": r.testNodeTooOld, "Stuck": r.testStuck,
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t)
-			})
-		}
+	r := newPlane(t, 41, stand.Options{}, deploy.Recreate)
+	together(t, map[string]func(*testing.T){
+		"Outdated": r.testOutdated, "Uninjected": r.testUninjected, "Never": r.testNever, "Budget": r.testDisruptionBudget,
+		"Pinned": r.testPinned, "Quota": r.testQuota, "NeverReady": r.testNeverReady, "NodeTooOld": r.testNodeTooOld, "Stuck": r.testStuck,
+		"ScaledToZero": r.testScaledToZero, "RollsItselfOut": r.testRollsItselfOut, "Scaled": r.testScaled,
 	})
-	t.Run("Leader", func(t *testing.T) { r.testLeader(t, leader) })
-}
-
-// app is a SidecarSet of a namespace.
-type app struct {
-	*recreation
-	set *unstructured.Unstructured
-}
-
-func (r *recreation) namespace(t *testing.T) string {
-	t.Helper()
-	return testkit.Namespace(t, r.api, nil)
+	t.Run("Leader", r.testLeader)
+	t.Run("LeaderAndABrokenApp", r.testLeaderAndABrokenApp)
 }
 
 const recreated = `
@@ -87,51 +48,6 @@ namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
 updateStrategy: {type: RollingUpdate, maxUnavailable: 2}
 containers: [{name: side, image: "example.com/side:v1"}]
 `
-
-// inject creates a SidecarSet for a namespace with that mode, and waits until it is in
-// force.
-func (r *recreation) inject(t *testing.T, namespace, mode, spec string) *app {
-	t.Helper()
-	set := newSidecarSet(t, namespace, spec)
-	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationRecreate: mode})
-	insist(t, func(ctx context.Context) error { return r.api.Create(ctx, set) })
-	testkit.AwaitReady(t, r.api, set.GetName())
-	return &app{r, set}
-}
-
-// deploy creates a Deployment, and waits until its Pods are ready. edit changes its Pods.
-func (r *recreation) deploy(t *testing.T, namespace string, replicas int32, edit ...func(*corev1.PodSpec)) {
-	t.Helper()
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "web-"}}
-	labels := map[string]string{"app": "web", "deployment": fmt.Sprint("d", r.deployments.Add(1))}
-	d.Spec = appsv1.DeploymentSpec{
-		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod("", "").Spec},
-	}
-	d.Spec.Template.Annotations = map[string]string{"stand.test/start-delay": "1s"}
-	for _, edit := range edit {
-		edit(&d.Spec.Template.Spec)
-	}
-	insist(t, func(ctx context.Context) error { return r.api.Create(ctx, d) })
-	await.Within(t, rolloutPatience, "the Deployment", func(ctx context.Context) error {
-		if err := r.api.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
-			return err
-		}
-		if d.Status.ReadyReplicas != replicas {
-			return fmt.Errorf("%d Pods are ready, want %d", d.Status.ReadyReplicas, replicas)
-		}
-		return nil
-	})
-}
-
-func (r *recreation) list(t *testing.T, namespace string) []corev1.Pod {
-	t.Helper()
-	list := &corev1.PodList{}
-	if err := r.api.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
-		t.Fatal(err)
-	}
-	return list.Items
-}
 
 func uids(pods []corev1.Pod) (all []types.UID) {
 	for i := range pods {
@@ -209,7 +125,7 @@ type readyPods struct {
 	least int
 }
 
-func (r *recreation) watchReady(t *testing.T, namespace string) *readyPods {
+func (r *plane) watchReady(t *testing.T, namespace string) *readyPods {
 	t.Helper()
 	list := &corev1.PodList{}
 	if err := r.api.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
@@ -261,7 +177,7 @@ func (w *readyPods) wantAtLeast(t *testing.T, least, all int) {
 
 // Pods that cannot be updated in place are replaced, two at a time. Pods without a controller
 // that replaces them, and Pods of a Job, remain, and the status names them.
-func (r *recreation) testOutdated(t *testing.T) {
+func (r *plane) testOutdated(t *testing.T) {
 	namespace := r.namespace(t)
 	a := r.inject(t, namespace, "Outdated", recreated)
 	r.deploy(t, namespace, 6)
@@ -301,7 +217,7 @@ func (r *recreation) testOutdated(t *testing.T) {
 }
 
 // Pods that are older than the SidecarSet are replaced by Pods that have its sidecars.
-func (r *recreation) testUninjected(t *testing.T) {
+func (r *plane) testUninjected(t *testing.T) {
 	namespace := r.namespace(t)
 	r.deploy(t, namespace, 3)
 	watched := r.watchReady(t, namespace)
@@ -310,7 +226,7 @@ func (r *recreation) testUninjected(t *testing.T) {
 	watched.wantAtLeast(t, 1, 3)
 }
 
-func (r *recreation) testNever(t *testing.T) {
+func (r *plane) testNever(t *testing.T) {
 	namespace := r.namespace(t)
 	a := r.inject(t, namespace, "Never", recreated)
 	r.deploy(t, namespace, 2)
@@ -330,7 +246,7 @@ func (r *recreation) testNever(t *testing.T) {
 }
 
 // A PodDisruptionBudget that allows one Pod at a time is stricter than maxUnavailable.
-func (r *recreation) testDisruptionBudget(t *testing.T) {
+func (r *plane) testDisruptionBudget(t *testing.T) {
 	namespace := r.namespace(t)
 	a := r.inject(t, namespace, "Outdated", recreated)
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}}
@@ -355,7 +271,7 @@ func (r *recreation) testDisruptionBudget(t *testing.T) {
 }
 
 // If a replacement would not get the current content, the Pod is not evicted.
-func (r *recreation) testPinned(t *testing.T) {
+func (r *plane) testPinned(t *testing.T) {
 	namespace := r.namespace(t)
 	a := r.inject(t, namespace, "All", recreated)
 	r.deploy(t, namespace, 2)
@@ -378,59 +294,69 @@ func (r *recreation) testPinned(t *testing.T) {
 	}
 }
 
-// If replacements cannot be created, the leader evicts three Pods, and no more.
-func (r *recreation) testQuota(t *testing.T) {
+// If replacements cannot be created, the leader evicts three Pods at most, in two minutes too.
+// When they can, all Pods are ready again, and ten minutes later the leader goes on.
+func (r *plane) testQuota(t *testing.T) {
 	namespace := r.namespace(t)
 	a := r.inject(t, namespace, "Outdated", recreated)
 	r.deploy(t, namespace, 6)
 	a.awaitRecreated(t, 6)
-	a.merge(t, map[string]any{"spec": map[string]any{"updateStrategy": map[string]any{"maxUnavailable": 3}}})
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "none"}}
 	quota.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}
 	if err := r.api.Create(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}
 	testkit.AwaitPodsForbidden(t, r.api, namespace)
+	watched := r.watchReady(t, namespace)
 	a.change(t, "2")
-	a.awaitStopped(t, testkit.Counters{Matched: 3, Ready: 3})
+	a.await(t, "an eviction", func(s appsv1beta1.SidecarSetStatus) error {
+		if s.MatchedPods == 6 {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	<-time.After(2 * time.Minute)
+	watched.wantAtLeast(t, 3, 6)
 	if err := r.api.Delete(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}
-	a.setMode(t, "All")
-	a.awaitRecreated(t, 6)
-}
-
-// awaitStopped waits until the leader has stopped evictions, with these numbers of Pods.
-func (a *app) awaitStopped(t *testing.T, want testkit.Counters) {
-	t.Helper()
-	var message string
-	a.await(t, "the end of evictions", func(s appsv1beta1.SidecarSetStatus) error {
-		c := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionDegraded)
-		got := testkit.CountersOf(&appsv1beta1.SidecarSet{Status: s})
-		if c == nil || c.Reason != appsv1beta1.ReasonRecreationStopped || got != want {
-			return fmt.Errorf("%+v, %+v", got, c)
+	r.wakeControllers(t, namespace)
+	a.await(t, "six ready Pods", func(s appsv1beta1.SidecarSetStatus) error {
+		if s.ReadyPods != 6 || s.UpdatedReadyPods < 1 {
+			return fmt.Errorf("%+v", s)
 		}
-		message = c.Message
 		return nil
 	})
-	if !strings.Contains(message, appsv1beta1.AnnotationRecreate) {
-		t.Errorf("Degraded says %q", message)
+	if testkit.Scaled(false, true) {
+		<-time.After(10 * time.Minute) // as long as three evictions without a new Pod stop others
+		a.awaitRecreated(t, 6)
+	}
+}
+
+// wakeControllers makes the controllers of a namespace's ReplicaSets try at once what they
+// would try again minutes later.
+func (r *plane) wakeControllers(t *testing.T, namespace string) {
+	t.Helper()
+	list := &appsv1.ReplicaSetList{}
+	if err := r.api.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		if err := r.api.Patch(t.Context(), &list.Items[i], client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"stand.test/wake":"up"}}}`))); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
 // The leader is killed while evicted Pods are not replaced yet. The next leader keeps the
 // budget, and completes the recreation.
-func (r *recreation) testLeader(t *testing.T, leader *deploy.Replica) {
+func (r *plane) testLeader(t *testing.T) {
 	namespace := r.namespace(t)
 	a := r.inject(t, namespace, "Outdated", recreated)
 	r.deploy(t, namespace, 6)
 	a.awaitRecreated(t, 6)
 	watched := r.watchReady(t, namespace)
-	next, err := r.StartReplica(t.Context(), 42, replacements...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(next.Process.Stop)
+	next := r.startNext(t)
 	a.change(t, "2")
 	a.await(t, "the first replacements", func(s appsv1beta1.SidecarSetStatus) error {
 		if s.UpdatedPods == 0 {
@@ -438,14 +364,7 @@ func (r *recreation) testLeader(t *testing.T, leader *deploy.Replica) {
 		}
 		return nil
 	})
-	leader.Process.Kill()
-	if err := r.RemoveEndpoint(t.Context(), leader); err != nil {
-		t.Fatal(err)
-	}
-	// The test need not wait until the Lease of the dead leader expires.
-	if err := r.Clients.CoordinationV1().Leases(deploy.Namespace).Delete(t.Context(), deploy.Lease, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	r.killLeader(t, next)
 	a.awaitRecreated(t, 6)
 	watched.wantAtLeast(t, 4, 6)
 }
@@ -458,7 +377,7 @@ func TestEvictingTakesARightOfItsOwn(t *testing.T) {
 	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "none", Controller: new(true)}}
 	create(t, owned)
 	set := newSidecarSet(t, namespace, recreated)
-	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationRecreate: "Uninjected"})
+	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationRecreate: "Uninjected", appsv1beta1.AnnotationMinReadySeconds: "0"})
 	create(t, set)
 	t.Cleanup(func() { deleteSidecarSet(t, set) })
 	await.Within(t, rolloutPatience, "the refusal", func(ctx context.Context) error { // a new leader waits half a minute

@@ -222,3 +222,41 @@ func TestAnEnvironmentIsNotAResize(t *testing.T) {
 		}
 	}
 }
+
+// A LimitRange gives a sidecar without resources its defaults. That is no resize by another
+// program: the first resize that the author asks for is done.
+func TestTheFirstResizeAfterDefaultsOfALimitRange(t *testing.T) {
+	t.Parallel()
+	needsResize(t)
+	const pods = 2
+	f := newFleet(t, rolling, 0, &testkit.Kubelet{})
+	create(t, &corev1.LimitRange{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "defaults"},
+		Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+			Type:           corev1.LimitTypeContainer,
+			Default:        corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("256Mi")},
+			DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
+		}}},
+	})
+	await.Within(t, rolloutPatience, "the LimitRange to be in force", func(ctx context.Context) error {
+		p := pod(f.namespace, "probe", "app=web")
+		if err := api.Create(ctx, p, client.DryRunAll); err != nil {
+			return err
+		}
+		if len(p.Spec.Containers) != 2 || cpuOf(t, p) != "100m" {
+			return fmt.Errorf("a Pod has the containers %+v", p.Spec.Containers)
+		}
+		return nil
+	})
+	for i := range pods {
+		create(t, pod(f.namespace, fmt.Sprintf("p-%02d", i), "app=web"))
+	}
+	f.awaitCounters(t, pods, pods)
+	f.update(t, map[string]any{"containers": []any{map[string]any{
+		"name": "side", "image": "example.com/side:v1", "resources": map[string]any{
+			"requests": map[string]any{"cpu": "200m", "memory": "64Mi"}, "limits": map[string]any{"cpu": "2", "memory": "256Mi"},
+		},
+	}}})
+	f.awaitSize(t, pods, "200m")
+	f.awaitRollout(t, "Complete", "AsExpected")
+}

@@ -8,43 +8,39 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sidecarset/operator/internal/inplace"
-	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/internal/podstate"
 )
 
 // update changes the image of the container native as the executor does, and returns the record
 // of the update.
-func update(t *testing.T, pod *corev1.Pod, to string) inplace.Mark {
+func update(t *testing.T, pod *corev1.Pod, to string) podstate.Entry {
 	t.Helper()
 	pod = getPod(t, pod)
-	mark := inplace.NewMark(inplace.Write{
+	entry := podstate.NewEntry(podstate.Write{
 		Pod: pod, Now: time.Now(),
-		Changes: []inplace.Change{{Container: "native", Kind: inplace.Native, From: pod.Spec.InitContainers[0].Image, To: registry + "/" + to}},
+		Changes: []podstate.Change{{Container: "native", Kind: podstate.Native, From: pod.Spec.InitContainers[0].Image, To: registry + "/" + to}},
 	})
 	setImages(t, pod, images(to, "native"))
-	return mark
+	return entry
 }
 
-// state is what the status says about the update when there is nothing more to wait for.
-func state(pod *corev1.Pod, mark inplace.Mark) inplace.Progress {
-	return inplace.Observe(pod, mark).Settled(time.Now())
-}
-
-func is(want inplace.State, mark inplace.Mark) func(*corev1.Pod) error {
+func isBack(entry podstate.Entry) func(*corev1.Pod) error {
 	return func(pod *corev1.Pod) error {
-		if got := state(pod, mark); got.State() != want {
-			return fmt.Errorf("the state is %d, want %d: %+v", got.State(), want, pod.Status)
+		if w := entry.Observe(pod); !w.Back(time.Now().Unix()) {
+			return fmt.Errorf("it is not back: %+v, %+v", w, pod.Status)
 		}
 		return nil
 	}
 }
 
-// afterStart waits until the container has run for so long that, if Ready turns False, the
-// update is not the reason.
-func afterStart(t *testing.T, pod *corev1.Pod) {
-	t.Helper()
-	started := status(pod, "native").State.Running.StartedAt.Time
-	await.That(t, func() bool { return time.Since(started) > 7*time.Second }, "the container has run for 7 s")
+// isBroken: the Pod was back, and has turned not Ready soon after.
+func isBroken(entry podstate.Entry) func(*corev1.Pod) error {
+	return func(pod *corev1.Pod) error {
+		if w := entry.Observe(pod); w.Ready || w.Started == 0 || !w.Counts(time.Now().Unix()) {
+			return fmt.Errorf("it is not broken by the update: %+v, %+v", w, pod.Status)
+		}
+		return nil
+	}
 }
 
 const evidencePod = `
@@ -78,9 +74,9 @@ func evidence(t *testing.T, name, sidecar string) *corev1.Pod {
 	return startPod(t, strings.NewReplacer("NAME", name, "EXTRA", sidecar).Replace(evidencePod))
 }
 
-// Whatever a kubelet publishes during an update, inplace does not report the end of the update
-// before the new container runs and is ready. If the Pod breaks later, inplace still knows
-// that it was back.
+// Whatever a kubelet publishes during an update, the end of the update is not reported before
+// the new container runs and is ready. If the Pod breaks within ten minutes, it takes a place of
+// the budget.
 func TestTheEndOfAnUpdateIsSeen(t *testing.T) {
 	t.Parallel()
 	for kind, sidecar := range sidecars {
@@ -90,27 +86,23 @@ func TestTheEndOfAnUpdateIsSeen(t *testing.T) {
 			before := evidence(t, name, sidecar)
 			image(t, name+":v2", "PORT=8080", "VERSION=v2")
 			versions := record(t, before)
-			mark := update(t, before, name+":v2")
-			back := awaitPod(t, before, "back", is(inplace.Back, mark))
+			entry := update(t, before, name+":v2")
+			back := awaitPod(t, before, "back", isBack(entry))
 			awaitAnswer(t, back, 8080, "/version", "v2")
-			for _, pod := range versions.since(t, mark, back) {
-				if state(pod, mark).Over() && runsAnother(before, "native")(pod) != nil {
+			for _, pod := range versions.since(t, entry, back) {
+				if entry.Observe(pod).BackAt != 0 && runsAnother(before, "native")(pod) != nil {
 					t.Errorf("taken for over while the old container ran:\n%+v", pod.Status)
 				}
 			}
-			afterStart(t, back)
 			tell(t, back, 8090, "/unready")
-			broken := awaitPod(t, before, "broken by the app", is(inplace.Broken, mark))
-			if state(broken, mark).InFlight() {
-				t.Error("a Pod that was back takes a place of the budget")
-			}
+			broken := awaitPod(t, before, "broken by the app", isBroken(entry))
 			unchanged(t, before, broken, "app")
 		})
 	}
 }
 
-// If the new container never becomes ready, the Pod stays in flight, and inplace never reports
-// that it was back.
+// If the new container never becomes ready, the Pod takes a place of the budget, and is never
+// reported to be back.
 func TestAnImageThatNeverGetsReadyIsNotBack(t *testing.T) {
 	t.Parallel()
 	for kind, sidecar := range sidecars {
@@ -123,35 +115,34 @@ func TestAnImageThatNeverGetsReadyIsNotBack(t *testing.T) {
 			before := evidence(t, name, sidecar)
 			image(t, name+":v2", "PORT=8080", "UNREADY=1", "VERSION=v2")
 			versions := record(t, before)
-			mark := update(t, before, name+":v2")
+			entry := update(t, before, name+":v2")
 			runs := awaitPod(t, before, "the new container runs", all(runsAnother(before, "native"), isNotReady))
-			afterStart(t, runs)
 			letTheKubeletWork(t, before)
-			for _, pod := range versions.since(t, mark, getPod(t, before)) {
-				if got := state(pod, mark); got.Over() {
-					t.Errorf("state %d: taken for over though no new container was ever ready:\n%+v", got.State(), pod.Status)
+			for _, pod := range versions.since(t, entry, getPod(t, before)) {
+				if w := entry.Observe(pod); w.BackAt != 0 {
+					t.Errorf("%+v: taken for over though no new container was ever ready:\n%+v", w, pod.Status)
 				}
 			}
 			tell(t, runs, 8080, "/ready")
-			awaitPod(t, before, "back", is(inplace.Back, mark))
+			awaitPod(t, before, "back", isBack(entry))
 		})
 	}
 }
 
-// If the new container crashes, inplace does not report the end of the update.
+// If the new container crashes, the end of the update is not reported.
 func TestAnImageThatCrashesIsNotBack(t *testing.T) {
 	t.Parallel()
 	before := evidence(t, "crashes", "")
 	image(t, "crashes:v2", "CRASHING=1")
 	image(t, "crashes:v3", "PORT=8080", "VERSION=v3")
 	versions := record(t, before)
-	mark := update(t, before, "crashes:v2")
+	entry := update(t, before, "crashes:v2")
 	crashing := awaitPod(t, before, "it crashes again and again", waitsFor("native", "CrashLoopBackOff"))
-	for _, pod := range versions.since(t, mark, crashing) {
-		if state(pod, mark).Over() && status(pod, "native").State.Running == nil {
+	for _, pod := range versions.since(t, entry, crashing) {
+		if entry.Observe(pod).BackAt != 0 && status(pod, "native").State.Running == nil {
 			t.Errorf("taken for over:\n%+v", pod.Status)
 		}
 	}
-	mark = update(t, before, "crashes:v3")
-	awaitPod(t, before, "back", is(inplace.Back, mark))
+	entry = update(t, before, "crashes:v3")
+	awaitPod(t, before, "back", isBack(entry))
 }

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
 )
 
 // hot is one of the two containers that injection makes from a sidecar with hot upgrade.
@@ -63,7 +64,7 @@ spec:
 
 	sidecar := inplace.HotSidecar{Name: "mesh", Image: registry + "/hot:v2", EmptyImage: registry + "/hot:empty"}
 	runs := func(pod *corev1.Pod) func(string) bool {
-		return func(container string) bool { return inplace.IsReady(pod, container) }
+		return func(container string) bool { return podstate.IsReady(pod, container) }
 	}
 	up, ok := sidecar.Upgrade(before, "mesh-1", "777", runs(before))
 	if !ok || up.Container != "mesh-2" || up.Working != "mesh-2" {

@@ -28,7 +28,7 @@ metadata: {name: NAME, labels: {for: NAME}}
 ---
 apiVersion: apps.kruise.io/v1beta1
 kind: SidecarSet
-metadata: {name: NAME, annotations: {sidecarset.io/timeout-seconds: "30"}}
+metadata: {name: NAME, annotations: {sidecarset.io/timeout-seconds: "30", sidecarset.io/min-ready-seconds: "0"}}
 spec:
   selector: {matchLabels: {app: NAME}}
   namespaceSelector: {matchLabels: {for: NAME}}

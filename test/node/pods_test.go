@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/test/await"
 )
 
@@ -352,9 +352,9 @@ func (r *recorder) until(t *testing.T, pod *corev1.Pod) []*corev1.Pod {
 
 // since is until without the versions from before an update. The kubelet may have written the
 // status once more before the update.
-func (r *recorder) since(t *testing.T, mark inplace.Mark, pod *corev1.Pod) []*corev1.Pod {
+func (r *recorder) since(t *testing.T, entry podstate.Entry, pod *corev1.Pod) []*corev1.Pod {
 	t.Helper()
-	return slices.DeleteFunc(r.until(t, pod), func(p *corev1.Pod) bool { return p.Generation < mark.Generation })
+	return slices.DeleteFunc(r.until(t, pod), func(p *corev1.Pod) bool { return p.Generation < entry.Generation })
 }
 
 // letTheKubeletWork returns when the kubelet has run another Pod. By then it has published all

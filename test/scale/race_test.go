@@ -14,8 +14,9 @@ import (
 
 // race compares the operator with a bare client, which makes one GET and one PATCH for each Pod
 // and decides nothing. It has the same credentials. Like the operator, it is another program
-// than the one that created the Pods. The operator updates one half of the SidecarSets, without
-// a budget, and the client the other half. They take turns of few Pods, and take turns at
+// than the one that created the Pods. The operator updates one half of the SidecarSets, with a
+// budget of all Pods, and the client the other half. Unlike the client, the operator begins with
+// one Pod of each SidecarSet, and doubles. They take turns of few Pods, and take turns at
 // beginning, because the speed of a machine changes within a minute. Each pair of turns is one
 // comparison.
 func (r *run) race(t *testing.T) {

@@ -219,7 +219,7 @@ func (r *run) apply(t *testing.T) {
 		}
 		set := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": appsv1beta1.GroupVersion.String(), "kind": appsv1beta1.Kind.Kind,
-			"metadata": map[string]any{"name": name},
+			"metadata": map[string]any{"name": name, "annotations": map[string]any{appsv1beta1.AnnotationMinReadySeconds: "0"}},
 			"spec": map[string]any{
 				"selector":          map[string]any{"matchLabels": map[string]any{setLabel: name}},
 				"namespaceSelector": map[string]any{"matchLabels": map[string]any{corev1.LabelMetadataName: r.namespace}},

@@ -214,6 +214,75 @@ func TestCrashingImageKeepsThePodUnready(t *testing.T) {
 	awaitPod(t, ns, "meshed", "Ready again", isReady)
 }
 
+// Images that break some time after their start, in an injected sidecar and in the Pod's own.
+func TestImagesBreakLater(t *testing.T) {
+	tests := map[string]struct {
+		image     string
+		unready   string // the container that is not ready
+		reason    string // why a container waits
+		crashLoop bool
+	}{
+		"own readiness": {"log:breaks-1s", "log", "", false},
+		"the app's":     {"log:breaks-app-1s", "app", "", false},
+		"a crash":       {"log:crashes-1s", "log", "CrashLoopBackOff", true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns := freshNamespace(t)
+			createPod(t, ns, meshed())
+			awaitPod(t, ns, "meshed", "Ready", isReady)
+			setImage(t, ns, "meshed", "containers/1", tc.image)
+			awaitPod(t, ns, "meshed", tc.image+", not ready", func(pod *corev1.Pod) error {
+				s, log := containerStatus(pod, tc.unready), containerStatus(pod, "log")
+				if log.Image != tc.image || s.Ready || isReady(pod) == nil || (s.State.Running == nil) != tc.crashLoop {
+					return isNotSo(pod)
+				}
+				if tc.crashLoop && (s.State.Waiting.Reason != tc.reason || s.RestartCount != 2) {
+					return isNotSo(pod)
+				}
+				return nil
+			})
+			setImage(t, ns, "meshed", "containers/1", "log:3")
+			awaitPod(t, ns, "meshed", "Ready with a good image", func(pod *corev1.Pod) error {
+				if containerStatus(pod, "log").Image != "log:3" {
+					return isNotSo(pod)
+				}
+				return isReady(pod)
+			})
+		})
+	}
+}
+
+func isNotSo(pod *corev1.Pod) error {
+	return fmt.Errorf("conditions %+v, containers %+v", pod.Status.Conditions, pod.Status.ContainerStatuses)
+}
+
+// A node that ignores updates shows neither their generation nor their image.
+func TestANodeCanIgnoreUpdates(t *testing.T) {
+	ns := freshNamespace(t)
+	ignoring := meshed()
+	ignoring.Annotations = map[string]string{"stand.test/updates": "ignored"}
+	follows := meshed()
+	follows.Name = "follows"
+	createPod(t, ns, ignoring)
+	createPod(t, ns, follows)
+	for _, name := range []string{"meshed", "follows"} {
+		awaitPod(t, ns, name, "Ready", isReady)
+		setImage(t, ns, name, "containers/1", "log:2")
+	}
+	awaitPod(t, ns, "follows", "the new image", func(pod *corev1.Pod) error {
+		if containerStatus(pod, "log").Image != "log:2" {
+			return isNotSo(pod)
+		}
+		return isReady(pod)
+	})
+	pod := awaitPod(t, ns, "meshed", "Ready", isReady)
+	if s := containerStatus(pod, "log"); s.Image != "log:1" || pod.Status.ObservedGeneration == pod.Generation {
+		t.Errorf("the status of generation %d of %d has the image %s, want the one before the update", pod.Status.ObservedGeneration, pod.Generation, s.Image)
+	}
+}
+
 func TestNewPodWithAMissingImageStaysPending(t *testing.T) {
 	ns := freshNamespace(t)
 	pod := meshed()

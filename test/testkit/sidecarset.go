@@ -23,7 +23,7 @@ func NewSet(name, namespace string, labels map[string]string) *unstructured.Unst
 	}
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": appsv1beta1.GroupVersion.String(), "kind": "SidecarSet",
-		"metadata": map[string]any{"name": name},
+		"metadata": map[string]any{"name": name, "annotations": map[string]any{appsv1beta1.AnnotationMinReadySeconds: "0"}},
 		"spec": map[string]any{
 			"selector":          map[string]any{"matchLabels": matchLabels},
 			"namespaceSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": namespace}},
@@ -43,7 +43,10 @@ func NewSet(name, namespace string, labels map[string]string) *unstructured.Unst
 // for its webhook as long as possible, so that a busy machine does not fail the test.
 func NewPatientSet(name, namespace string) *unstructured.Unstructured {
 	set := NewSet(name, namespace, AppLabels(name))
-	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationTimeoutSeconds: fmt.Sprint(appsv1beta1.MaxTimeoutSeconds)})
+	set.SetAnnotations(map[string]string{
+		appsv1beta1.AnnotationTimeoutSeconds:  fmt.Sprint(appsv1beta1.MaxTimeoutSeconds),
+		appsv1beta1.AnnotationMinReadySeconds: "0",
+	})
 	return set
 }
 

@@ -57,11 +57,11 @@ const AnnotationEnforce = "sidecarset.io/enforce"
 // new Pods say about it is ignored.
 func Enforced(annotations map[string]string) bool { return annotations[AnnotationEnforce] == "true" }
 
-// AnnotationFirstBatch on a SidecarSet is a number of Pods, for example "1". A rolling
-// update then updates no further Pods until that number of Pods carries the new content
-// and is ready. So a bad image makes only that number of Pods unavailable. Absent, or
-// "0", means that maxUnavailable is the only limit.
-const AnnotationFirstBatch = "sidecarset.io/first-batch"
+// AnnotationMinReadySeconds on a SidecarSet is how many seconds an updated Pod has to be Ready
+// without a break to be proven, as a Deployment's minReadySeconds; 30 without it. A rollout
+// begins with one Pod, and at most as many updated Pods are unproven as are proven. With "0", a
+// Pod is proven as soon as it is Ready.
+const AnnotationMinReadySeconds = "sidecarset.io/min-ready-seconds"
 
 // AnnotationRecreate on a SidecarSet lets the operator evict running Pods, so that
 // their controllers create Pods with the current content. The value says which Pods.
@@ -144,7 +144,8 @@ const (
 	ReasonInvalid = "InvalidSpec"
 
 	// ConditionReady reports whether the next Pod that the SidecarSet selects will
-	// be injected as its spec of observedGeneration says.
+	// be injected as its spec of observedGeneration says. It is absent while the author
+	// pauses the injection: spec.injectionStrategy.paused.
 	ConditionReady = "Ready"
 	// ReasonReady is the reason of a true Ready condition.
 	ReasonReady = "InForce"
@@ -152,8 +153,9 @@ const (
 	// many SidecarSets that API servers call the operator for all Pods, not only
 	// for selected ones.
 	ReasonSharedEntry = "SharedEntry"
-	// ReasonPaused says that spec.injectionStrategy.paused keeps new Pods from
-	// being injected.
+	// ReasonPaused is the reason of an Event: spec.injectionStrategy.paused keeps new Pods from
+	// being injected. It is also a reason of a false Progressing condition, if Pods are not updated
+	// because updateStrategy.paused is true or maxUnavailable is 0.
 	ReasonPaused = "Paused"
 	// ReasonNothingSelected says that the selectors cannot select any Pod: they
 	// contradict themselves, or select only excluded namespaces.
@@ -188,31 +190,28 @@ const (
 	ConditionProgressing = "Progressing"
 	// ReasonRollingOut is the reason of a true Progressing condition.
 	ReasonRollingOut = "RollingOut"
-	// ReasonComplete says that every matched Pod is updated, and that no update is under way.
+	// ReasonComplete says that every Pod that the SidecarSet selects carries all sidecars of the
+	// current content, and that no Pod counts against maxUnavailable.
 	ReasonComplete = "Complete"
 	// ReasonPartitionReached says that updateStrategy.partition or
-	// updateStrategy.selector excludes the Pods which are not updated. If
-	// updateStrategy.paused or maxUnavailable does, the reason is ReasonPaused.
+	// updateStrategy.selector excludes the Pods which are not updated.
 	ReasonPartitionReached = "PartitionReached"
 	// ReasonNotUpdate says that updateStrategy.type is NotUpdate.
 	ReasonNotUpdate = "NotUpdate"
-	// ReasonBlocked says that the Pods which are not updated cannot be updated:
-	// status.blockedPods has the reasons.
+	// ReasonBlocked says that the other Pods cannot be updated: status.blockedPods has the
+	// reasons, and status.uninjected has those of Pods without the sidecars.
 	ReasonBlocked = "PodsBlocked"
-	// ReasonStalled says that Pods are being updated, and that none of them has become
-	// ready for a while.
+	// ReasonStalled says that updated Pods are not Ready, and that none of them has become
+	// Ready for a while.
 	ReasonStalled = "Stalled"
-	// ReasonRecreationStopped says that replacements of evicted Pods do not become
-	// ready, so that no further Pod is evicted.
-	ReasonRecreationStopped = "RecreationStopped"
+	// ReasonPodsNotReady says that updated Pods are not Ready, and that no other Pod waits for
+	// them: all are updated, or the author keeps the others from being updated.
+	ReasonPodsNotReady = "PodsNotReady"
 
 	// ConditionDegraded reports whether Pods cannot be updated until a user does something.
-	// Its reasons are ReasonBlocked, ReasonStalled, ReasonFirstBatch, ReasonRecreationStopped,
+	// Its reasons are ReasonBlocked, ReasonStalled, ReasonPodsNotReady,
 	// ReasonRevisionNotRecorded, ReasonInvalid and, if it is False, ReasonAsExpected.
 	ConditionDegraded = "Degraded"
-	// ReasonFirstBatch says that the Pods of the first batch did not become ready, and
-	// that the others wait for them.
-	ReasonFirstBatch = "FirstBatchNotReady"
 	// ReasonRevisionNotRecorded says that the leader could not record the content
 	// in a ControllerRevision. It is the reason of an Event, too.
 	ReasonRevisionNotRecorded = "RevisionNotRecorded"
@@ -221,10 +220,30 @@ const (
 
 	// ConditionReconciling and ConditionStalled are for tools that read the status of any
 	// object by kstatus. Each is True, or absent. Stalled is present while Degraded is True
-	// for a reason other than ReasonBlocked. Otherwise Reconciling is present while
-	// Progressing is True. Reason and message are those of Degraded or Progressing.
+	// for a reason other than ReasonBlocked, and repeats it. Otherwise Reconciling is present
+	// while Ready is not True for a reason that ends by itself. A rollout is neither.
 	ConditionReconciling = "Reconciling"
 	ConditionStalled     = "Stalled"
+)
+
+// What Pods wait for that count against maxUnavailable, besides the kubelet's reasons for a
+// container that does not run. Messages of conditions have these words.
+const (
+	// ReasonNotAcknowledged says that the node has not acknowledged the update.
+	ReasonNotAcknowledged = "NotAcknowledged"
+	// ReasonTerminating says that the kubelet still stops the old container. Until it has, it
+	// acts on no further change.
+	ReasonTerminating = "Terminating"
+	// ReasonStartupProbe says that a native sidecar has not passed its startup probe. Until it
+	// has, or has failed for good, the kubelet acts on no further change.
+	ReasonStartupProbe = "StartupProbe"
+	// ReasonStarting says that the new container does not run yet.
+	ReasonStarting = "Starting"
+	// ReasonNotReady says that the containers run, and that the Pod is not Ready.
+	ReasonNotReady = "NotReady"
+	// ReasonReplacementNotReady says that a Pod was deleted while it counted, and that its
+	// controller has another Pod with this content that is not Ready.
+	ReasonReplacementNotReady = "ReplacementNotReady"
 )
 
 // Reasons of status.uninjected.

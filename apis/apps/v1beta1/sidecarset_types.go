@@ -430,15 +430,19 @@ type SidecarSetStatus struct {
 	// blockedPods are the matched Pods that are not updated and cannot be updated in
 	// place, by reason. The operator updates the others nevertheless.
 	BlockedPods []SidecarSetPodGroup `json:"blockedPods,omitempty"`
+	// notReadyBefore is the number of matched Pods that were not ready when the rollout of
+	// latestRevision began. As many updated Pods may be not ready later without stopping it.
+	NotReadyBefore *int32 `json:"notReadyBefore,omitempty"`
 	// revisions are the matched Pods by the revision that they record, the revision
 	// with most Pods first. There are at most ten with a name.
 	Revisions []SidecarSetRevisionPods `json:"revisions,omitempty"`
 	// conditions describe the state of this SidecarSet for users and for kubectl
 	// wait. Accepted: the operator can use the object. Ready: the next Pod that it
 	// selects gets what the spec says in the generation of the condition's
-	// observedGeneration. Progressing: running Pods are being updated. Degraded:
-	// Pods cannot be updated until a user does something. Reconciling and Stalled
-	// repeat the last two for other tools, and are absent when they are not True.
+	// observedGeneration; absent while injectionStrategy.paused is true. Progressing:
+	// running Pods are being updated. Degraded: Pods cannot be updated until a user does
+	// something. Reconciling and Stalled are for other tools: new Pods do not get this
+	// generation yet, or Degraded is True. They are absent when they are not True.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`

@@ -395,6 +395,11 @@ func (in *SidecarSetStatus) DeepCopyInto(out *SidecarSetStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.NotReadyBefore != nil {
+		in, out := &in.NotReadyBefore, &out.NotReadyBefore
+		*out = new(int32)
+		**out = **in
+	}
 	if in.Revisions != nil {
 		in, out := &in.Revisions, &out.Revisions
 		*out = make([]SidecarSetRevisionPods, len(*in))

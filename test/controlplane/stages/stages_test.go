@@ -38,7 +38,7 @@ func TestConfigIsComplete(t *testing.T) {
 	}
 	for _, stage := range []string{
 		"node-initialize", "node-heartbeat",
-		"pod-start", "pod-sync", "pod-stop-container", "pod-replace-container", "pod-start-container", "pod-observe", "pod-complete", "pod-delete",
+		"pod-start", "pod-sync", "pod-stop-container", "pod-replace-container", "pod-start-container", "pod-observe", "pod-break", "pod-complete", "pod-delete",
 	} {
 		if !strings.Contains(config, "\n  name: "+stage+"\n") {
 			t.Errorf("there is no stage %s", stage)

@@ -1,0 +1,189 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/rollout"
+	"github.com/sidecarset/operator/internal/tally"
+)
+
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=pods,verbs=get;patch
+
+const (
+	// attempts is how often a Pod is read and written, if another writer was faster, or
+	// if it is unknown whether the API server carried out the write.
+	attempts = 4
+	// readTimeout bounds a read.
+	readTimeout = 10 * time.Second
+	// maxMessage is the largest number of characters that are kept of a message.
+	maxMessage = 256
+)
+
+// stale is the result for a live Pod that is not what the Take was decided from.
+func stale(format string, args ...any) rollout.Result {
+	return rollout.Result{Kind: rollout.Stale, Message: fmt.Sprintf(format, args...)}
+}
+
+// blocked is the result for a Pod that cannot be updated now, for a reason of its own.
+func blocked(reason inplace.Reason, message string) rollout.Result {
+	return rollout.Result{Kind: rollout.Blocked, Reason: reason, Message: bounded(message)}
+}
+
+func refused(reason inplace.Reason, err error) rollout.Result {
+	return rollout.Result{Kind: rollout.Refused, Reason: reason, Message: bounded(err.Error())}
+}
+
+func failed(err error) rollout.Result {
+	return rollout.Result{Kind: rollout.Failed, Reason: inplace.WriteFailed, Message: bounded(err.Error())}
+}
+
+func bounded(message string) string {
+	runes := []rune(message)
+	return string(runes[:min(len(runes), maxMessage)])
+}
+
+// attempt is one read of a Pod that was taken, and what is known from earlier ones.
+type attempt struct {
+	due  tally.Due
+	take rollout.Take
+	pod  *corev1.Pod
+	// live: the read was not answered from the API server's memory.
+	live bool
+	// unsure is the error after which it is unknown whether the last write was carried
+	// out; nil if it is known.
+	unsure error
+	// last: there is no time for another write.
+	last bool
+	// noted: the record of a resize was written to the Pod.
+	noted bool
+}
+
+// mayBeWritten reports whether it is unknown whether the last write was carried out.
+func (a *attempt) mayBeWritten() bool { return a.unsure != nil }
+
+// errReadAgain is returned by work that needs a live read of the Pod.
+var errReadAgain = errors.New("the Pod has to be read again")
+
+// try reads the Pod and has work decide about it and write it, until the result is known. The
+// error of work is that of its write. refusal is the reason to show if the API server refused it.
+//
+// The API server answers the first read from its memory, unless a.live is set. That read may
+// be old, which does no harm: a write from an old read fails by its precondition, and work asks
+// for a live read before it returns any other result.
+func (e *Executor) try(ctx context.Context, a *attempt, refusal inplace.Reason, work func(context.Context) (rollout.Result, error)) rollout.Result {
+	for i := range attempts + 1 {
+		if current, ok := e.Current().Get(a.due.Program.Name()); !ok || current != a.due.Program {
+			return stale("the SidecarSet has changed")
+		}
+		if a.last = a.last || i == attempts; a.last && a.unsure == nil {
+			break
+		}
+		var err error
+		if a.pod, err = e.read(ctx, a.take.Namespace.Value(), a.take.Name, a.live); err != nil && !apierrors.IsNotFound(err) {
+			return failed(err)
+		}
+		var result rollout.Result
+		var done bool
+		switch {
+		case err == nil && a.pod.UID == a.take.UID:
+			result, err = work(ctx)
+			result, done = a.conclude(result, err, refusal)
+		case a.live && a.unsure != nil && a.take.Way == inplace.Recreate:
+			result, done = rollout.Result{Kind: rollout.Evicted}, true // by which client does not matter
+		default:
+			result, done = stale("the Pod is gone"), a.live
+		}
+		if done {
+			return result
+		}
+		a.live = true
+		a.last = errors.Is(a.unsure, context.DeadlineExceeded) || ctx.Err() != nil
+	}
+	return stale("other writers were faster %d times", attempts)
+}
+
+// conclude returns the result of work. It returns done false if the Pod has to be read again.
+func (a *attempt) conclude(result rollout.Result, err error, refusal inplace.Reason) (concluded rollout.Result, done bool) {
+	switch {
+	case err == nil:
+		return result, true
+	case errors.Is(err, errNotLeading):
+		return stale("%v", err), true
+	case errors.Is(err, errReadAgain):
+		return stale("the Pod does not have to be written, or cannot be"), a.live
+	case apierrors.IsConflict(err):
+		return result, false
+	case apierrors.IsNotFound(err):
+		return stale("the Pod is gone"), true
+	case isRefusal(err):
+		return refused(refusal, err), true
+	case a.last:
+		return failed(err), true
+	}
+	a.unsure = err
+	return result, false
+}
+
+// isRefusal reports whether the API server has refused a write.
+func isRefusal(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	return code >= 400 && code < 500 && !apierrors.IsTooManyRequests(err) && !apierrors.IsUnauthorized(err) && !apierrors.IsTimeout(err)
+}
+
+// read reads a Pod: live, or as the API server's memory has it.
+func (e *Executor) read(ctx context.Context, namespace, name string, live bool) (*corev1.Pod, error) {
+	if err := e.limit.Wait(ctx); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	options := metav1.GetOptions{}
+	if !live {
+		options.ResourceVersion = "0"
+	}
+	return e.Pods.Pods(namespace).Get(ctx, name, options)
+}
+
+// send sends a write. The write does not end with ctx, so that its result is known.
+func (e *Executor) send(ctx context.Context, write func(context.Context) error) error {
+	if err := e.limit.Wait(ctx); err != nil {
+		return err
+	}
+	ctx, cancel, err := e.Leadership.write(context.WithoutCancel(ctx))
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	return write(ctx)
+}
+
+// patch writes a Pod, or a subresource of it.
+func (e *Executor) patch(ctx context.Context, pod *corev1.Pod, body []byte, subresources ...string) (after *corev1.Pod, err error) {
+	// The patch has no unknown fields: the API server need not look for any.
+	options := metav1.PatchOptions{FieldValidation: metav1.FieldValidationIgnore, FieldManager: inplace.FieldManager}
+	err = e.send(ctx, func(ctx context.Context) error {
+		after, err = e.Pods.Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, options, subresources...)
+		return err
+	})
+	return after, err
+}
+
+// written is the result of a write. A Pod's resourceVersion is a number.
+func written(pod *corev1.Pod) rollout.Result {
+	version, _ := podstate.ParseVersion(pod.ResourceVersion)
+	return rollout.Result{Kind: rollout.Written, Version: version}
+}

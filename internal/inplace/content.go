@@ -1,0 +1,275 @@
+package inplace
+
+import (
+	"reflect"
+	"slices"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+// Content is what running Pods are compared with: the current content of one SidecarSet. It is
+// immutable.
+type Content struct {
+	terms
+	differences Differences
+}
+
+// Differences has the difference between each recorded content and the current one, by the hash
+// without images. A content that is missing is no longer recorded in a revision.
+type Differences map[podstate.Name]Difference
+
+// terms are the parts of a Program that a record is compared with.
+type terms struct {
+	name             podstate.Name // of the SidecarSet
+	base             podstate.Name // of a canary; the zero Name otherwise
+	hash             podstate.Name
+	hashWithoutImage podstate.Name
+	created          int64     // in seconds
+	sidecars         []sidecar // spec.containers, and the native ones of spec.initContainers
+	plain            []sidecar // the other init containers: they have ended once the Pod runs
+	// recognisable is false for a SidecarSet without containers: a Pod does not show
+	// whether it was injected.
+	recognisable bool
+}
+
+// sidecar is one of spec.containers or spec.initContainers.
+type sidecar struct {
+	name       podstate.Name
+	containers []podstate.Name // two for a hot-upgrade sidecar
+	image      podstate.Name   // that they are to get; a hot-upgrade sidecar's working one
+	emptyImage podstate.Name   // that its idle container must have; zero: any
+}
+
+// ContentOf returns the content of a Program, which is not compared with others yet.
+func ContentOf(program *inject.Program) *Content {
+	set := program.Set
+	t := terms{
+		name:             podstate.MakeName(program.Name()),
+		base:             podstate.MakeName(appsv1beta1.BaseOfCanary(set.Annotations)),
+		hash:             podstate.MakeName(program.Hash),
+		hashWithoutImage: podstate.MakeName(program.HashWithoutImage),
+		created:          set.CreationTimestamp.Unix(),
+		recognisable:     len(set.Spec.Containers)+len(set.Spec.InitContainers) > 0,
+	}
+	for i := range set.Spec.Containers {
+		c := &set.Spec.Containers[i]
+		t.sidecars = append(t.sidecars, sidecarOf(c, c.PodContainerNames()))
+	}
+	for i := range set.Spec.InitContainers {
+		c := &set.Spec.InitContainers[i]
+		if s := sidecarOf(c, c.PodInitContainerNames()); c.IsNative() {
+			t.sidecars = append(t.sidecars, s)
+		} else {
+			t.plain = append(t.plain, s)
+		}
+	}
+	return &Content{terms: t}
+}
+
+func sidecarOf(c *appsv1beta1.SidecarContainer, names []string) sidecar {
+	s := sidecar{name: podstate.MakeName(c.Name), image: podstate.MakeName(c.Image)}
+	for _, name := range names {
+		s.containers = append(s.containers, podstate.MakeName(name))
+	}
+	if c.IsHotUpgrade() {
+		s.emptyImage = podstate.MakeName(c.UpgradeStrategy.HotUpgradeEmptyImage)
+	}
+	return s
+}
+
+// With returns a copy that knows the Differences from the recorded contents.
+func (c *Content) With(d Differences) *Content { return &Content{c.terms, d} }
+
+// Differences returns the differences from the recorded contents, nil if they are not known yet.
+func (c *Content) Differences() Differences { return c.differences }
+
+// Name is the name of the SidecarSet.
+func (c *Content) Name() podstate.Name { return c.name }
+
+// Base is the name of the SidecarSet that a canary replaces; zero for other SidecarSets.
+func (c *Content) Base() podstate.Name { return c.base }
+
+// Equal reports whether all Pods count the same for two contents. It does not compare the
+// Differences.
+func (c *Content) Equal(other *Content) bool { return reflect.DeepEqual(c.terms, other.terms) }
+
+// Count is how a Pod that the SidecarSet selects counts. It is a set of bits.
+type Count uint8
+
+// The bits.
+const (
+	// Matched Pods carry the SidecarSet.
+	Matched Count = 1 << iota
+	// Updated Pods carry the current content.
+	Updated
+	// Ready Pods are available, and their sidecars run the images in the spec.
+	Ready
+	// Lacking Pods do not carry the SidecarSet, or lack a sidecar.
+	Lacking
+)
+
+// Count returns how a selected, active Pod counts at a time, in seconds since 1970. A Pod that
+// lacks a sidecar is Lacking, unless it records an earlier content of this SidecarSet, which may
+// not have had the sidecar: it is then Matched, and only a new Pod can get the sidecar. A Pod that
+// is older than the SidecarSet records a content of another one, which had this name.
+func (c *Content) Count(r *podstate.Record, now int64) Count {
+	in, injected := r.Injection(c.name)
+	switch {
+	case !c.recognisable && !injected:
+		return 0
+	case !injected:
+		return Lacking
+	}
+	count := Matched
+	switch contained := c.containedIn(r); {
+	case !contained && (in.HashWithoutImage == 0 || in.HashWithoutImage == c.hashWithoutImage || r.Order.Created < c.created):
+		return Lacking
+	case contained && in.Hash == c.hash && in.ResizeTo == 0:
+		count |= Updated
+	}
+	if r.Ready && c.settledIn(r, now) {
+		count |= Ready
+	}
+	return count
+}
+
+// WhyLacking returns the reason for which a Pod is Lacking. The creation time and the
+// annotations of the Pod decide. A Pod that was created in the same second as the SidecarSet
+// counts as older, because it may have been admitted before the SidecarSet was in force.
+func (c *Content) WhyLacking(r *podstate.Record) string {
+	_, listed := r.Injection(c.name)
+	switch {
+	case r.Order.Created <= c.created:
+		return appsv1beta1.ReasonOlderThanSidecarSet
+	case listed:
+		return appsv1beta1.ReasonSidecarsMissing
+	case slices.Contains(r.Removed, c.name):
+		return appsv1beta1.ReasonRecordRemoved
+	}
+	return appsv1beta1.ReasonMissedAtCreation
+}
+
+// Carries reports whether a Pod records the current content, or is being resized to it.
+func (c *Content) Carries(r *podstate.Record) bool {
+	in, _ := r.Injection(c.name)
+	return in.ResizeTo == 0 && in.Hash == c.hash || in.ResizeTo != 0 && in.ResizeTo == c.hashWithoutImage
+}
+
+// Differs reports whether a Pod records a content that differs in more than images, or is being
+// resized to one. Only for such Pods the Differences are needed.
+func (c *Content) Differs(r *podstate.Record) bool {
+	in, _ := r.Injection(c.name)
+	return c.differs(in)
+}
+
+func (c *Content) differs(in podstate.Injection) bool {
+	return slices.ContainsFunc([]podstate.Name{in.HashWithoutImage, in.ResizeTo, in.ResizeBefore}, func(recorded podstate.Name) bool {
+		return recorded != 0 && recorded != c.hashWithoutImage
+	})
+}
+
+// CountsElsewhere reports whether a Pod is not back from an update by OpenKruise, by OpenKruise's
+// rule: it is to be ready, and its sidecars are to run the images in the spec. A Pod that is
+// ready is waited for no longer than its kubelet needs.
+func (c *Content) CountsElsewhere(r *podstate.Record, now int64) bool {
+	in, _ := r.Injection(c.name)
+	if in.Hash != c.hash || in.ResizeTo != 0 {
+		return false
+	}
+	if r.Outwaited(now) && r.Ready {
+		return slices.ContainsFunc(c.sidecars, func(s sidecar) bool { return s.upgradingIn(r) })
+	}
+	return r.UpdatedElsewhere(c.name) && !(r.Ready && c.settledIn(r, now))
+}
+
+// HandsOver reports whether a hot upgrade is under way, which ends once the new container runs.
+func (c *Content) HandsOver(r *podstate.Record) bool {
+	return slices.ContainsFunc(c.sidecars, func(s sidecar) bool { return s.upgradingIn(r) && r.HotUpgraded(s.name) })
+}
+
+// Trouble returns why a sidecar of a Pod does not run: that of the first such sidecar.
+func (c *Content) Trouble(r *podstate.Record) podstate.Trouble {
+	for i := range c.sidecars {
+		for _, name := range c.sidecars[i].containers {
+			if container, ok := r.Container(name); ok && container.Trouble != 0 {
+				return container.Trouble
+			}
+		}
+	}
+	return 0
+}
+
+// containedIn reports whether the Pod has a container for each sidecar, and for a
+// hot-upgrade sidecar both containers and the record which of them works.
+func (c *Content) containedIn(r *podstate.Record) bool {
+	for i := range c.sidecars {
+		for _, name := range c.sidecars[i].containers {
+			if _, ok := r.Container(name); !ok {
+				return false
+			}
+		}
+		if c.sidecars[i].hot() {
+			if _, ok := r.Working(c.sidecars[i].name); !ok {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// settledIn reports whether every sidecar runs the image in the spec, and no hot
+// upgrade is under way.
+func (c *Content) settledIn(r *podstate.Record, now int64) bool {
+	if !r.Reported {
+		return false
+	}
+	for i := range c.sidecars {
+		for _, name := range c.sidecars[i].containers {
+			if !r.Landed(c.name, name, now) {
+				return false
+			}
+		}
+		if c.sidecars[i].upgradingIn(r) {
+			return false
+		}
+	}
+	return true
+}
+
+// changesIn returns the kinds of the containers that have another image than they are to
+// get, and whether the kubelet has not acted on an earlier update, which another operator
+// made.
+func (c *Content) changesIn(r *podstate.Record, now int64) (changed podstate.Kinds, waits bool) {
+	for _, sidecars := range [...][]sidecar{c.sidecars, c.plain} {
+		for i := range sidecars {
+			s := &sidecars[i]
+			working, _ := r.Working(s.name)
+			for _, name := range s.containers {
+				waits = waits || r.Waits(c.name, name, now)
+				idle := s.hot() && name != working
+				if container, ok := r.Container(name); ok && !idle && container.Image != s.image {
+					changed = changed.With(container.Kind)
+				}
+			}
+		}
+	}
+	return changed, waits
+}
+
+func (s *sidecar) hot() bool { return len(s.containers) == 2 }
+
+// upgradingIn reports whether the idle container of a hot-upgrade sidecar has
+// anything but the empty image.
+func (s *sidecar) upgradingIn(r *podstate.Record) bool {
+	if !s.hot() || s.emptyImage == 0 {
+		return false
+	}
+	idle := s.containers[0]
+	if working, _ := r.Working(s.name); working == idle {
+		idle = s.containers[1]
+	}
+	c, _ := r.Container(idle)
+	return c.Image != s.emptyImage
+}

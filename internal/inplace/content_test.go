@@ -1,0 +1,162 @@
+package inplace_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+// How a Pod with the content of mesh version 1 counts.
+func TestCount(t *testing.T) {
+	const matched, updated, ready, lacking = inplace.Matched, inplace.Updated, inplace.Ready, inplace.Lacking
+	drop := func(name string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			for i, c := range p.Spec.Containers {
+				if c.Name == name {
+					p.Spec.Containers = append(p.Spec.Containers[:i:i], p.Spec.Containers[i+1:]...)
+				}
+			}
+		}
+	}
+	annotate := func(key, value string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Annotations[key] = value }
+	}
+	younger := func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(createdAt.Add(time.Hour)) }
+	recordedAt := func(image string) func(*corev1.Pod) {
+		return annotate(appsv1beta1.AnnotationInPlaceUpdateState, `{"mesh":{"lastContainerStatuses":{"log":{"imageID":"`+image+`"}}}}`)
+	}
+	tests := map[string]struct {
+		edit func(*corev1.Pod)
+		now  *fixtures.SidecarSetBuilder
+		want inplace.Count
+		why  string // it is lacking
+	}{
+		"the current content":         {want: matched | updated | ready},
+		"other images":                {now: meshSet("2"), want: matched | ready},
+		"not ready":                   {edit: func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }, want: matched | updated},
+		"a container is not reported": {edit: func(p *corev1.Pod) { p.Status.ContainerStatuses = p.Status.ContainerStatuses[:1] }, want: matched | updated},
+		"OpenKruise's image landed":   {edit: recordedAt("docker.io/library/log@sha256:before"), want: matched | updated | ready},
+		"OpenKruise's image has not": {edit: func(p *corev1.Pod) {
+			recordedAt("docker.io/library/log@sha256:log:1")(p)
+			p.Spec.Containers[0].Image = "log:3"
+		}, want: matched | updated},
+		"being resized":                   {edit: annotate(appsv1beta1.AnnotationInPlace, `{"v":1,"uid":"uid-1","sets":{},"resizes":{"mesh":{"hash":"h","generation":2,"at":"2026-01-02T03:04:05Z","containers":["log"]}}}`), want: matched | ready},
+		"a container was added":           {edit: younger, now: meshSet("1").Container("more", "more:1"), want: matched | ready},
+		"a native sidecar was added":      {edit: younger, now: meshSet("2").Native("more", "more:1"), want: matched | ready},
+		"another SidecarSet had its name": {edit: func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(createdAt.Add(-time.Hour)) }, now: meshSet("1").Container("more", "more:1"), want: lacking, why: appsv1beta1.ReasonOlderThanSidecarSet},
+		"a plain container was added":     {now: meshSet("1").InitContainer("more", "more:1"), want: matched | ready},
+		"a container was removed":         {now: fixtures.SidecarSet("mesh").Container("log", "log:1"), want: matched | ready},
+		"it lacks a sidecar":              {edit: drop("log"), want: lacking, why: appsv1beta1.ReasonOlderThanSidecarSet},
+		"younger, it lacks a sidecar":     {edit: func(p *corev1.Pod) { drop("log")(p); younger(p) }, want: lacking, why: appsv1beta1.ReasonSidecarsMissing},
+		"it lacks one and records none":   {edit: func(p *corev1.Pod) { delete(p.Annotations, appsv1beta1.AnnotationHashWithoutImage) }, now: meshSet("1").Container("more", "more:1"), want: lacking, why: appsv1beta1.ReasonOlderThanSidecarSet},
+		"not injected":                    {edit: func(p *corev1.Pod) { p.Annotations = nil }, want: lacking, why: appsv1beta1.ReasonOlderThanSidecarSet},
+		"younger, not injected":           {edit: func(p *corev1.Pod) { p.Annotations = nil; younger(p) }, want: lacking, why: appsv1beta1.ReasonMissedAtCreation},
+		"the list was removed":            {edit: func(p *corev1.Pod) { delete(p.Annotations, appsv1beta1.AnnotationInjectedList); younger(p) }, want: lacking, why: appsv1beta1.ReasonRecordRemoved},
+		"nothing to recognise it by":      {edit: func(p *corev1.Pod) { p.Annotations = nil }, now: fixtures.SidecarSet("mesh"), want: 0},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := running(t, meshSet("1"))
+			if tc.edit != nil {
+				tc.edit(pod)
+			}
+			if tc.now == nil {
+				tc.now = meshSet("1")
+			}
+			object := tc.now.Map()
+			object["metadata"].(map[string]any)["creationTimestamp"] = createdAt.Format(time.RFC3339)
+			content, r := inplace.ContentOf(fixtures.Program(t, object)), podstate.FromPod(pod)
+			if got := content.Count(r, updatedAt.Unix()); got != tc.want {
+				t.Errorf("counts as %04b, want %04b", got, tc.want)
+			}
+			if tc.want == lacking && content.WhyLacking(r) != tc.why {
+				t.Errorf("lacking for %s, want %s", content.WhyLacking(r), tc.why)
+			}
+			v := content.Judge(r, inplace.Node{}, updatedAt.Unix())
+			if current := v.Way == inplace.Current; tc.want&matched != 0 && current != (tc.want&updated != 0) {
+				t.Errorf("verdict %+v", v)
+			}
+		})
+	}
+}
+
+// A Pod that OpenKruise has updated counts by OpenKruise's rule until the operator writes it.
+func TestCountsElsewhere(t *testing.T) {
+	pod := running(t, logSet("1"))
+	const before = `{"mesh":{"lastContainerStatuses":{"log":{"imageID":"docker.io/library/log@sha256:log:1"}}}}`
+	notReady := func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }
+	notLanded := func(p *corev1.Pod) {
+		p.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = before
+		containerNamed(p, "log").Image = "log:2"
+	}
+	tests := map[string]struct {
+		edit  func(*corev1.Pod)
+		now   time.Time
+		want  bool
+		waits bool
+	}{
+		"a Pod that was only injected":          {notReady, updatedAt, false, false},
+		"an image that landed":                  {func(p *corev1.Pod) { p.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = before }, updatedAt, false, false},
+		"it landed, and is not ready":           {func(p *corev1.Pod) { p.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = before; notReady(p) }, updatedAt, true, false},
+		"an image that has not landed":          {notLanded, createdAt.Add(time.Minute), true, true},
+		"it has had the time":                   {notLanded, updatedAt, false, false},
+		"it has had the time, and is not ready": {func(p *corev1.Pod) { notLanded(p); notReady(p) }, updatedAt, true, false},
+		"the operator has written it since": {func(p *corev1.Pod) {
+			notLanded(p)
+			p.Annotations[appsv1beta1.AnnotationInPlace] = podstate.Entries{}.With("mesh", podstate.Entry{At: updatedAt}).Format(p.UID)
+		}, createdAt, false, false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := pod.DeepCopy()
+			tc.edit(pod)
+			r := podstate.FromPod(pod)
+			if got := inplace.ContentOf(fixtures.Program(t, logSet("1").Map())).CountsElsewhere(r, tc.now.Unix()); got != tc.want {
+				t.Errorf("counts: %v, want %v", got, tc.want)
+			}
+			if inplace.ContentOf(fixtures.Program(t, logSet("3").Map())).CountsElsewhere(r, tc.now.Unix()) {
+				t.Error("it counts for a content that it does not record")
+			}
+			if v := inplace.ContentOf(fixtures.Program(t, logSet("3").Map())).Judge(r, inplace.Node{}, tc.now.Unix()); v.Waits != tc.waits {
+				t.Errorf("the next content: %+v, want that it waits: %v", v, tc.waits)
+			}
+		})
+	}
+}
+
+func TestContentOf(t *testing.T) {
+	content := func(set *fixtures.SidecarSetBuilder) *inplace.Content {
+		return inplace.ContentOf(fixtures.Program(t, set.Map()))
+	}
+	one := content(meshSet("1"))
+	if !one.Equal(content(meshSet("1")).With(inplace.Differences{})) || one.Equal(content(meshSet("2"))) || one.Differences() != nil {
+		t.Error("contents are not compared by what Pods are compared with")
+	}
+	if one.Name() != podstate.MakeName("mesh") || one.Base() != 0 {
+		t.Errorf("name %v, base %v", one.Name(), one.Base())
+	}
+	pod := running(t, meshSet("1"))
+	pod.Status.InitContainerStatuses[1].Ready, pod.Status.InitContainerStatuses[1].State = false, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+	r := podstate.FromPod(pod)
+	if got := one.Trouble(r).String(); got != "CrashLoopBackOff" {
+		t.Errorf("trouble %q of %s", got, pod.Status.InitContainerStatuses[1].Name)
+	}
+	if !one.Carries(r) || content(meshSet("2")).Carries(r) || one.Differs(r) || content(meshSet("2")).Differs(r) || !content(meshSet("1").Env("A", "b")).Differs(r) {
+		t.Error("what the Pod records is not compared by hash")
+	}
+	next := content(sizedSet("1", "200m"))
+	resizing := running(t, sizedSet("1", "100m"))
+	resizing.Annotations[appsv1beta1.AnnotationInPlace] = podstate.Entries{}.WithResize("mesh", podstate.Resize{
+		Hash: fixtures.Program(t, sizedSet("1", "200m").Map()).HashWithoutImage, At: createdAt, Generation: 2, Containers: []string{"log"},
+	}).Format(resizing.UID)
+	if r := podstate.FromPod(resizing); !next.Carries(r) || content(sizedSet("1", "100m")).Carries(r) || !content(sizedSet("1", "100m")).Differs(r) {
+		t.Error("a Pod carries the content to which it is being resized")
+	}
+}

@@ -1,0 +1,284 @@
+package inplace_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+// hotState is what a hot upgrade is made of: images and versions of the pair.
+type hotState struct{ First, Second, Working, Versions string }
+
+func hotStateOf(pod *corev1.Pod) (s hotState) {
+	for _, c := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
+		switch c.Name {
+		case "mesh-1":
+			s.First = c.Image
+		case "mesh-2":
+			s.Second = c.Image
+		}
+	}
+	s.Working = pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer]
+	var versions []string
+	for _, prefix := range []string{appsv1beta1.AnnotationVersionPrefix, appsv1beta1.AnnotationVersionAltPrefix} {
+		versions = append(versions, pod.Annotations[prefix+"mesh-1"]+"/"+pod.Annotations[prefix+"mesh-2"])
+	}
+	s.Versions = strings.Join(versions, " ")
+	return s
+}
+
+// kubeletRuns makes the Pod run the image of one container.
+func kubeletRuns(pod *corev1.Pod, name string) {
+	pod.Status.ObservedGeneration = pod.Generation
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range statuses {
+			if s := &statuses[i]; s.Name == name {
+				for _, c := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
+					if c.Name == name {
+						s.Image, s.ImageID = c.Image, "docker.io/library/"+name+"@sha256:"+c.Image
+					}
+				}
+				s.ContainerID += "'"
+				s.RestartCount++
+			}
+		}
+	}
+}
+
+func hotSidecar(image string) *fixtures.SidecarSetBuilder {
+	return fixtures.SidecarSet("mesh").Container("mesh", image).
+		With("upgradeStrategy", map[string]any{"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:1"})
+}
+
+func hotNative(image string) *fixtures.SidecarSetBuilder {
+	return fixtures.SidecarSet("mesh").Native("mesh", image).
+		With("upgradeStrategy", map[string]any{"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:1"})
+}
+
+// The table is that of OpenKruise: injected, upgraded, reset.
+func TestAHotUpgradeIsTwoWrites(t *testing.T) {
+	for name, set := range map[string]func(image string) *fixtures.SidecarSetBuilder{"containers": hotSidecar, "native sidecars": hotNative} {
+		t.Run(name, func(t *testing.T) {
+			pod := running(t, set("mesh:v1"))
+			want := hotState{"mesh:v1", "empty:1", `{"mesh":"mesh-1"}`, "1/0 0/1"}
+			check := func(when string) {
+				t.Helper()
+				if diff := cmp.Diff(want, hotStateOf(pod)); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", when, diff)
+				}
+			}
+			check("injected")
+			object := set("mesh:v2").Map()
+			object["metadata"].(map[string]any)["resourceVersion"] = "22"
+			in := inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, object), Now: updatedAt}
+			tryReset := func() inplace.Update {
+				t.Helper()
+				in.Pod = pod
+				u, err := reset(in)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return u
+			}
+			if u := tryReset(); u.Patch != nil {
+				t.Errorf("a Pod without an upgrade is reset: %s", u.Patch)
+			}
+
+			u, err := update(in)
+			if err != nil || u.Verdict.Way != inplace.Images || len(u.Changes) != 1 || u.Changes[0].Container != "mesh-2" {
+				t.Fatalf("UpdateInPlace = %+v, %v", u, err)
+			}
+			pod = patched(t, pod, u.Patch)
+			pod.Generation++
+			want = hotState{"mesh:v1", "mesh:v2", `{"mesh":"mesh-2"}`, "1/22 22/1"}
+			check("upgraded")
+			in.Pod = pod
+			if again, err := update(in); err != nil || again.Verdict.Way != inplace.Current {
+				t.Errorf("the second time: %+v, %v", again, err)
+			}
+			if u := tryReset(); u.Patch != nil {
+				t.Errorf("the old container is given up before the new one runs: %s", u.Patch)
+			}
+
+			// The app is not ready, and the new container runs.
+			kubeletRuns(pod, "mesh-2")
+			for i := range pod.Status.ContainerStatuses {
+				if s := &pod.Status.ContainerStatuses[i]; s.Name == "app" {
+					s.Ready = false
+				}
+			}
+			hash := pod.Annotations[appsv1beta1.AnnotationHash]
+			u = tryReset()
+			if u.Patch == nil {
+				t.Fatal("the old container is kept")
+			}
+			pod = patched(t, pod, u.Patch)
+			pod.Generation++
+			want = hotState{"empty:1", "mesh:v2", `{"mesh":"mesh-2"}`, "0/22 22/0"}
+			check("reset")
+			if pod.Annotations[appsv1beta1.AnnotationHash] != hash {
+				t.Error("the reset wrote the content that the Pod has")
+			}
+			if w := written(pod); entryOf(t, pod).Generation != pod.Generation || w.BackAt != 0 {
+				t.Errorf("after the reset it says %+v", w)
+			}
+			if u := tryReset(); u.Patch != nil {
+				t.Errorf("a second reset: %s", u.Patch)
+			}
+		})
+	}
+}
+
+// kubeletReports makes the Pod's kubelet report one container as waiting, or as running if
+// waiting is "", and the condition Ready that follows from the Pod's containers.
+func kubeletReports(pod *corev1.Pod, container, waiting string, at time.Time) {
+	if waiting == "" {
+		kubeletRuns(pod, container)
+	}
+	pod.Status.ObservedGeneration = pod.Generation
+	ready := corev1.ConditionTrue
+	for i := range pod.Status.ContainerStatuses {
+		s := &pod.Status.ContainerStatuses[i]
+		if s.Name == container {
+			s.Ready, s.Started, s.State = waiting == "", new(waiting == ""), corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: waiting}}
+			if waiting == "" {
+				s.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at)}}
+			}
+		}
+		if !s.Ready {
+			ready = corev1.ConditionFalse
+		}
+	}
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady && c.Status != ready {
+			c.Status, c.LastTransitionTime = ready, metav1.NewTime(at)
+		}
+	}
+}
+
+// hotUpdate brings a Pod to an image, and checks which container gets it.
+func hotUpdate(t *testing.T, pod *corev1.Pod, image, want string, now time.Time) *corev1.Pod {
+	t.Helper()
+	u, err := update(inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, hotSidecar(image).Map()), Now: now})
+	if err != nil || len(u.Changes) != 1 || u.Changes[0].Container != want || u.Changes[0].To != image {
+		t.Fatalf("the update to %s is %+v, %v; want it in %s", image, u, err, want)
+	}
+	pod = patched(t, pod, u.Patch)
+	pod.Generation++
+	return pod
+}
+
+// hotReset ends the hot upgrade of a Pod if it is to be ended.
+func hotReset(t *testing.T, pod *corev1.Pod, image string, now time.Time) (*corev1.Pod, bool) {
+	t.Helper()
+	u, err := reset(inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, hotSidecar(image).Map()), Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u.Patch == nil {
+		return pod, false
+	}
+	pod = patched(t, pod, u.Patch)
+	pod.Generation++
+	return pod, true
+}
+
+// While the new image cannot be started, the old container serves. A third image
+// replaces the one that fails.
+func TestABadHotUpgradeIsRepairedByAThirdImage(t *testing.T) {
+	pod := running(t, hotSidecar("mesh:v1"))
+	pod = hotUpdate(t, pod, "mesh:v2", "mesh-2", updatedAt)
+	at := updatedAt.Add(5 * time.Second)
+	kubeletReports(pod, "mesh-2", "ImagePullBackOff", at)
+	if _, reset := hotReset(t, pod, "mesh:v2", updatedAt.Add(2*time.Hour)); reset {
+		t.Error("the container that serves is given up")
+	}
+	pod = hotUpdate(t, pod, "mesh:v3", "mesh-2", updatedAt.Add(time.Minute))
+	if _, reset := hotReset(t, pod, "mesh:v3", updatedAt.Add(time.Minute)); reset {
+		t.Error("the container that serves is given up before the third image runs")
+	}
+	kubeletReports(pod, "mesh-2", "", updatedAt.Add(2*time.Minute))
+	pod, reset := hotReset(t, pod, "mesh:v3", updatedAt.Add(2*time.Hour))
+	want := hotState{First: "empty:1", Second: "mesh:v3", Working: `{"mesh":"mesh-2"}`}
+	got := hotStateOf(pod)
+	got.Versions = ""
+	if diff := cmp.Diff(want, got); !reset || diff != "" {
+		t.Errorf("reset %v (-want +got):\n%s", reset, diff)
+	}
+}
+
+// A rollback takes a bad hot upgrade back: the Pod is then as it was injected.
+func TestABadHotUpgradeIsTakenBack(t *testing.T) {
+	pod := running(t, hotSidecar("mesh:v1"))
+	injected := hotStateOf(pod)
+	pod = hotUpdate(t, pod, "mesh:v2", "mesh-2", updatedAt)
+	kubeletReports(pod, "mesh-2", "ImagePullBackOff", updatedAt.Add(5*time.Second))
+	set := hotSidecar("mesh:v1").Map()
+	u, err := update(inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, set), Now: updatedAt.Add(time.Minute)})
+	if err != nil || len(u.Changes) != 1 || u.Changes[0].Container != "mesh-2" || u.Changes[0].To != "empty:1" {
+		t.Fatalf("the rollback is %+v, %v; want the empty image in mesh-2", u, err)
+	}
+	pod = patched(t, pod, u.Patch)
+	pod.Generation++
+	if diff := cmp.Diff(injected, hotStateOf(pod)); diff != "" {
+		t.Errorf("after the rollback (-injected +got):\n%s", diff)
+	}
+	kubeletReports(pod, "mesh-2", "", updatedAt.Add(2*time.Minute))
+	if _, reset := hotReset(t, pod, "mesh:v1", updatedAt.Add(2*time.Hour)); reset {
+		t.Error("it is reset although no hot upgrade is under way")
+	}
+	if mesh := podstate.MakeName("mesh"); !written(pod).Back(updatedAt.Add(2*time.Hour).Unix()) || podstate.FromPod(pod).HotUpgraded(mesh) {
+		t.Errorf("written %+v, upgraded %t", written(pod), podstate.FromPod(pod).HotUpgraded(mesh))
+	}
+	if u, err := update(inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, set), Now: updatedAt.Add(2 * time.Hour)}); err != nil || u.Verdict.Way != inplace.Current {
+		t.Errorf("in the end: %+v, %v", u, err)
+	}
+}
+
+// A hot upgrade heals a Pod whose old container was never ready. So it ends while the Pod
+// is not ready.
+func TestAHotUpgradeHealsAPodThatWasNeverReady(t *testing.T) {
+	pod := running(t, hotSidecar("mesh:v1"))
+	kubeletReports(pod, "mesh-1", "CrashLoopBackOff", createdAt.Add(time.Second))
+	pod = hotUpdate(t, pod, "mesh:v2", "mesh-2", updatedAt)
+	if _, reset := hotReset(t, pod, "mesh:v2", updatedAt.Add(time.Hour)); reset {
+		t.Error("the hot upgrade ends before the kubelet has seen it")
+	}
+	pod.Status.ObservedGeneration = pod.Generation
+	if _, reset := hotReset(t, pod, "mesh:v2", updatedAt.Add(time.Hour)); reset {
+		t.Error("the hot upgrade ends before the new container has started")
+	}
+	kubeletReports(pod, "mesh-2", "", updatedAt.Add(5*time.Second))
+	pod, reset := hotReset(t, pod, "mesh:v2", updatedAt.Add(6*time.Second))
+	if got := hotStateOf(pod); !reset || got.First != "empty:1" || got.Second != "mesh:v2" {
+		t.Fatalf("reset %v: %+v", reset, got)
+	}
+	kubeletReports(pod, "mesh-1", "", updatedAt.Add(8*time.Second))
+	if w := written(pod); !w.Back(updatedAt.Add(8 * time.Second).Unix()) {
+		t.Errorf("once the empty image runs it says %+v", w)
+	}
+}
+
+// The end of a hot upgrade does not end a resize.
+func TestAResetKeepsTheRecordOfAResize(t *testing.T) {
+	pod := hotUpdate(t, running(t, hotSidecar("mesh:v1")), "mesh:v2", "mesh-2", updatedAt)
+	kubeletReports(pod, "mesh-2", "", updatedAt.Add(time.Second))
+	entries, err := podstate.EntriesOf(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod.Annotations[appsv1beta1.AnnotationInPlace] = entries.WithResize("mesh", podstate.Resize{Hash: "h", At: updatedAt, Containers: []string{"mesh-1"}}).Format(pod.UID)
+	pod, reset := hotReset(t, pod, "mesh:v2", updatedAt.Add(time.Minute))
+	if entries, err = podstate.EntriesOf(pod); !reset || err != nil || entries.Resizes["mesh"].Hash != "h" {
+		t.Errorf("reset %v: %+v, %v", reset, entries, err)
+	}
+}

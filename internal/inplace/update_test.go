@@ -1,0 +1,313 @@
+package inplace_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+var (
+	createdAt = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	updatedAt = createdAt.Add(time.Hour)
+)
+
+// update is UpdateInPlace, by default with a content that is not compared with others.
+func update(in inplace.UpdateInput) (inplace.Update, error) {
+	if in.Content == nil {
+		in.Content = inplace.ContentOf(in.Program)
+	}
+	return inplace.UpdateInPlace(in)
+}
+
+// reset is ResetHotUpgrades.
+func reset(in inplace.UpdateInput) (inplace.Update, error) {
+	in.Content = inplace.ContentOf(in.Program)
+	return inplace.ResetHotUpgrades(in)
+}
+
+// entryOf is the Pod's record of its last update for SidecarSet mesh.
+func entryOf(t *testing.T, pod *corev1.Pod) podstate.Entry {
+	t.Helper()
+	entries, err := podstate.EntriesOf(pod)
+	entry, ok := entries.Sets["mesh"]
+	if err != nil || !ok {
+		t.Errorf("no record of an update: %v", err)
+	}
+	return entry
+}
+
+// written is what the Pod says about its last update for SidecarSet mesh.
+func written(pod *corev1.Pod) podstate.Written {
+	return podstate.FromPod(pod).Written(podstate.MakeName("mesh"))
+}
+
+// meshSet has a sidecar of each kind, whose images end in version.
+func meshSet(version string) *fixtures.SidecarSetBuilder {
+	return fixtures.SidecarSet("mesh").LatestRevision("mesh-"+version).
+		Container("log", "log:"+version).Native("proxy", "proxy:"+version).InitContainer("setup", "setup:"+version)
+}
+
+// running is the Pod that the SidecarSets are injected into, once its kubelet runs
+// it: with generation 1, a status, and what the API server fills in.
+func running(t *testing.T, sets ...*fixtures.SidecarSetBuilder) *corev1.Pod {
+	t.Helper()
+	object := fixtures.Pod("web").InitContainer("migrate", "app:v1").Container("app", "app:v1").Volume("data").Obj()
+	var objects []map[string]any
+	for _, set := range sets {
+		objects = append(objects, set.Map())
+	}
+	in := fixtures.Input(t, object, objects...)
+	in.Now = createdAt
+	plan, err := inject.Compute(in)
+	if err != nil {
+		t.Fatalf("Compute: %v", err)
+	}
+	pod := &corev1.Pod{}
+	if err := json.Unmarshal(fixtures.Encode(t, fixtures.Apply(t, plan, object)), pod); err != nil {
+		t.Fatalf("reading the Pod: %v", err)
+	}
+	pod.UID, pod.ResourceVersion, pod.Generation = "uid-1", "41", 1
+	pod.Status.Phase = corev1.PodRunning
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	status := func(c corev1.Container) corev1.ContainerStatus {
+		return corev1.ContainerStatus{
+			Name: c.Name, Image: c.Image, ImageID: "docker.io/library/" + c.Name + "@sha256:" + c.Image, ContainerID: "containerd://" + c.Name + "-1",
+			Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(createdAt)}},
+		}
+	}
+	for _, c := range pod.Spec.InitContainers {
+		pod.Status.InitContainerStatuses = append(pod.Status.InitContainerStatuses, status(c))
+	}
+	for _, c := range pod.Spec.Containers {
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, status(c))
+	}
+	return pod
+}
+
+// patched is the Pod as an API server stores it after the patch.
+func patched(t *testing.T, pod *corev1.Pod, patch []byte) *corev1.Pod {
+	t.Helper()
+	merged, err := strategicpatch.StrategicMergePatch(fixtures.Encode(t, pod), patch, &corev1.Pod{})
+	if err != nil {
+		t.Fatalf("applying %s: %v", patch, err)
+	}
+	out := &corev1.Pod{}
+	if err := json.Unmarshal(merged, out); err != nil {
+		t.Fatalf("reading the patched Pod: %v", err)
+	}
+	return out
+}
+
+func TestUpdateInPlaceWritesImagesAndRecords(t *testing.T) {
+	pod := running(t, meshSet("1"), fixtures.SidecarSet("other").Container("tail", "tail:1"))
+	before := pod.DeepCopy()
+	set := meshSet("2").PatchAnnotation("Retain", "kept", "x").PatchAnnotation("Overwrite", "app", "y")
+	program := fixtures.Program(t, set.Map())
+	u, err := update(inplace.UpdateInput{Pod: pod, Program: program, Previous: fixtures.Program(t, meshSet("1").Map()), Now: updatedAt})
+	if err != nil || u.Verdict.Way != inplace.Images {
+		t.Fatalf("UpdateInPlace = %v, %v", u.Verdict, err)
+	}
+	if diff := cmp.Diff(before, pod); diff != "" {
+		t.Errorf("the Pod was changed:\n%s", diff)
+	}
+	wantChanges := []podstate.Change{
+		{Container: "proxy", Kind: podstate.Native, From: "proxy:1", To: "proxy:2"},
+		{Container: "setup", Kind: podstate.Plain, From: "setup:1", To: "setup:2"},
+		{Container: "log", Kind: podstate.Regular, From: "log:1", To: "log:2"},
+	}
+	if diff := cmp.Diff(wantChanges, u.Changes); diff != "" {
+		t.Errorf("changes (-want +got):\n%s", diff)
+	}
+
+	got := patched(t, pod, u.Patch)
+	want := before.DeepCopy()
+	for _, containers := range [][]corev1.Container{want.Spec.InitContainers, want.Spec.Containers} {
+		for i := range containers {
+			switch c := &containers[i]; c.Name {
+			case "proxy", "setup", "log":
+				c.Image = c.Name + ":2"
+			}
+		}
+	}
+	other := podstate.ParseHashes(before.Annotations[appsv1beta1.AnnotationHash]).Keep(func(name string) bool { return name == "other" })
+	want.Annotations["kept"], want.Annotations["app"] = "x", "y"
+	want.Annotations[appsv1beta1.AnnotationHash] = other.With(podstate.HashRecord{
+		UpdateTimestamp: updatedAt, Hash: program.Hash, SidecarSetName: "mesh", SidecarList: []string{"log", "proxy"}, ControllerRevision: "mesh-2",
+	}).String()
+	want.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = `{"mesh":{"revision":"` + program.Hash + `","updateTimestamp":"2026-01-02T04:04:05Z",` +
+		`"lastContainerStatuses":{"log":{"imageID":"docker.io/library/log@sha256:log:1"},"proxy":{"imageID":"docker.io/library/proxy@sha256:proxy:1"}}}}`
+	want.Annotations[appsv1beta1.AnnotationInPlace] = `{"v":1,"uid":"uid-1","sets":{"mesh":{"generation":2,"at":"2026-01-02T04:04:05Z","wasReady":true,"containers":{` +
+		`"log":{"id":"containerd://log-1","image":"log:1","digest":"sha256:log:1"},"proxy":{"id":"containerd://proxy-1","image":"proxy:1","digest":"sha256:proxy:1"}}}}}`
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the patched Pod (-want +got):\n%s", diff)
+	}
+
+	var patch struct {
+		Metadata struct {
+			ResourceVersion string `json:"resourceVersion"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(u.Patch, &patch); err != nil || patch.Metadata.ResourceVersion != "41" {
+		t.Errorf("the patch has the precondition %q, want 41 (%v)", patch.Metadata.ResourceVersion, err)
+	}
+
+	// The Pod now has the content, and the leader that reads it next sees what was done.
+	again, err := update(inplace.UpdateInput{Pod: got, Program: program, Now: updatedAt})
+	if err != nil || again.Verdict.Way != inplace.Current || again.Patch != nil {
+		t.Errorf("the second time: %+v, %v; want nothing to do", again, err)
+	}
+	if w := written(got); w.BackAt != 0 || !w.Counts(updatedAt.Unix()) || entryOf(t, got).Generation != 2 {
+		t.Errorf("written %+v, want that it counts", w)
+	}
+}
+
+func TestUpdateInPlaceLeavesRewrittenImages(t *testing.T) {
+	pod := running(t, meshSet("1"))
+	for i := range pod.Spec.Containers {
+		if pod.Spec.Containers[i].Name == "log" {
+			pod.Spec.Containers[i].Image = "mirror.example.com/log:1"
+		}
+	}
+	next := fixtures.SidecarSet("mesh").Container("log", "log:1").Native("proxy", "proxy:2").InitContainer("setup", "setup:1")
+	in := inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, next.Map()), Previous: fixtures.Program(t, meshSet("1").Map()), Now: updatedAt}
+	names := func(u inplace.Update) (names []string) {
+		for _, c := range u.Changes {
+			names = append(names, c.Container)
+		}
+		return names
+	}
+	u, err := update(in)
+	if diff := cmp.Diff([]string{"proxy"}, names(u)); diff != "" || err != nil {
+		t.Errorf("changes (-want +got):\n%s%v", diff, err)
+	}
+	in.Previous = nil // which image is meant is then known of the current content only
+	u, err = update(in)
+	if diff := cmp.Diff([]string{"proxy", "log"}, names(u)); diff != "" || err != nil {
+		t.Errorf("changes without the previous content (-want +got):\n%s%v", diff, err)
+	}
+}
+
+func TestUpdateInPlaceOfAnnotationsAloneMakesNoGeneration(t *testing.T) {
+	pod := running(t, meshSet("1"))
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			if containers[i].Name != "app" {
+				containers[i].Image = containers[i].Name + ":2" // by hand
+			}
+		}
+	}
+	u, err := update(inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, meshSet("2").Map()), Now: updatedAt})
+	if err != nil || u.Verdict.Way != inplace.Images || len(u.Changes) != 0 {
+		t.Fatalf("UpdateInPlace = %+v, %v", u, err)
+	}
+	got := patched(t, pod, u.Patch)
+	if diff := cmp.Diff(pod.Spec, got.Spec); diff != "" {
+		t.Errorf("spec (-want +got):\n%s", diff)
+	}
+	if w := written(got); !w.Back(updatedAt.Unix()) || entryOf(t, got).Generation != 1 {
+		t.Errorf("written %+v, want back at once", w)
+	}
+}
+
+func TestUpdateInPlaceJudgesTheLivePod(t *testing.T) {
+	tests := map[string]struct {
+		edit func(*corev1.Pod)
+		next *fixtures.SidecarSetBuilder
+		want inplace.Verdict
+	}{
+		"that is being deleted":     {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: updatedAt} }, nil, inplace.Verdict{Way: inplace.LeaveAlone}},
+		"that has finished":         {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, nil, inplace.Verdict{Way: inplace.LeaveAlone}},
+		"that does not carry it":    {func(p *corev1.Pod) { delete(p.Annotations, appsv1beta1.AnnotationInjectedList) }, nil, inplace.Verdict{Way: inplace.LeaveAlone}},
+		"with an unreadable record": {func(p *corev1.Pod) { p.Annotations[appsv1beta1.AnnotationInPlace] = `{"v":2}` }, nil, inplace.Verdict{Way: inplace.LeaveAlone, Reason: inplace.RecordUnreadable}},
+		"without a hash":            {func(p *corev1.Pod) { delete(p.Annotations, appsv1beta1.AnnotationHashWithoutImage) }, nil, inplace.Verdict{Way: inplace.Recreate, Reason: inplace.RevisionUnknown}},
+		"with another environment":  {nil, meshSet("2").Container("more", "more:1"), inplace.Verdict{Way: inplace.Recreate, Reason: inplace.ImmutableFieldChanged}},
+		"that runs once":            {func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever }, nil, inplace.Verdict{Way: inplace.LeaveAlone, Reason: inplace.RunToCompletion}},
+		"of the current content":    {nil, meshSet("1"), inplace.Verdict{Way: inplace.Current}},
+		"that can follow":           {nil, nil, inplace.Verdict{Way: inplace.Images}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := running(t, meshSet("1"))
+			if tc.edit != nil {
+				tc.edit(pod)
+			}
+			if tc.next == nil {
+				tc.next = meshSet("2")
+			}
+			u, err := update(inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, tc.next.Map()), Now: updatedAt})
+			u.Verdict.Changed = 0
+			if err != nil || u.Verdict != tc.want {
+				t.Fatalf("verdict %+v, %v; want %+v", u.Verdict, err, tc.want)
+			}
+			if (u.Patch != nil) != (tc.want.Way == inplace.Images) {
+				t.Errorf("patch %s", u.Patch)
+			}
+		})
+	}
+}
+
+func TestUpdateInPlaceMergesPatchPodMetadata(t *testing.T) {
+	pod := running(t, meshSet("1"))
+	pod.Annotations["config"], pod.Annotations["broken"] = `{"a":1}`, `{`
+	next := meshSet("2").PatchAnnotation("MergePatchJson", "config", `{"b":2}`)
+	u, err := update(inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, next.Map()), Now: updatedAt})
+	if err != nil {
+		t.Fatalf("UpdateInPlace: %v", err)
+	}
+	if got := patched(t, pod, u.Patch).Annotations["config"]; got != `{"a":1,"b":2}` {
+		t.Errorf("config = %s", got)
+	}
+	next = meshSet("2").PatchAnnotation("MergePatchJson", "broken", `{"b":2}`)
+	_, err = update(inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, next.Map()), Now: updatedAt})
+	var problem *inject.MetadataError
+	if !errors.As(err, &problem) || problem.Key != "broken" {
+		t.Errorf("error %v, want a MetadataError", err)
+	}
+}
+
+// A Pod in the middle of an update by OpenKruise: it is not certain what it runs, so no
+// earlier image proves anything later.
+func TestUpdateInPlaceAdoptsPodsOfOpenKruise(t *testing.T) {
+	for name, tc := range map[string]struct {
+		imageID string // that OpenKruise recorded
+		want    podstate.Before
+	}{
+		"that run what they were given": {"docker.io/library/log@sha256:before", podstate.Before{ID: "containerd://log-1", Image: "log:1", Digest: "sha256:log:1"}},
+		"that may not":                  {"docker.io/library/log@sha256:log:1", podstate.Before{ID: "containerd://log-1", Digest: "sha256:log:1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := running(t, meshSet("1"))
+			state := `{"mesh":{"revision":"frozen","updateTimestamp":"2025-01-02T03:04:05Z","lastContainerStatuses":{"log":{"imageID":"` + tc.imageID + `"},"gone":{"imageID":"x"}}},"zoo":{"lastContainerStatuses":{}}}`
+			pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = state
+			for i := range pod.Status.ContainerStatuses {
+				pod.Status.ContainerStatuses[i].Image = "sha256:config" // as some runtimes report it
+			}
+			next := fixtures.SidecarSet("mesh").Container("log", "log:2").Native("proxy", "proxy:1").InitContainer("setup", "setup:1")
+			program := fixtures.Program(t, next.Map())
+			u, err := update(inplace.UpdateInput{Pod: pod, Program: program, Now: updatedAt})
+			if err != nil || u.Verdict.Way != inplace.Images {
+				t.Fatalf("UpdateInPlace = %+v, %v", u.Verdict, err)
+			}
+			if diff := cmp.Diff(map[string]podstate.Before{"log": tc.want}, entryOf(t, patched(t, pod, u.Patch)).Containers); diff != "" {
+				t.Errorf("recorded (-want +got):\n%s", diff)
+			}
+			want := `{"mesh":{"revision":"` + program.Hash + `","updateTimestamp":"2026-01-02T04:04:05Z",` +
+				`"lastContainerStatuses":{"gone":{"imageID":"x"},"log":{"imageID":"docker.io/library/log@sha256:log:1"}}},"zoo":{"lastContainerStatuses":{}}}`
+			if diff := cmp.Diff(want, patched(t, pod, u.Patch).Annotations[appsv1beta1.AnnotationInPlaceUpdateState]); diff != "" {
+				t.Errorf("state (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,257 @@
+package podstate
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+// Entry records one SidecarSet's last update of a Pod in place.
+type Entry struct {
+	// Generation is the metadata.generation that the Pod has after the write.
+	Generation int64 `json:"generation"`
+	// At is when the patch was sent, to the second.
+	At time.Time `json:"at"`
+	// Began is set if the write itself restarts no container: it is when the earlier write
+	// was sent whose effect is still observed.
+	Began time.Time `json:"began,omitzero"`
+	// WasReady: the Pod was available when it was written, or counted by an earlier write.
+	WasReady bool `json:"wasReady"`
+	// Containers are those that got another image, by name, as they were when the
+	// patch was sent. It is empty if no container had to change.
+	Containers map[string]Before `json:"containers"`
+}
+
+// Before is what a container was before its image changed.
+type Before struct {
+	// ID is the containerID that the status reported, "" if it reported none.
+	ID string `json:"id"`
+	// Restarts is the restartCount that the status reported.
+	Restarts int32 `json:"restarts,omitempty"`
+	// Image is the name of the image that it was started from, "" if that is not
+	// known for certain. The kubelet does not replace a container whose image is
+	// changed and changed back before the kubelet acts.
+	Image string `json:"image,omitempty"`
+	// Digest identifies the image that ran, "" if that is not known.
+	Digest string `json:"digest,omitempty"`
+}
+
+// Resize records that a resize of a Pod for one SidecarSet is under way. It is written before
+// the resize, because the subresource resize does not change annotations. The write that
+// records the content removes it.
+type Resize struct {
+	// Hash is the hash without images of the content whose resources the Pod gets.
+	Hash string `json:"hash"`
+	// Before is that of the content to which an earlier resize was, if the Pod may still have
+	// its resources.
+	Before string `json:"before,omitempty"`
+	// Generation is the metadata.generation that the Pod has after the resize.
+	Generation int64 `json:"generation"`
+	// At is when the record was written, to the second.
+	At time.Time `json:"at"`
+	// WasReady is that of an Entry.
+	WasReady bool `json:"wasReady"`
+	// Containers are those that get other resources.
+	Containers []string `json:"containers"`
+}
+
+// Entries is the value of the annotation sidecarset.io/in-place. It is a value: the maps are
+// not changed; With and Keep return a changed copy. The zero value is empty.
+type Entries struct {
+	// Sets has the Entries of one Pod by SidecarSet.
+	Sets map[string]Entry
+	// Resizes has the resizes that are under way, by SidecarSet.
+	Resizes map[string]Resize
+}
+
+// entriesJSON is the annotation.
+type entriesJSON struct {
+	V       int               `json:"v"`
+	UID     types.UID         `json:"uid"`
+	Sets    map[string]Entry  `json:"sets"`
+	Resizes map[string]Resize `json:"resizes,omitempty"`
+}
+
+// errUnreadable is the error of all values that cannot be read. It does not say what
+// exactly is wrong, because that is of no use to users: the operator writes no such values.
+var errUnreadable = errors.New("annotation " + appsv1beta1.AnnotationInPlace + " cannot be read: it is damaged, too long, or of another version")
+
+// EntriesOf reads a Pod's annotation. A Pod without it has no Entries. A record that was copied
+// from another Pod is about that Pod, and is ignored. After an error, earlier updates are
+// unknown, and the Pod must not be written.
+func EntriesOf(pod *corev1.Pod) (Entries, error) {
+	value, ok := pod.Annotations[appsv1beta1.AnnotationInPlace]
+	if !ok {
+		return Entries{}, nil
+	}
+	var in entriesJSON
+	if len(value) > maxValueBytes || json.Unmarshal([]byte(value), &in) != nil || in.V != 1 || !in.isSensible() {
+		return Entries{}, errUnreadable
+	}
+	if in.UID != pod.UID {
+		return Entries{}, nil
+	}
+	return Entries{in.Sets, in.Resizes}, nil
+}
+
+// isSensible reports whether the operator can have written these entries.
+func (in *entriesJSON) isSensible() bool {
+	entries := len(in.Sets) + len(in.Resizes)
+	for _, e := range in.Sets {
+		if entries += len(e.Containers); e.Generation < 0 || !isTime(e.At) || !e.Began.IsZero() && !isTime(e.Began) {
+			return false
+		}
+	}
+	for _, z := range in.Resizes {
+		if entries += len(z.Containers); z.Generation < 0 || !isTime(z.At) {
+			return false
+		}
+	}
+	return entries <= maxEntries
+}
+
+// isTime reports whether the operator can have written this time.
+func isTime(at time.Time) bool { return at.Unix() > 0 && at.UTC().Year() <= 9999 }
+
+// With returns a copy that has the given Entry of a SidecarSet, and no resize of it.
+func (es Entries) With(sidecarSet string, e Entry) Entries {
+	es = es.Keep(func(string) bool { return true })
+	es.Sets[sidecarSet] = e
+	delete(es.Resizes, sidecarSet)
+	return es
+}
+
+// WithResize returns a copy that has a resize of a SidecarSet under way.
+func (es Entries) WithResize(sidecarSet string, z Resize) Entries {
+	es = es.Keep(func(string) bool { return true })
+	es.Resizes[sidecarSet] = z
+	return es
+}
+
+// Keep returns a copy that is only about the SidecarSets that keep accepts.
+func (es Entries) Keep(keep func(sidecarSet string) bool) Entries {
+	kept := Entries{make(map[string]Entry, len(es.Sets)+1), make(map[string]Resize, len(es.Resizes)+1)}
+	maps.Copy(kept.Sets, es.Sets)
+	maps.Copy(kept.Resizes, es.Resizes)
+	maps.DeleteFunc(kept.Sets, func(set string, _ Entry) bool { return !keep(set) })
+	maps.DeleteFunc(kept.Resizes, func(set string, _ Resize) bool { return !keep(set) })
+	return kept
+}
+
+// Of returns the Entry of a SidecarSet's last update of the Pod, nil if there is none or if
+// another operator has updated the Pod since. OpenKruise writes the time of its update into
+// the hash record, and knows nothing of Entries.
+func (es Entries) Of(sidecarSet string, hashes Hashes) *Entry {
+	e, ok := es.Sets[sidecarSet]
+	if !ok || e.At.Before(hashes.UpdatedAt(sidecarSet)) {
+		return nil
+	}
+	return &e
+}
+
+// Format renders the annotation's value for the Pod with that UID.
+func (es Entries) Format(pod types.UID) string {
+	return string(marshal(entriesJSON{V: 1, UID: pod, Sets: es.Sets, Resizes: es.Resizes}))
+}
+
+// Change is one container that an update gives another image.
+type Change struct {
+	Container string
+	Kind      Kind
+	From, To  string
+}
+
+// Write is an update that is about to be written to a Pod for one SidecarSet.
+type Write struct {
+	// Pod as it was read. The write has its resourceVersion as a precondition.
+	Pod *corev1.Pod
+	// Previous is the SidecarSet's Entry of the Pod, nil if there is none.
+	Previous *Entry
+	// Resize is the resize that the write completes or gives up, nil if there is none.
+	Resize *Resize
+	// Changes are the containers that get another image.
+	Changes []Change
+	// Uncertain: another operator has changed images before, and the kubelet may not
+	// have acted on that yet.
+	Uncertain bool
+	Now       time.Time
+}
+
+// NewEntry returns the record of a Write.
+func NewEntry(w Write) Entry {
+	e := Entry{Generation: w.Pod.Generation, At: w.at(), Containers: map[string]Before{}}
+	if len(w.Changes) > 0 { // a write of annotations alone makes no generation
+		e.Generation++
+	}
+	previous := Entry{}
+	if w.Previous != nil {
+		previous = *w.Previous
+	}
+	restarts := slices.ContainsFunc(w.Changes, func(c Change) bool { return c.Kind != Plain })
+	switch {
+	case restarts:
+		e.WasReady = w.wasReady()
+	case w.Resize != nil:
+		e.WasReady, e.Began = w.Resize.WasReady, w.Resize.At
+	case w.Previous != nil:
+		e.WasReady, e.Began = previous.WasReady, previous.began()
+	}
+	for name, before := range previous.Containers {
+		if _, status := ContainerOf(w.Pod, name); !restarts && w.Resize == nil || !before.replaced(status) {
+			e.Containers[name] = before
+		}
+	}
+	for i := range w.Changes {
+		if c := &w.Changes[i]; c.Kind != Plain {
+			e.Containers[c.Container] = w.before(c, previous)
+		}
+	}
+	return e
+}
+
+// NewResize returns the record of a resize of these containers to the resources of the content
+// with this hash without images. The resize is the next write of the Pod's spec.
+func NewResize(w Write, hash string, containers []string) Resize {
+	z := Resize{Hash: hash, Generation: w.Pod.Generation + 1, At: w.at(), WasReady: w.wasReady()}
+	if earlier := w.Resize; earlier != nil {
+		containers, z.Before = slices.Concat(containers, earlier.Containers), earlier.Before
+		if earlier.Hash != hash && earlier.made(w.Pod) {
+			z.Before = earlier.Hash
+		}
+	}
+	z.Containers = slices.Compact(slices.Sorted(slices.Values(containers)))
+	return z
+}
+
+func (w *Write) at() time.Time { return w.Now.UTC().Truncate(time.Second) }
+
+// wasReady reports whether the Pod is available, or still counts by an earlier write.
+func (w *Write) wasReady() bool {
+	now := w.Now.Unix()
+	return IsAvailable(w.Pod) || w.Previous != nil && w.Previous.Observe(w.Pod).Counts(now) || w.Resize != nil && w.Resize.written(w.Pod).Counts(now)
+}
+
+// before returns the present state of a container. If an earlier update changed it too, the
+// kubelet may start the image of that update at any moment, or have started it.
+func (w *Write) before(c *Change, previous Entry) Before {
+	_, status := ContainerOf(w.Pod, c.Container)
+	if status == nil {
+		return Before{}
+	}
+	now := Before{ID: status.ContainerID, Restarts: status.RestartCount, Digest: digestOf(status.ImageID)}
+	earlier, changed := previous.Containers[c.Container]
+	switch {
+	case changed && !earlier.replaced(status):
+		now.Image, now.Digest = earlier.Image, earlier.Digest
+	case !changed && !w.Uncertain, sameImage(status.Image, c.From):
+		now.Image = c.From
+	}
+	return now
+}
