@@ -13,6 +13,7 @@ import (
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/status"
+	"github.com/sidecarset/operator/test/health"
 )
 
 func of(matched, updated int32) status.Counters {
@@ -152,10 +153,10 @@ func TestStates(t *testing.T) {
 				t.Errorf("there is something to write although nothing is new: %+v and %+v", s, again)
 			}
 			object := asObject(t, s, o.InjectionPaused)
-			if got := kstatus(t, object); got != tc.k8s {
+			if got := read(t, object, health.Kstatus); got != tc.k8s {
 				t.Errorf("kstatus says %s, want %s: %+v", got, tc.k8s, s.Conditions)
 			}
-			if got := argo(t, object); got != tc.cdr {
+			if got := read(t, object, health.Argo); got != tc.cdr {
 				t.Errorf("the health check says %s, want %s: %+v", got, tc.cdr, s.Conditions)
 			}
 		})

@@ -9,36 +9,40 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/cli-utils/pkg/kstatus/status"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/health"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// awaitKstatus waits until kstatus, as Flux and Helm use it, reads the SidecarSet so, and its
+// awaitHealth waits until kstatus and the health check for Argo CD read the SidecarSet so, and its
 // rollout has that reason in Progressing.
-func (f *fleet) awaitKstatus(t *testing.T, want status.Status, progressing string) {
+func (f *fleet) awaitHealth(t *testing.T, kstatus, argo, progressing string) {
 	t.Helper()
-	await.Within(t, rolloutPatience, fmt.Sprintf("kstatus %s while the rollout is %s", want, progressing), func(ctx context.Context) error {
+	await.Within(t, rolloutPatience, fmt.Sprintf("kstatus %s and %s while the rollout is %s", kstatus, argo, progressing), func(ctx context.Context) error {
 		set := &unstructured.Unstructured{}
 		set.SetGroupVersionKind(appsv1beta1.Kind)
 		if err := api.Get(ctx, client.ObjectKey{Name: f.set.GetName()}, set); err != nil {
 			return err
 		}
-		result, err := status.Compute(set)
+		byKstatus, err := health.Kstatus(set)
+		if err != nil {
+			return err
+		}
+		byArgo, err := health.Argo(set)
 		if err != nil {
 			return err
 		}
 		conditions, _, _ := unstructured.NestedSlice(set.Object, "status", "conditions")
 		for _, c := range conditions {
 			c := c.(map[string]any)
-			if c["type"] == "Progressing" && c["reason"] == progressing && c["observedGeneration"] == set.GetGeneration() && result.Status == want {
+			if c["type"] == "Progressing" && c["reason"] == progressing && c["observedGeneration"] == set.GetGeneration() && byKstatus == kstatus && byArgo == argo {
 				return nil
 			}
 		}
-		return fmt.Errorf("%s: %s; %v", result.Status, result.Message, conditions)
+		return fmt.Errorf("%s, %s; %v", byKstatus, byArgo, conditions)
 	})
 }
 
@@ -50,24 +54,24 @@ func TestKstatusDoesNotWaitForRunningPods(t *testing.T) {
 		Pull:    5 * time.Second,
 		Missing: func(image string) bool { return strings.HasSuffix(image, ":missing") },
 	})
-	f.awaitKstatus(t, status.CurrentStatus, "Complete")
+	f.awaitHealth(t, "Current", "Healthy", "Complete")
 	f.setImage(t, "example.com/side:v2")
-	f.awaitKstatus(t, status.CurrentStatus, "RollingOut")
+	f.awaitHealth(t, "Current", "Progressing", "RollingOut")
 	f.setStrategy(t, map[string]any{"paused": true})
-	f.awaitKstatus(t, status.CurrentStatus, "Paused")
+	f.awaitHealth(t, "Current", "Suspended", "Paused")
 	f.setStrategy(t, map[string]any{"paused": false, "partition": pods - 1})
-	f.awaitKstatus(t, status.CurrentStatus, "PartitionReached")
+	f.awaitHealth(t, "Current", "Healthy", "PartitionReached")
 	f.setStrategy(t, map[string]any{"type": "NotUpdate"})
-	f.awaitKstatus(t, status.CurrentStatus, "NotUpdate")
+	f.awaitHealth(t, "Current", "Healthy", "NotUpdate")
 	f.update(t, map[string]any{"injectionStrategy": map[string]any{"paused": true}})
-	f.awaitKstatus(t, status.CurrentStatus, "NotUpdate")
+	f.awaitHealth(t, "Current", "Suspended", "NotUpdate")
 	f.update(t, map[string]any{"injectionStrategy": map[string]any{"paused": false}, "updateStrategy": map[string]any{"type": "RollingUpdate", "partition": nil}})
-	f.awaitKstatus(t, status.CurrentStatus, "Complete")
+	f.awaitHealth(t, "Current", "Healthy", "Complete")
 
 	f.setImage(t, "example.com/side:missing")
-	f.awaitKstatus(t, status.FailedStatus, "Stalled")
+	f.awaitHealth(t, "Failed", "Degraded", "Stalled")
 	f.setStrategy(t, map[string]any{"paused": true})
-	f.awaitKstatus(t, status.FailedStatus, "Paused")
+	f.awaitHealth(t, "Failed", "Degraded", "Paused")
 }
 
 // A container that is added makes Pods outdated. They are still matched, and the

@@ -123,6 +123,7 @@ type readyPods struct {
 	mu    sync.Mutex
 	ready map[types.UID]bool
 	least int
+	lows  []string // what made the number so low
 }
 
 func (r *plane) watchReady(t *testing.T, namespace string) *readyPods {
@@ -135,7 +136,7 @@ func (r *plane) watchReady(t *testing.T, namespace string) *readyPods {
 	for i := range list.Items {
 		w.see(&list.Items[i], false)
 	}
-	w.least = len(w.ready)
+	w.least, w.lows = len(w.ready), nil
 	events, err := r.api.Watch(t.Context(), &corev1.PodList{}, client.InNamespace(namespace), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}})
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +163,10 @@ func (w *readyPods) see(p *corev1.Pod, gone bool) {
 	} else {
 		w.ready[p.UID] = true
 	}
-	w.least = min(w.least, len(w.ready))
+	if len(w.ready) < w.least {
+		w.least = len(w.ready)
+		w.lows = append(w.lows, fmt.Sprintf("%s: gone %v, deleted %v, conditions %+v", p.Name, gone, p.DeletionTimestamp != nil, p.Status.Conditions))
+	}
 }
 
 // wantAtLeast checks that never fewer Pods were ready, and that at times not all were.
@@ -171,7 +175,7 @@ func (w *readyPods) wantAtLeast(t *testing.T, least, all int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.least < least || w.least == all {
-		t.Errorf("%d Pods were ready at times, want %d or more of %d, and fewer than all", w.least, least, all)
+		t.Errorf("%d Pods were ready at times, want %d or more of %d, and fewer than all:\n%s", w.least, least, all, strings.Join(w.lows, "\n"))
 	}
 }
 
