@@ -221,6 +221,8 @@ func alike(a, b *podstate.Record) bool {
 func (r *Rollout) Remove(id ID, gone bool, now time.Time) {
 	e := r.entries[id]
 	switch {
+	case gone && e.hand == taken && e.evicts: // the watch is faster than the answer
+		r.evicted(e, now.Unix())
 	case !gone || e.hand == leaving || e.Uninjected:
 	case !e.counts(now.Unix()):
 		r.renewPlace(e, now.Unix())

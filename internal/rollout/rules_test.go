@@ -212,6 +212,17 @@ func TestRecreation(t *testing.T) {
 			t.Errorf("%d Pods are evicted an hour later, want one in more than ten minutes", r.evicted)
 		}
 	})
+	t.Run("the watch is faster than the answer", func(t *testing.T) {
+		r := recreates(t, "10", 12)
+		r.answer = func(take rollout.Take) rollout.Result {
+			r.evicted++
+			r.Remove(r.ids[take.Name], true, r.now)
+			return rollout.Result{Kind: rollout.Evicted}
+		}
+		if r.seconds(45); r.evicted != 1 {
+			t.Errorf("%d Pods are evicted before the first has a new Pod, want one", r.evicted)
+		}
+	})
 	t.Run("a quota keeps new Pods away for a while", func(t *testing.T) {
 		r := recreates(t, "1", 12)
 		r.respawn = func() {}
