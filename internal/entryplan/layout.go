@@ -84,13 +84,16 @@ func (l *Layout) Serves(e Entry, s *Settings) (configuration int, ok bool) {
 // alike yields the object and the position of every entry of the operator that has the
 // selectors of e and is not closed, so that reviews use it.
 func (l *Layout) alike(e Entry, s *Settings) iter.Seq2[int, int] {
-	pods, namespaces := orEverything(e.Selector), s.allowed(e.NamespaceSelector)
+	pods, namespaces, name := orEverything(e.Selector), s.allowed(e.NamespaceSelector), e.provisional().Name
 	return func(yield func(int, int) bool) {
 		for i, c := range l {
 			for at := range webhooks(c) {
 				w := &c.Webhooks[at]
-				if sameSelector(w.ObjectSelector, pods) && sameSelector(w.NamespaceSelector, namespaces) && strings.HasSuffix(w.Name, nameSuffix) &&
-					w.Name != coarseName && s.wrote(w) && Touched(c)[w.Name] != closed && !yield(i, at) {
+				if !isNarrowed(pods, w.ObjectSelector) || !isNarrowed(namespaces, w.NamespaceSelector) || w.Name == coarseName {
+					continue
+				}
+				// By its name, an entry is narrowed by another program, or asked for like this.
+				if is, _, ok := s.parse(w); ok && is.provisional().Name == name && Touched(c)[w.Name] != closed && !yield(i, at) {
 					return
 				}
 			}
@@ -208,6 +211,7 @@ type Plan struct {
 func Next(state State, s *Settings) Plan {
 	p := newPlanning(state.Layout, s)
 	p.state = &state
+	p.exclude()
 	wanted := map[string]bool{}
 	var unplaced []Entry
 	for _, e := range state.Wanted {

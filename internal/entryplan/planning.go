@@ -113,7 +113,7 @@ func (p *planning) writtenFor() map[string]bool {
 		for _, c := range p.layout[:MaxConfigurations] {
 			for at := range webhooks(c) {
 				w := &c.Webhooks[at]
-				if !sameSelector(w.ObjectSelector, provisional.ObjectSelector) { // most differ
+				if !maps.Equal(orEverything(w.ObjectSelector).MatchLabels, orEverything(provisional.ObjectSelector).MatchLabels) { // most differ
 					continue
 				}
 				if e, _, ok := p.settings.author(w).parse(w); ok && e.provisional().Name == provisional.Name && Touched(c)[w.Name] != closed {
@@ -192,17 +192,15 @@ func (p *planning) put(e Entry, path string, touch bool) bool {
 	return true
 }
 
-// replace writes a webhook anew if it differs from the rendering of an entry. Its bundle stays.
+// replace writes a webhook anew if it differs from the rendering of an entry. Its bundle stays,
+// and what another program leaves out.
 func (p *planning) replace(i, at int, e Entry, path string) {
 	current := &p.layout[i].Webhooks[at]
-	bundle := current.ClientConfig.CABundle
-	if len(bundle) > 0 && p.settings.says(current, &e, path) {
+	if len(current.ClientConfig.CABundle) > 0 && p.settings.says(current, &e, path) {
 		return
 	}
 	w := p.settings.webhook(e, path)
-	if len(bundle) > 0 {
-		w.ClientConfig.CABundle = bundle
-	}
+	carry(current, &w)
 	p.edit(i).Webhooks[at] = w
 }
 
@@ -453,9 +451,7 @@ func (p *planning) seal(i int) {
 	c := p.layout[i]
 	barrier := p.settings.barrier(c.Name, p.nextSerial(i))
 	if at := find(c, barrier.Name); at >= 0 {
-		if bundle := c.Webhooks[at].ClientConfig.CABundle; len(bundle) > 0 {
-			barrier.ClientConfig.CABundle = bundle
-		}
+		carry(&c.Webhooks[at], &barrier)
 		c.Webhooks = slices.Delete(c.Webhooks, at, at+1)
 	}
 	c.Webhooks = append(c.Webhooks, barrier)
@@ -466,6 +462,9 @@ func (p *planning) seal(i int) {
 	c.Labels[LabelConfiguration] = "true"
 	annotate(c, AnnotationFormat, strconv.Itoa(format))
 	setTouched(c, p.touched[i])
+	if p.state != nil && i != Provisional {
+		annotate(c, annotationExcluded, strings.Join(p.settings.excluded().Values, ","))
+	}
 	if !p.owned(c) {
 		c.OwnerReferences = append(slices.DeleteFunc(c.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Namespace" }),
 			metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: p.settings.Namespace, UID: p.settings.NamespaceUID})

@@ -3,7 +3,6 @@ package entryplan
 import (
 	"cmp"
 	"encoding/json"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,39 +87,42 @@ func (s *Settings) wrote(w *admissionregistrationv1.MutatingWebhook) bool {
 	return ok
 }
 
-// parse is the inverse of webhook; false if webhook renders nothing like this.
+// parse is the inverse of webhook; false if webhook renders nothing like this. The name of an
+// entry tells which requirements another program has added.
 func (s *Settings) parse(w *admissionregistrationv1.MutatingWebhook) (e Entry, path string, ok bool) {
 	path = pathOf(w)
 	if path != PathPods && path != PathPodsFresh || w.FailurePolicy == nil || w.TimeoutSeconds == nil {
 		return Entry{}, "", false
 	}
-	asked, ok := s.asked(w.NamespaceSelector)
-	if !ok {
-		return Entry{}, "", false
+	for pods := range without(w.ObjectSelector) {
+		for namespaces := range without(w.NamespaceSelector, s.shortened(w.NamespaceSelector)) {
+			e = Entry{
+				Selector: normal(pods), NamespaceSelector: normal(namespaces),
+				FailurePolicy: *w.FailurePolicy, TimeoutSeconds: *w.TimeoutSeconds,
+			}
+			switch {
+			case w.Name == coarseName:
+				e = coarse(nil, e.FailurePolicy)
+			case strings.HasSuffix(w.Name, provisionalSuffix):
+				e = e.provisional()
+			default:
+				e.Name = e.hash() + nameSuffix
+			}
+			if s.says(w, &e, path) {
+				return e, path, true
+			}
+		}
 	}
-	e = Entry{
-		Selector: normal(w.ObjectSelector), NamespaceSelector: normal(asked),
-		FailurePolicy: *w.FailurePolicy, TimeoutSeconds: *w.TimeoutSeconds,
-	}
-	switch {
-	case w.Name == coarseName:
-		e = coarse(nil, e.FailurePolicy)
-	case strings.HasSuffix(w.Name, provisionalSuffix):
-		e = e.provisional()
-	default:
-		e.Name = e.hash() + nameSuffix
-	}
-	return e, path, s.says(w, &e, path)
+	return Entry{}, "", false
 }
 
 // says reports whether a webhook equals the rendering of an entry, except for the
-// bundle, which package certs keeps up to date. It is called for all entries in each
-// plan.
+// bundle, which package certs keeps up to date, and for what another program leaves out. It
+// is called for all entries in each plan.
 func (s *Settings) says(w *admissionregistrationv1.MutatingWebhook, e *Entry, path string) bool {
-	asked, ok := s.asked(w.NamespaceSelector)
-	return ok && w.Name == e.Name && s.callsAt(&w.ClientConfig, path) &&
+	return w.Name == e.Name && s.callsAt(&w.ClientConfig, path) &&
 		isValue(w.FailurePolicy, e.FailurePolicy) && isValue(w.TimeoutSeconds, e.TimeoutSeconds) &&
-		sameSelector(w.ObjectSelector, orEverything(e.Selector)) && sameSelector(asked, orEverything(e.NamespaceSelector)) &&
+		isNarrowed(orEverything(e.Selector), w.ObjectSelector) && isNarrowed(s.allowed(e.NamespaceSelector), w.NamespaceSelector) &&
 		isValue(w.MatchPolicy, admissionregistrationv1.Equivalent) && isValue(w.SideEffects, admissionregistrationv1.SideEffectClassNone) &&
 		isValue(w.ReinvocationPolicy, s.reinvocation()) && len(w.MatchConditions) == 0 &&
 		len(w.AdmissionReviewVersions) == 1 && w.AdmissionReviewVersions[0] == "v1" && slices.EqualFunc(w.Rules, podRules, sameRule)
@@ -146,14 +148,6 @@ func (s *Settings) callsAt(config *admissionregistrationv1.WebhookClientConfig, 
 		isValue(service.Path, path) && isValue(service.Port, *cmp.Or(s.Service.Port, new(int32(443))))
 }
 
-// sameSelector compares as equality.Semantic does.
-func sameSelector(a, b *metav1.LabelSelector) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return maps.Equal(a.MatchLabels, b.MatchLabels) && slices.EqualFunc(a.MatchExpressions, b.MatchExpressions, sameRequirement)
-}
-
 func sameRequirement(a, b metav1.LabelSelectorRequirement) bool {
 	return a.Key == b.Key && a.Operator == b.Operator && slices.Equal(a.Values, b.Values)
 }
@@ -164,11 +158,8 @@ func sameRequirement(a, b metav1.LabelSelectorRequirement) bool {
 // a Service there, or the same URL.
 func (s *Settings) author(w *admissionregistrationv1.MutatingWebhook) *Settings {
 	other := *s
-	if selector := w.NamespaceSelector; selector != nil && len(selector.MatchExpressions) > 0 {
-		last := selector.MatchExpressions[len(selector.MatchExpressions)-1]
-		if last.Key == corev1.LabelMetadataName && last.Operator == metav1.LabelSelectorOpNotIn && slices.Contains(last.Values, s.Namespace) {
-			other.ExcludedNamespaces = last.Values
-		}
+	if excluded := s.exclusion(w.NamespaceSelector); excluded != nil {
+		other.ExcludedNamespaces = excluded.Values
 	}
 	if service := w.ClientConfig.Service; service != nil && service.Namespace == s.Namespace {
 		other.Service, other.URL = *service, ""
@@ -228,23 +219,6 @@ func (s *Settings) allowed(selector *metav1.LabelSelector) *metav1.LabelSelector
 	return out
 }
 
-// asked is the inverse of allowed; false if allowed makes nothing like this. The result
-// shares memory with the selector.
-func (s *Settings) asked(selector *metav1.LabelSelector) (*metav1.LabelSelector, bool) {
-	if selector == nil {
-		return nil, false
-	}
-	own := *selector
-	if excluded := s.excluded(); len(excluded.Values) > 0 {
-		last := len(own.MatchExpressions) - 1
-		if last < 0 || !sameRequirement(own.MatchExpressions[last], excluded) {
-			return nil, false
-		}
-		own.MatchExpressions = own.MatchExpressions[:last]
-	}
-	return &own, true
-}
-
 func (s *Settings) excluded() metav1.LabelSelectorRequirement {
 	excluded := slices.Clone(s.ExcludedNamespaces)
 	slices.Sort(excluded)
@@ -286,9 +260,10 @@ func pathOf(w *admissionregistrationv1.MutatingWebhook) string {
 	return ""
 }
 
-// sameEntry compares two renderings, except for the bundle, which package certs keeps up
-// to date.
+// sameEntry reports whether a is b, except for the bundle, which package certs keeps up to
+// date, and for what another program leaves out.
 func sameEntry(a, b admissionregistrationv1.MutatingWebhook) bool {
+	carry(&a, &b)
 	a.ClientConfig.CABundle, b.ClientConfig.CABundle = nil, nil
 	return equality.Semantic.DeepEqual(a, b)
 }

@@ -73,6 +73,12 @@ type Entry struct {
 	// Fought is the object with the entry, if another program keeps editing it; "" if none
 	// does.
 	Fought string
+	// By names the program that edited it last; "" if that is not known.
+	By string
+	// Narrowed is what another program leaves out of the entry; "" if nothing. LeavesAllOut is
+	// true if that leaves out every Namespace that the entry selects.
+	Narrowed     string
+	LeavesAllOut bool
 	// Written is true if an object holds the entry, as the leader wrote it for this content
 	// of the SidecarSet. Proven is true if, moreover, every API server that can be reached
 	// uses it.
@@ -114,7 +120,11 @@ func Of(s SidecarSet) status.Readiness {
 	if why != nil {
 		return *why
 	}
-	return ready(s.Static == nil && s.Entry.Coarse)
+	is := ready(s.Static == nil && s.Entry.Coarse)
+	if s.Static == nil && s.Entry.Narrowed != "" {
+		is.Message += " Another program leaves out " + s.Entry.Narrowed + "."
+	}
+	return is
 }
 
 func (e Entry) obstacle() *status.Readiness {
@@ -122,8 +132,15 @@ func (e Entry) obstacle() *status.Readiness {
 	case e.NoObject != "":
 		return No(appsv1beta1.ReasonEntryMissing, e.NoObject)
 	case e.Fought != "":
-		return No(appsv1beta1.ReasonEntryEdited, fmt.Sprintf("Another program keeps editing the webhook entries in MutatingWebhookConfiguration %s. The operator restores them each time. "+
+		program := "Another program"
+		if e.By != "" {
+			program += " (field manager " + e.By + ")"
+		}
+		return No(appsv1beta1.ReasonEntryEdited, fmt.Sprintf(program+" keeps editing the webhook entries in MutatingWebhookConfiguration %s. The operator restores them each time. "+
 			"Find the program with \"kubectl get mutatingwebhookconfiguration %[1]s --show-managed-fields -o yaml\", and configure it to ignore this object, or use --pod-webhook=static.", e.Fought))
+	case e.LeavesAllOut:
+		return No(appsv1beta1.ReasonEntryEdited, "Another program leaves out "+e.Narrowed+". These are all namespaces that the SidecarSet selects, so API servers do not call the operator. "+
+			"Select other namespaces, or configure that program.")
 	case !e.Written && e.Problem != "":
 		return No(appsv1beta1.ReasonNotInForce, "The webhook entry for the selected Pods is not written: "+e.Problem)
 	case !e.Written:

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -198,42 +199,68 @@ func TestAnEntryWithoutRoomDoesNotStopOtherAdmissions(t *testing.T) {
 	})
 }
 
-// narrow edits each webhook as some programs do it.
-func narrow(edited *admissionregistrationv1.MutatingWebhookConfiguration) {
+// weaken edits each webhook as some programs do it.
+func weaken(edited *admissionregistrationv1.MutatingWebhookConfiguration) {
 	for i := range edited.Webhooks {
-		edited.Webhooks[i].NamespaceSelector.MatchExpressions = append(edited.Webhooks[i].NamespaceSelector.MatchExpressions,
-			metav1.LabelSelectorRequirement{Key: "control-plane", Operator: metav1.LabelSelectorOpDoesNotExist})
+		edited.Webhooks[i].MatchPolicy = new(admissionregistrationv1.Exact)
+	}
+	edited.ManagedFields = []metav1.ManagedFieldsEntry{
+		{Manager: "sidecarset-operator", Time: new(metav1.Unix(3, 0)), FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:webhooks":{}}`)}},
+		{Manager: "weakener", Time: new(metav1.Unix(2, 0)), FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:webhooks":{}}`)}},
+		{Manager: "kubectl", Time: new(metav1.Unix(1, 0)), FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:webhooks":{}}`)}},
+		{Manager: "labeller", Time: new(metav1.Unix(3, 0)), FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{}}`)}},
 	}
 }
 
-const editedAgain = "Another program keeps editing the webhook entries in MutatingWebhookConfiguration sidecarset-pods-"
+const editedAgain = "Another program (field manager weakener) keeps editing the webhook entries in MutatingWebhookConfiguration sidecarset-pods-"
 
-// If another program edits each object that the leader writes, the leader must not write
-// without a pause.
+// If another program edits each object that the leader writes, the leader waits longer and
+// longer.
 func TestTheLeaderPausesAgainstAProgramThatEditsEntries(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		c.meddle = narrow
-		for range 10 * writesAtOnce {
+		c.meddle = weaken
+		for range 1000 {
 			l.judged(t)
 		}
-		if c.writes > writesAtOnce {
+		if c.writes > 3 {
 			t.Errorf("%d writes without a pause", c.writes)
 		}
 		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonEntryEdited || !strings.HasPrefix(got.Message, editedAgain) {
 			t.Errorf("it says %+v", got)
 		}
-		before := c.writes
-		for range 600 {
+		before, start := c.writes, time.Now()
+		for time.Since(start) < 10*time.Minute {
 			<-time.After(100 * time.Millisecond)
 			l.judged(t)
 		}
-		if got := c.writes - before; got < 50 || got > 61 {
-			t.Errorf("%d writes in a minute", got)
+		if got := c.writes - before; got < 13 || got > 15 { // after 1, 2, 4, 8, 16 and 32 s, and then one a minute
+			t.Errorf("%d writes in ten minutes", got)
 		}
 		c.meddle = nil
-		<-time.After(2 * time.Second)
+		<-time.After(longestWait)
+		l.judged(t)
+		<-time.After(pauseOfEdits)
 		if got := l.judged(t); !got.Ready {
 			t.Errorf("nobody edits it any more, and the leader says %+v", got)
+		}
+	})
+}
+
+// The author of a SidecarSet does not wait until the leader undoes edits in the same object.
+func TestNoSidecarSetWaitsForTheEndOfAPause(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		c.meddle = weaken
+		for range 5 {
+			l.judged(t)
+		}
+		c.meddle = nil
+		set := fixtures.LogSet(2)
+		set.Spec.Selector.MatchLabels["app"] = "another"
+		l.sets.(*fixtures.Snapshots).Swap(set)
+		before := c.writes
+		_, _ = l.pass(t.Context())
+		if c.writes == before {
+			t.Error("it waits")
 		}
 	})
 }
@@ -245,10 +272,10 @@ func TestReadyIsNotReportedBetweenRepeatedEdits(t *testing.T) {
 		edit := func() status.Readiness {
 			for _, stored := range c.configurations {
 				edited := stored.DeepCopy()
-				narrow(edited)
+				weaken(edited)
 				c.change(edited)
 			}
-			<-time.After(time.Second)
+			<-time.After(longestWait)
 			return l.judged(t)
 		}
 		l.judged(t)
@@ -268,6 +295,39 @@ func TestReadyIsNotReportedBetweenRepeatedEdits(t *testing.T) {
 		}
 		if got := edit(); !got.Ready {
 			t.Errorf("one edit after a long time, and the leader says %+v", got)
+		}
+	})
+}
+
+// Clouds leave out namespaces of their own, again and again.
+func TestWhatAnotherProgramLeavesOutIsTold(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		c.meddle = func(edited *admissionregistrationv1.MutatingWebhookConfiguration) {
+			for i := range edited.Webhooks {
+				s := edited.Webhooks[i].NamespaceSelector
+				if !strings.Contains(metav1.FormatLabelSelector(s), "!system") {
+					s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{Key: "system", Operator: metav1.LabelSelectorOpDoesNotExist})
+				}
+			}
+		}
+		for range 100 {
+			l.judged(t)
+		}
+		if c.writes > 1 {
+			t.Errorf("%d writes", c.writes)
+		}
+		if got := l.judged(t); !got.Ready || !strings.HasSuffix(got.Message, " Another program leaves out namespaces by !system.") {
+			t.Errorf("it says %+v", got)
+		}
+		program, _ := l.sets.Current().Get("log")
+		for all, namespaces := range map[bool]map[string]labels.Set{
+			true:  {"a": {"system": "1"}},
+			false: {"a": {"system": "1"}, "b": {}},
+		} {
+			l.sets.(*fixtures.Snapshots).SwapSnapshot(match.Build([]*inject.Program{program}, namespaces))
+			if got := l.judged(t); got.Ready == all || all && got.Reason != appsv1beta1.ReasonEntryEdited {
+				t.Errorf("with the namespaces %v it says %+v", namespaces, got)
+			}
 		}
 	})
 }

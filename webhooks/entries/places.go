@@ -41,7 +41,7 @@ func (p *places) note(v *view) (lost int, restored []entryplan.Entry) {
 	if v.overflow != nil {
 		wanted = append(slices.Clone(wanted), *v.overflow)
 	}
-	names, edited := map[string]bool{}, map[int]bool{}
+	names := map[string]bool{}
 	for _, e := range wanted {
 		names[e.Name] = true
 		before, was := p.of(e.Name)
@@ -49,7 +49,6 @@ func (p *places) note(v *view) (lost int, restored []entryplan.Entry) {
 		switch {
 		case !holds && was:
 			lost++
-			edited[before.configuration] = true
 			p.entries[e.Name] = place{before, true}
 		case holds && (!was || before.configuration != i):
 			if p.entries[e.Name].lost {
@@ -57,9 +56,6 @@ func (p *places) note(v *view) (lost int, restored []entryplan.Entry) {
 			}
 			p.entries[e.Name] = place{placement{i, entryplan.Serial(v.layout[i])}, false}
 		}
-	}
-	for i := range edited {
-		p.edits[i].note(v.now)
 	}
 	maps.DeleteFunc(p.entries, func(name string, _ place) bool { return !names[name] })
 	return lost, restored
@@ -83,28 +79,49 @@ func (l *leader) place(v *view) {
 	}
 }
 
-// edits counts the changes of a configuration object by other programs.
+// lostIn reports whether an object has lost entries.
+func (p *places) lostIn(configuration int) bool {
+	for _, known := range p.entries {
+		if known.lost && known.configuration == configuration {
+			return true
+		}
+	}
+	return false
+}
+
+// edits counts how often the leader undid changes of a configuration object by other programs.
 type edits struct {
 	count int
 	last  time.Time
+	by    string // the field manager of the last change; "" if it is not known
 }
 
-// Ten edits by other programs, each within a minute of the last, mean that another
+// Five edits by other programs, each within two minutes of the last, mean that another
 // program keeps editing the object. Until it stops, Ready stays False, even while the
-// entry is correct.
+// entry is correct. The leader waits for a second before it undoes the second edit, and then
+// twice as long each time.
 const (
-	editsOfAProgram = 10
-	pauseOfEdits    = time.Minute
+	editsOfAProgram = 5
+	pauseOfEdits    = 2 * longestWait
+	longestWait     = time.Minute
 )
 
-func (e *edits) note(now time.Time) {
+func (e *edits) note(now time.Time, by string) {
 	if now.Sub(e.last) >= pauseOfEdits {
 		e.count = 0
 	}
 	e.count++
-	e.last = now
+	e.last, e.by = now, by
 }
 
 func (e *edits) goOn(now time.Time) bool {
 	return e.count >= editsOfAProgram && now.Sub(e.last) < pauseOfEdits
+}
+
+// wait is how long the next edit stays.
+func (e *edits) wait(now time.Time) time.Duration {
+	if e.count == 0 || now.Sub(e.last) >= pauseOfEdits {
+		return 0
+	}
+	return min(time.Second<<min(e.count-1, 6), longestWait) - now.Sub(e.last)
 }

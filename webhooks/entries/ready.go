@@ -4,9 +4,11 @@ import (
 	"context"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/readiness"
 	"github.com/sidecarset/operator/internal/status"
 )
@@ -151,7 +153,16 @@ func (l *leader) entryFacts(v *view, p *promise) readiness.Entry {
 	facts := readiness.Entry{Written: true, Coarse: p.coarse(v.overflow), Problem: v.unproven[placed.configuration]}
 	name := v.layout[placed.configuration].Name
 	if l.places.edits[placed.configuration].goOn(v.now) {
-		facts.Fought = name
+		facts.Fought, facts.By = name, l.places.edits[placed.configuration].by
+	}
+	if v.settings != nil {
+		e := p.entry
+		if facts.Coarse {
+			e = *v.overflow
+		}
+		if n := v.layout.Narrowing(e, v.settings); n.By != "" {
+			facts.Narrowed, facts.LeavesAllOut = n.By, leavesAllOut(v.catalog, n)
+		}
 	}
 	if needs, ok := l.required(v, p); ok {
 		facts.Proven = l.webhooks.barrier.passed(name, needs.serial)
@@ -160,6 +171,21 @@ func (l *leader) entryFacts(v *view, p *promise) readiness.Entry {
 		facts.Problem = v.problem.Error()
 	}
 	return facts
+}
+
+// leavesAllOut reports whether another program leaves out every Namespace that an entry selects.
+func leavesAllOut(catalog *match.Snapshot, n entryplan.Narrowing) bool {
+	some := func(selector *metav1.LabelSelector) bool {
+		compiled, err := metav1.LabelSelectorAsSelector(selector)
+		if err != nil {
+			return true
+		}
+		for range catalog.NamespacesWith(compiled) {
+			return true
+		}
+		return false
+	}
+	return !some(n.To) && some(n.From)
 }
 
 // staticEntry has the facts about the one entry that an administrator keeps. Its path is
@@ -180,7 +206,7 @@ func (l *leader) staticEntry(v *view, p *promise) *readiness.Static {
 func (l *leader) unwritten(v *view, entry string) readiness.Entry {
 	facts := readiness.Entry{NoObject: l.noObject(v.layout)}
 	if i, _, present := v.layout.Locate(entry); present && (v.paced[i] || l.places.edits[i].goOn(v.now)) {
-		facts.Fought = v.layout[i].Name
+		facts.Fought, facts.By = v.layout[i].Name, l.places.edits[i].by
 	}
 	if v.problem != nil {
 		facts.Problem = v.problem.Error()

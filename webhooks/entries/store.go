@@ -1,8 +1,10 @@
 package entries
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -163,4 +165,20 @@ func (s *configurationStore) refresh(ctx context.Context, i int) error {
 	}
 	s.observeInstead(c, then)
 	return nil
+}
+
+// editor returns the last field manager of an object's webhooks besides the operator; "" if it
+// cannot be read. The watch does not deliver managedFields.
+func (s *configurationStore) editor(ctx context.Context, name string) (manager string) {
+	c := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	if err := s.live.Get(ctx, client.ObjectKey{Name: name}, c); err != nil {
+		return ""
+	}
+	var last metav1.Time
+	for _, f := range c.ManagedFields {
+		if f.Time != nil && !f.Time.Before(&last) && !strings.HasPrefix(f.Manager, "sidecarset-operator") && f.FieldsV1 != nil && bytes.Contains(f.FieldsV1.Raw, []byte(`"f:webhooks"`)) {
+			manager, last = f.Manager, *f.Time
+		}
+	}
+	return manager
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -90,8 +91,19 @@ func (l *leader) carryOut(ctx context.Context, v *view, plan entryplan.Plan) err
 			continue
 		}
 		if change.Index == entryplan.Provisional && !(complete && l.inForce(ctx, written)) {
-			l.wake()
+			if len(v.paced) == 0 {
+				l.wake()
+			}
 			break
+		}
+		edited := len(plan.Foreign[change.Object.Name]) > 0 || l.places.lostIn(change.Index)
+		if wait := l.places.edits[change.Index].wait(v.now); edited && wait > 0 && !l.awaited(change) {
+			v.paced[change.Index], complete = true, false
+			v.wakeAfter(wait)
+			continue
+		}
+		if edited {
+			l.places.edits[change.Index].note(v.now, l.webhooks.store.editor(ctx, change.Object.Name))
 		}
 		if !l.paces[change.Index].Allow() {
 			v.paced[change.Index], complete = true, false
@@ -118,6 +130,12 @@ func (l *leader) carryOut(ctx context.Context, v *view, plan entryplan.Plan) err
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// awaited reports whether the author of a SidecarSet waits for a change.
+func (l *leader) awaited(change entryplan.Change) bool {
+	claimed := l.promises.claimed()
+	return slices.ContainsFunc(change.Object.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool { return claimed[w.Name] })
 }
 
 // refusals are the entries that the API server refused, by name, with its message.
