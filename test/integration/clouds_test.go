@@ -1,0 +1,271 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/testkit"
+)
+
+type mutatingConfiguration = admissionregistrationv1.MutatingWebhookConfiguration
+
+// cloud plays the program of a cloud that leaves out namespaces of its own.
+type cloud struct {
+	labels map[string]string // of a namespace that it leaves out
+	told   string            // what Ready tells of it; LEFT is the name of that namespace
+	// edit writes a configuration if it is not yet as the cloud wants it.
+	edit func(ctx context.Context, c *mutatingConfiguration, leftOut string) (wrote bool, err error)
+}
+
+func notIn(key string, values ...string) metav1.LabelSelectorRequirement {
+	return metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpNotIn, Values: values}
+}
+
+// likeAKS adds two requirements to every namespaceSelector by server-side apply, although the
+// object has the label and the annotation by which AKS leaves it alone.
+func likeAKS(ctx context.Context, c *mutatingConfiguration, _ string) (bool, error) {
+	ours := []metav1.LabelSelectorRequirement{notIn("control-plane", "true"), notIn("kubernetes.azure.com/managedby", "aks")}
+	var webhooks []map[string]any
+	lacking := false
+	for _, w := range c.Webhooks {
+		kept := slices.DeleteFunc(slices.Clone(w.NamespaceSelector.MatchExpressions), func(r metav1.LabelSelectorRequirement) bool {
+			return r.Key == ours[0].Key || r.Key == ours[1].Key
+		})
+		lacking = lacking || len(kept)+len(ours) != len(w.NamespaceSelector.MatchExpressions)
+		webhooks = append(webhooks, map[string]any{"name": w.Name, "namespaceSelector": metav1.LabelSelector{
+			MatchLabels: w.NamespaceSelector.MatchLabels, MatchExpressions: append(kept, ours...),
+		}})
+	}
+	if !lacking {
+		return false, nil
+	}
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration", "metadata": map[string]any{"name": c.Name}, "webhooks": webhooks,
+	})
+	if err != nil {
+		return false, err
+	}
+	return true, api.Patch(ctx, c, client.RawPatch(types.ApplyPatchType, body), client.FieldOwner("admissionsenforcer"), client.ForceOwnership)
+}
+
+// likeAutopilot adds a namespace to every list of excluded names, by update.
+func likeAutopilot(ctx context.Context, c *mutatingConfiguration, leftOut string) (wrote bool, err error) {
+	for i := range c.Webhooks {
+		for k, r := range c.Webhooks[i].NamespaceSelector.MatchExpressions {
+			if r.Key == corev1.LabelMetadataName && r.Operator == metav1.LabelSelectorOpNotIn && !slices.Contains(r.Values, leftOut) {
+				c.Webhooks[i].NamespaceSelector.MatchExpressions[k].Values = append(r.Values, leftOut)
+				wrote = true
+			}
+		}
+	}
+	if wrote {
+		err = api.Update(ctx, c, client.FieldOwner("gke-webhooks"))
+	}
+	return wrote, err
+}
+
+// purpose is the label by which Gardener knows kube-system.
+const purpose = "gardener.cloud/purpose"
+
+// likeGardener narrows webhooks for Pods that reach kube-system and refuse them, by a patch.
+func likeGardener(ctx context.Context, c *mutatingConfiguration, _ string) (wrote bool, err error) {
+	before := c.DeepCopy()
+	for i := range c.Webhooks {
+		w := &c.Webhooks[i]
+		selector, err := metav1.LabelSelectorAsSelector(w.NamespaceSelector)
+		if err != nil {
+			return false, err
+		}
+		if *w.FailurePolicy == admissionregistrationv1.Fail && w.Rules[0].Resources[0] == "pods" && selector.Matches(labels.Set{purpose: "kube-system"}) {
+			w.NamespaceSelector.MatchExpressions = append(w.NamespaceSelector.MatchExpressions, notIn(purpose, "kube-system"))
+			w.ObjectSelector.MatchExpressions = append(w.ObjectSelector.MatchExpressions, notIn("resources.gardener.cloud/managed-by", "gardener"))
+			wrote = true
+		}
+	}
+	if wrote {
+		err = api.Patch(ctx, c, client.StrategicMergeFrom(before), client.FieldOwner("gardenlet"))
+	}
+	return wrote, err
+}
+
+// editing has another program edit all objects with entries every 200 ms until stop is called.
+// It counts the writes of that program, and all writes.
+type editing struct {
+	its, all atomic.Int32
+	stop     func()
+}
+
+func (e *editing) operators() int32 { return e.all.Load() - e.its.Load() }
+
+func startEditing(t *testing.T, edit func(ctx context.Context, c *mutatingConfiguration) (wrote bool, err error)) *editing {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	w, err := api.Watch(ctx, &admissionregistrationv1.MutatingWebhookConfigurationList{}, client.MatchingLabelsSelector{Selector: entryplan.Labelled()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &editing{}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for event := range w.ResultChan() {
+			if event.Type == watch.Modified {
+				e.all.Add(1)
+			}
+		}
+	})
+	all.Go(func() {
+		for ctx.Err() == nil {
+			var list admissionregistrationv1.MutatingWebhookConfigurationList
+			if err := api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entryplan.Labelled()}); err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+			for i := range list.Items {
+				switch wrote, err := edit(ctx, &list.Items[i]); {
+				case err == nil && wrote:
+					e.its.Add(1)
+				case err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsInvalid(err): // an entry has changed, or is gone
+					t.Error(err)
+				}
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	})
+	e.stop = func() {
+		cancel()
+		w.Stop()
+		all.Wait()
+	}
+	t.Cleanup(e.stop)
+	return e
+}
+
+// Each cloud edits the entries while SidecarSets and Pods are created. Selected Pods outside the
+// namespaces that it leaves out are injected, Ready is True, and neither side goes on writing.
+func TestCloudsThatLeaveOutNamespaces(t *testing.T) {
+	clouds := map[string]cloud{
+		"AKS":       {map[string]string{"control-plane": "true"}, "namespaces by control-plane notin (true),kubernetes.azure.com/managedby notin (aks)", likeAKS},
+		"Autopilot": {nil, "namespaces by kubernetes.io/metadata.name notin (LEFT)", likeAutopilot},
+		"Gardener":  {map[string]string{purpose: "kube-system"}, "Pods by resources.gardener.cloud/managed-by notin (gardener), namespaces by gardener.cloud/purpose notin (kube-system)", likeGardener},
+	}
+	for name, c := range clouds {
+		t.Run(name, func(t *testing.T) {
+			namespace, leftOut := testkit.Namespace(t, api, nil), testkit.Namespace(t, api, c.labels)
+			told := "Another program leaves out " + strings.ReplaceAll(c.told, "LEFT", leftOut) + "."
+			e := startEditing(t, func(ctx context.Context, object *mutatingConfiguration) (bool, error) {
+				return c.edit(ctx, object, leftOut)
+			})
+
+			apps := []string{namespace + "-a", namespace + "-b", namespace + "-c", namespace + "-d"}
+			var sets []string
+			b := newBehind(t)
+			for i, app := range apps {
+				spec := fmt.Sprintf("selector: {matchLabels: {app: %s}}\ncontainers: [{name: side, image: \"example.com/side:v1\"}]\n", app)
+				if i%2 == 1 { // a list of the user
+					spec += "namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [nowhere]}]}\n"
+				}
+				set := newSidecarSet(t, namespace, spec)
+				b.create(t, set, pod(namespace, fmt.Sprint("behind-", i), "app="+app), "app", "side")
+				sets = append(sets, set.GetName())
+			}
+			b.check(t)
+			ready := func(set *appsv1beta1.SidecarSet) error {
+				if err := testkit.Ready(set); err != nil {
+					return err
+				}
+				if message := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionReady).Message; !strings.Contains(message, told) {
+					return fmt.Errorf("it says %q, want %q", message, told)
+				}
+				return nil
+			}
+			for _, set := range sets {
+				testkit.Await(t, api, set, "what the cloud does", ready)
+			}
+
+			its, operators, start, pods := e.its.Load(), e.operators(), time.Now(), 0
+			for calm := testkit.Scaled(4*time.Second, 200*time.Second); time.Since(start) < calm; pods++ {
+				i := pods % len(apps)
+				p := pod(namespace, fmt.Sprint("later-", pods), "app="+apps[i])
+				if err := api.Create(t.Context(), p, client.DryRunAll); err != nil || len(p.Spec.Containers) != 2 {
+					t.Fatalf("Pod %s has %v: %v", p.Name, testkit.ContainerNames(p.Spec.Containers), err)
+				}
+				if set, err := testkit.Get(t.Context(), api, sets[i]); err != nil || ready(set) != nil {
+					t.Fatalf("after %v: %v, %v", time.Since(start), err, ready(set))
+				}
+				<-time.After(100 * time.Millisecond)
+			}
+			minutes := 1 + int32(time.Since(start)/time.Minute)
+			testkit.Report(t, "first %d writes of the cloud, %d of the operator; then in %v %d and %d, and %d Pods, all injected",
+				its, operators, time.Since(start).Round(time.Second), e.its.Load()-its, e.operators()-operators, pods)
+			if now := e.its.Load() - its; now > 2*minutes {
+				t.Errorf("then the cloud has written %d times", now)
+			}
+			if now := e.operators() - operators; now > 4*minutes { // entries settle, and names are removed
+				t.Errorf("then the operator has written %d times", now)
+			}
+			p := pod(leftOut, "left-out", "app="+apps[0])
+			if err := api.Create(t.Context(), p, client.DryRunAll); err != nil || len(p.Spec.Containers) != 1 {
+				t.Errorf("in the namespace that is left out, a Pod has %v: %v", testkit.ContainerNames(p.Spec.Containers), err)
+			}
+			e.stop()
+		})
+	}
+}
+
+// A program that weakens entries gets the last word less and less often, and Ready names it.
+func TestAProgramThatWeakensEntriesIsNamed(t *testing.T) {
+	namespace := testkit.Namespace(t, api, nil)
+	set := createSidecarSet(t, namespace, onlyHere("web"))
+	e := startEditing(t, func(ctx context.Context, c *mutatingConfiguration) (wrote bool, err error) {
+		for i := range c.Webhooks {
+			if w := &c.Webhooks[i]; w.NamespaceSelector.MatchLabels[corev1.LabelMetadataName] == namespace && *w.FailurePolicy == admissionregistrationv1.Fail {
+				w.FailurePolicy, wrote = new(admissionregistrationv1.Ignore), true
+			}
+		}
+		if wrote {
+			err = api.Update(ctx, c, client.FieldOwner("weakener"))
+		}
+		return wrote, err
+	})
+	testkit.Await(t, api, set.GetName(), "the program's name", func(set *appsv1beta1.SidecarSet) error {
+		ready := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionReady)
+		if ready == nil || ready.Reason != appsv1beta1.ReasonEntryEdited || !strings.Contains(ready.Message, "(field manager weakener)") {
+			return fmt.Errorf("condition Ready is %+v", ready)
+		}
+		return nil
+	})
+	<-time.After(4 * time.Second)
+	if its := e.its.Load(); its > 6 { // the operator undoes it at once, and then after 1, 2 and 4 s
+		t.Errorf("the program has written %d times", its)
+	}
+	e.stop()
+	await.Eventually(t, "a restored entry", func(ctx context.Context) error {
+		found, err := podEntries(ctx, api, namespace)
+		if entry, ok := found["web"]; err == nil && (!ok || *entry.FailurePolicy != admissionregistrationv1.Fail) {
+			err = fmt.Errorf("entries are %v", found)
+		}
+		return err
+	})
+}
