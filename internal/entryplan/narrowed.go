@@ -188,12 +188,12 @@ func (l *Layout) Narrowing(e Entry, s *Settings) (n Narrowing) {
 	namespaces, _ := narrowed(n.From, n.To)
 	pods, _ := narrowed(orEverything(e.Selector), w.ObjectSelector)
 	var by []string
-	for what, added := range map[string][]metav1.LabelSelectorRequirement{"namespaces": namespaces, "Pods": pods} {
-		if len(added) > 0 {
-			by = append(by, what+" by "+metav1.FormatLabelSelector(&metav1.LabelSelector{MatchExpressions: added}))
-		}
+	if len(namespaces) > 0 {
+		by = append(by, "namespaces by "+metav1.FormatLabelSelector(&metav1.LabelSelector{MatchExpressions: namespaces}))
 	}
-	slices.Sort(by)
+	if len(pods) > 0 {
+		by = append(by, "Pods by "+metav1.FormatLabelSelector(&metav1.LabelSelector{MatchExpressions: pods}))
+	}
 	n.By = strings.Join(by, ", ")
 	return n
 }

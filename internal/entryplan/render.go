@@ -71,7 +71,7 @@ func (s *Settings) webhook(e Entry, path string) admissionregistrationv1.Mutatin
 		Rules:                   rules("pods"),
 		FailurePolicy:           new(e.FailurePolicy),
 		MatchPolicy:             new(admissionregistrationv1.Equivalent),
-		NamespaceSelector:       s.allowed(e.NamespaceSelector),
+		NamespaceSelector:       s.allowed(e.NamespaceSelector).DeepCopy(),
 		ObjectSelector:          orEverything(e.Selector).DeepCopy(),
 		SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
 		TimeoutSeconds:          new(e.TimeoutSeconds),
@@ -210,13 +210,13 @@ func (s *Settings) reinvocation() admissionregistrationv1.ReinvocationPolicyType
 	return cmp.Or(s.Reinvocation, admissionregistrationv1.NeverReinvocationPolicy)
 }
 
-// allowed adds the excluded namespaces to a user's selector.
+// allowed adds the excluded namespaces to a user's selector. The result shares memory with it.
 func (s *Settings) allowed(selector *metav1.LabelSelector) *metav1.LabelSelector {
-	out := orEverything(selector).DeepCopy()
+	out := *orEverything(selector)
 	if excluded := s.excluded(); len(excluded.Values) > 0 {
-		out.MatchExpressions = append(out.MatchExpressions, excluded)
+		out.MatchExpressions = append(slices.Clip(out.MatchExpressions), excluded)
 	}
-	return out
+	return &out
 }
 
 func (s *Settings) excluded() metav1.LabelSelectorRequirement {

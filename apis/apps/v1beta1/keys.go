@@ -165,8 +165,9 @@ const (
 	// ReasonEntryMissing says that there is no object for the webhook entry. Only a user
 	// can apply one: the message has the command.
 	ReasonEntryMissing = "EntryMissing"
-	// ReasonEntryEdited says that another program keeps editing the webhook entry. The
-	// message has a command that shows which.
+	// ReasonEntryEdited says that another program keeps editing the webhook entry, or leaves
+	// out every namespace that the SidecarSet selects. The message names the program, or what
+	// it leaves out.
 	ReasonEntryEdited = "EntryEdited"
 	// ReasonEntryRefused says that the API server refuses the webhook entry. The
 	// message is the API server's.
