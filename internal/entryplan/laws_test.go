@@ -259,23 +259,6 @@ func addWebhook(c *configuration, added admissionregistrationv1.MutatingWebhook)
 	}
 }
 
-// narrow is what the program of a cloud does to all entries.
-func (w *world) narrow() {
-	leaveOut := []edit{add(notIn("control-plane", "true")), lengthen}[w.rng.IntN(2)]
-	for i, c := range w.stored {
-		if c == nil || len(c.Webhooks) == 0 {
-			continue
-		}
-		c = c.DeepCopy()
-		for at := range c.Webhooks {
-			if s := c.Webhooks[at].NamespaceSelector; s != nil && len(s.MatchExpressions) < 4 {
-				leaveOut(&c.Webhooks[at])
-			}
-		}
-		w.put(i, c)
-	}
-}
-
 // happen is one thing that can happen.
 func (w *world) happen() {
 	w.t.Helper()

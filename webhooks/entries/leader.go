@@ -90,8 +90,8 @@ const (
 	// definitionRecheck is how often the CustomResourceDefinition is read while there
 	// are SidecarSets.
 	definitionRecheck = 5 * time.Second
-	// If all entries of an object are new, the leader writes the object twice for each. If
-	// another program keeps editing an object, the leader restores it once a second.
+	// If all entries of an object are new, the leader writes the object twice for each. See
+	// edits for objects that another program keeps editing.
 	writesAtOnce    = 2 * entryplan.MaxEntries
 	writesPerSecond = 1
 

@@ -205,10 +205,10 @@ func weaken(edited *admissionregistrationv1.MutatingWebhookConfiguration) {
 		edited.Webhooks[i].MatchPolicy = new(admissionregistrationv1.Exact)
 	}
 	edited.ManagedFields = []metav1.ManagedFieldsEntry{
-		{Manager: "sidecarset-operator", Time: new(metav1.Unix(3, 0)), FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:webhooks":{}}`)}},
-		{Manager: "weakener", Time: new(metav1.Unix(2, 0)), FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:webhooks":{}}`)}},
-		{Manager: "kubectl", Time: new(metav1.Unix(1, 0)), FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:webhooks":{}}`)}},
-		{Manager: "labeller", Time: new(metav1.Unix(3, 0)), FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{}}`)}},
+		{Manager: "sidecarset-operator", Time: new(metav1.Unix(3, 0)), FieldsV1: metav1.NewFieldsV1(`{"f:webhooks":{}}`)},
+		{Manager: "weakener", Time: new(metav1.Unix(2, 0)), FieldsV1: metav1.NewFieldsV1(`{"f:webhooks":{}}`)},
+		{Manager: "kubectl", Time: new(metav1.Unix(1, 0)), FieldsV1: metav1.NewFieldsV1(`{"f:webhooks":{}}`)},
+		{Manager: "labeller", Time: new(metav1.Unix(3, 0)), FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{}}`)},
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
 	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/internal/events"
 )
@@ -79,14 +81,9 @@ func (l *leader) place(v *view) {
 	}
 }
 
-// lostIn reports whether an object has lost entries.
-func (p *places) lostIn(configuration int) bool {
-	for _, known := range p.entries {
-		if known.lost && known.configuration == configuration {
-			return true
-		}
-	}
-	return false
+// restores reports whether a change restores a lost entry.
+func (p *places) restores(change entryplan.Change) bool {
+	return slices.ContainsFunc(change.Object.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool { return p.entries[w.Name].lost })
 }
 
 // edits counts how often the leader undid changes of a configuration object by other programs.

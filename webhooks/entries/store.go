@@ -1,7 +1,6 @@
 package entries
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -176,7 +175,7 @@ func (s *configurationStore) editor(ctx context.Context, name string) (manager s
 	}
 	var last metav1.Time
 	for _, f := range c.ManagedFields {
-		if f.Time != nil && !f.Time.Before(&last) && !strings.HasPrefix(f.Manager, "sidecarset-operator") && f.FieldsV1 != nil && bytes.Contains(f.FieldsV1.Raw, []byte(`"f:webhooks"`)) {
+		if f.Time != nil && !f.Time.Before(&last) && !strings.HasPrefix(f.Manager, "sidecarset-operator") && f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), `"f:webhooks"`) {
 			manager, last = f.Manager, *f.Time
 		}
 	}

@@ -96,19 +96,20 @@ func (l *leader) carryOut(ctx context.Context, v *view, plan entryplan.Plan) err
 			}
 			break
 		}
-		edited := len(plan.Foreign[change.Object.Name]) > 0 || l.places.lostIn(change.Index)
-		if wait := l.places.edits[change.Index].wait(v.now); edited && wait > 0 && !l.awaited(change) {
+		edited, edits := len(plan.Foreign[change.Object.Name]) > 0 || l.places.restores(change), &l.places.edits[change.Index]
+		if wait := edits.wait(v.now); edited && wait > 0 && !l.awaited(change) {
 			v.paced[change.Index], complete = true, false
 			v.wakeAfter(wait)
 			continue
-		}
-		if edited {
-			l.places.edits[change.Index].note(v.now, l.webhooks.store.editor(ctx, change.Object.Name))
 		}
 		if !l.paces[change.Index].Allow() {
 			v.paced[change.Index], complete = true, false
 			v.wakeAfter(soon)
 			continue
+		}
+		editor := ""
+		if edited {
+			editor = l.webhooks.store.editor(ctx, change.Object.Name) // the write may remove it
 		}
 		stale, err := l.writeOne(ctx, v, change)
 		complete = complete && err == nil && !stale
@@ -120,6 +121,9 @@ func (l *leader) carryOut(ctx context.Context, v *view, plan entryplan.Plan) err
 		case stale:
 			l.wake()
 		default:
+			if edited {
+				edits.note(v.now, editor)
+			}
 			if change.Deferrable {
 				deferrable++
 			} else {
