@@ -57,7 +57,7 @@ func Repairs(webhooks []admissionregistrationv1.MutatingWebhook, namespace strin
 
 func isStaticBarrier(w *admissionregistrationv1.MutatingWebhook, namespace string) bool {
 	own := &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}}
-	return w.Name == staticBarrierName && equality.Semantic.DeepEqual(w.Rules, rules("configmaps")) && equality.Semantic.DeepEqual(w.NamespaceSelector, own)
+	return w.Name == staticBarrierName && equality.Semantic.DeepEqual(w.Rules, rules("configmaps")) && isNarrowed(own, w.NamespaceSelector)
 }
 
 func tooWide(rule admissionregistrationv1.RuleWithOperations) bool {

@@ -237,6 +237,9 @@ func TestCloudsThatLeaveOutNamespaces(t *testing.T) {
 
 // A program that weakens entries gets the last word less and less often, and Ready names it.
 func TestAProgramThatWeakensEntriesIsNamed(t *testing.T) {
+	if testkit.Scaled(true, false) {
+		t.Skip("SKIP: other tests that edit the same object would wait for the leader; with CHAOS=long only. webhooks/entries has this law with a fake API server")
+	}
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, onlyHere("web"))
 	e := startEditing(t, func(ctx context.Context, c *mutatingConfiguration) (wrote bool, err error) {
