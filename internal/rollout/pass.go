@@ -33,7 +33,7 @@ type pass struct {
 	// to be evicted.
 	repair, unavailable, available, evict []*entry
 
-	counting, blocked, untried groups
+	counting, blocked, untried Groups
 }
 
 // pass looks at all Pods.
@@ -236,7 +236,7 @@ func (p *pass) countPlaces() {
 		if c := r.crews[place.crew]; c != nil {
 			c.ours++
 		}
-		p.counting.addName(appsv1beta1.ReasonReplacementNotReady, "", place.pod)
+		p.counting.Add(appsv1beta1.ReasonReplacementNotReady, "", place.pod)
 	}
 	r.applyBrake(p.now)
 	for name, c := range r.crews {
@@ -244,7 +244,7 @@ func (p *pass) countPlaces() {
 		p.wake(again)
 		p.replaced += places
 		for _, v := range c.evictions[:places] {
-			p.counting.addName(appsv1beta1.ReasonReplacementNotReady, "", v.pod)
+			p.counting.Add(appsv1beta1.ReasonReplacementNotReady, "", v.pod)
 		}
 		c.ours += places
 		if c.pods == 0 && len(c.evictions) == 0 {

@@ -54,7 +54,7 @@ func (r *Rollout) evicted(e *entry, now int64) {
 			}
 		}
 	}
-	c.evictions = append(c.evictions, eviction{e.Record.Namespace.Value() + "/" + e.Record.Name, now})
+	c.evictions = append(c.evictions, eviction{e.fullName(), now})
 }
 
 // replaced returns how many places the evictions of a crew take: the recent ones, and of the

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -104,7 +105,7 @@ func (p *pass) report() Report {
 		Unselected: p.unselected, Taken: p.inHand + p.waits,
 		Used: p.used, Allowed: p.allowed(), Failed: p.failed, Proven: p.proven, Unproven: p.unproven,
 		NotReadyBefore: max(0, r.before), NotReadyKnown: r.before >= 0, Replaced: p.replaced,
-		Counting: p.counting.list(), Blocked: p.blocked.list(),
+		Counting: p.counting.List(), Blocked: p.blocked.List(),
 		Limit: p.limit(), Problem: r.strategy.problem,
 		Moved: time.Unix(r.moved, 0), Begun: r.begun, Failing: r.failing != 0, FailingSince: time.Unix(r.failing, 0), Slack: time.Duration(int64(p.slack)+r.strategy.minReady) * time.Second,
 	}
@@ -143,38 +144,33 @@ func (p *pass) limit() Limit {
 	return Unlimited
 }
 
-// groups are Pods by reason.
-type groups map[string]*appsv1beta1.SidecarSetPodGroup
+// Groups are Pods by reason. The zero value has none.
+type Groups map[string]*appsv1beta1.SidecarSetPodGroup
 
-func (g *groups) add(reason, message string, e *entry) {
-	g.addName(reason, message, e.Record.Namespace.Value()+"/"+e.Record.Name)
-}
+func (g *Groups) add(reason, message string, e *entry) { g.Add(reason, message, e.fullName()) }
 
-// addName adds one Pod by its name.
-func (g *groups) addName(reason, message, pod string) {
+// Add adds one Pod, named by namespace/name. A group keeps its first message.
+func (g *Groups) Add(reason, message, pod string) {
 	if *g == nil {
-		*g = groups{}
+		*g = Groups{}
 	}
 	group := (*g)[reason]
 	if group == nil {
-		group = &appsv1beta1.SidecarSetPodGroup{Reason: reason, Message: message}
+		group = &appsv1beta1.SidecarSetPodGroup{Reason: reason}
 		(*g)[reason] = group
 	}
 	group.Pods++
-	if group.Message == "" {
-		group.Message = message
-	}
+	group.Message = cmp.Or(group.Message, message)
 	if at, _ := slices.BinarySearch(group.First, pod); at < maxNames {
 		group.First = slices.Insert(group.First, at, pod)
 		group.First = group.First[:min(len(group.First), maxNames)]
 	}
 }
 
-func (g groups) list() []appsv1beta1.SidecarSetPodGroup {
-	list := make([]appsv1beta1.SidecarSetPodGroup, 0, len(g))
-	for _, group := range g {
-		list = append(list, *group)
+// List returns the groups, sorted by reason; nil if there are none.
+func (g Groups) List() (list []appsv1beta1.SidecarSetPodGroup) {
+	for _, reason := range slices.Sorted(maps.Keys(g)) {
+		list = append(list, *g[reason])
 	}
-	slices.SortFunc(list, func(a, b appsv1beta1.SidecarSetPodGroup) int { return cmp.Compare(a.Reason, b.Reason) })
 	return list
 }

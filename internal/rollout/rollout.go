@@ -227,7 +227,7 @@ func (r *Rollout) Remove(id ID, gone bool, now time.Time) {
 	case !e.counts(now.Unix()):
 		r.renewPlace(e, now.Unix())
 	default:
-		r.places = append(r.places, place{e.crew.name, e.Record.Namespace.Value() + "/" + e.Record.Name, now.Unix(), now.Unix(), e.failed()})
+		r.places = append(r.places, place{e.crew.name, e.fullName(), now.Unix(), now.Unix(), e.failed()})
 	}
 	r.leave(e.Record.Labels)
 	r.dismiss(e.crew)
@@ -308,6 +308,9 @@ func next(last *hold, result Result, now int64) *hold {
 	h.until = now + min(times.first<<min(h.tries, 20), times.most)
 	return h
 }
+
+// fullName is the Pod's name as users are told it.
+func (e *entry) fullName() string { return e.Record.Namespace.Value() + "/" + e.Record.Name }
 
 // deliver ends the reservations of writes that the watch has delivered.
 func (e *entry) deliver(watched uint64) {

@@ -2,8 +2,6 @@ package tally
 
 import (
 	"reflect"
-	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -183,27 +181,12 @@ type Groups struct {
 	Uninjected []appsv1beta1.SidecarSetPodGroup
 }
 
-// named is the number of Pods that a group names.
-const named = 3
-
-func (s *sidecarSet) uninjected() (groups []appsv1beta1.SidecarSetPodGroup) {
+func (s *sidecarSet) uninjected() []appsv1beta1.SidecarSetPodGroup {
+	var groups rollout.Groups
 	for _, m := range s.lacking {
-		r := m.pod.record
-		i := slices.IndexFunc(groups, func(g appsv1beta1.SidecarSetPodGroup) bool { return g.Reason == m.why })
-		if i < 0 {
-			i = len(groups)
-			groups = append(groups, appsv1beta1.SidecarSetPodGroup{Reason: m.why})
-		}
-		g := &groups[i]
-		g.Pods++
-		name := r.Namespace.Value() + "/" + r.Name
-		if at, _ := slices.BinarySearch(g.First, name); at < named {
-			g.First = slices.Insert(g.First, at, name)
-			g.First = g.First[:min(len(g.First), named)]
-		}
+		groups.Add(m.why, "", m.pod.record.Namespace.Value()+"/"+m.pod.record.Name)
 	}
-	slices.SortFunc(groups, func(a, b appsv1beta1.SidecarSetPodGroup) int { return strings.Compare(a.Reason, b.Reason) })
-	return groups
+	return groups.List()
 }
 
 // setLacking adds a membership to the lacking ones, or removes it.

@@ -23,7 +23,6 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
-	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -233,43 +232,4 @@ func TestCloudsThatLeaveOutNamespaces(t *testing.T) {
 			e.stop()
 		})
 	}
-}
-
-// A program that weakens entries gets the last word less and less often, and Ready names it.
-func TestAProgramThatWeakensEntriesIsNamed(t *testing.T) {
-	if testkit.Scaled(true, false) {
-		t.Skip("SKIP: other tests that edit the same object would wait for the leader; with CHAOS=long only. webhooks/entries has this law with a fake API server")
-	}
-	namespace := testkit.Namespace(t, api, nil)
-	set := createSidecarSet(t, namespace, onlyHere("web"))
-	e := startEditing(t, func(ctx context.Context, c *mutatingConfiguration) (wrote bool, err error) {
-		for i := range c.Webhooks {
-			if w := &c.Webhooks[i]; w.NamespaceSelector.MatchLabels[corev1.LabelMetadataName] == namespace && *w.FailurePolicy == admissionregistrationv1.Fail {
-				w.FailurePolicy, wrote = new(admissionregistrationv1.Ignore), true
-			}
-		}
-		if wrote {
-			err = api.Update(ctx, c, client.FieldOwner("weakener"))
-		}
-		return wrote, err
-	})
-	testkit.Await(t, api, set.GetName(), "the program's name", func(set *appsv1beta1.SidecarSet) error {
-		ready := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionReady)
-		if ready == nil || ready.Reason != appsv1beta1.ReasonEntryEdited || !strings.Contains(ready.Message, "(field manager weakener)") {
-			return fmt.Errorf("condition Ready is %+v", ready)
-		}
-		return nil
-	})
-	<-time.After(4 * time.Second)
-	if its := e.its.Load(); its > 6 { // the operator undoes it at once, and then after 1, 2 and 4 s
-		t.Errorf("the program has written %d times", its)
-	}
-	e.stop()
-	await.Eventually(t, "a restored entry", func(ctx context.Context) error {
-		found, err := podEntries(ctx, api, namespace)
-		if entry, ok := found["web"]; err == nil && (!ok || *entry.FailurePolicy != admissionregistrationv1.Fail) {
-			err = fmt.Errorf("entries are %v", found)
-		}
-		return err
-	})
 }

@@ -157,7 +157,7 @@ func (r *plane) watchReady(t *testing.T, namespace string) *readyPods {
 func (w *readyPods) see(p *corev1.Pod, gone bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	ready := slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
+	ready := isReady(p)
 	if gone || p.DeletionTimestamp != nil || !ready {
 		delete(w.ready, p.UID)
 	} else {
