@@ -119,8 +119,6 @@ func controllerManager(o *Options, f files) component {
 				"--service-account-private-key-file="+f.serviceAccountKey,
 				"--cluster-signing-cert-file="+f.authority.CertFile(),
 				"--cluster-signing-key-file="+f.authority.KeyFile(),
-				// Pods are not Ready while a node is late, as kwok and kubelets of a busy machine are.
-				"--node-monitor-grace-period=5m",
 			)
 		},
 		health: func(ports []int) string { return o.url("https", ports[0]) + "/healthz" },
