@@ -113,8 +113,8 @@ const (
 // Count returns how a selected, active Pod counts at a time, in seconds since 1970. A Pod that
 // lacks a sidecar is Lacking, unless it records an earlier content of this SidecarSet, which may
 // not have had the sidecar: it is then Matched, and only a new Pod can get the sidecar. A Pod that
-// is older than the SidecarSet records a content of another one, which had this name. So does,
-// most likely, a Pod of the same second.
+// is older than the SidecarSet records a content of another one, which had this name. A Pod of the
+// same second was most likely applied together with the SidecarSet.
 func (c *Content) Count(r *podstate.Record, now int64) Count {
 	in, injected := r.Injection(c.name)
 	switch {
@@ -125,7 +125,7 @@ func (c *Content) Count(r *podstate.Record, now int64) Count {
 	}
 	count := Matched
 	switch contained := c.containedIn(r); {
-	case !contained && (in.HashWithoutImage == 0 || in.HashWithoutImage == c.hashWithoutImage || r.Order.Created <= c.created):
+	case !contained && (in.HashWithoutImage == 0 || in.HashWithoutImage == c.hashWithoutImage || r.Order.Created < c.created):
 		return Lacking
 	case contained && in.Hash == c.hash && in.ResizeTo == 0:
 		count |= Updated

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -32,11 +33,15 @@ func TestPodsOfARecreatedSidecarSetCountAsUninjected(t *testing.T) {
 			const selectors = "selector: {matchLabels: {app: again}}\nnamespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}\n"
 			set := createSidecarSet(t, namespace, selectors+tc.first)
 			awaitInjected(t, set, namespace, "app=again")
+			var last *corev1.Pod
 			for _, name := range []string{"a", "b", "c"} {
-				create(t, pod(namespace, name, "app=again"))
+				last = pod(namespace, name, "app=again")
+				create(t, last)
 			}
 			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 3, Updated: 3})
 
+			// A Pod of the same second counts as one of the second SidecarSet.
+			await.That(t, func() bool { return time.Now().Unix() > last.CreationTimestamp.Unix() }, "the next second")
 			deleteSidecarSet(t, set)
 			again := newSidecarSet(t, namespace, selectors+tc.second)
 			again.SetGenerateName("")
