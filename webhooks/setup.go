@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/rival"
@@ -34,8 +34,8 @@ type Options struct {
 	// Catalog decides about Pods. It runs on every replica. The caller adds it to the
 	// manager.
 	Catalog *snapshot.Catalog
-	// Fresh checks the Catalog. It runs on every replica, as the Catalog does.
-	Fresh *entries.Freshness
+	// Knowledge knows what a call requires the Catalog to hold.
+	Knowledge *entries.Knowledge
 	// RevisionNamespace holds the ConfigMap that says which annotations SidecarSets
 	// may set, and the ControllerRevisions.
 	RevisionNamespace string
@@ -48,9 +48,6 @@ type Options struct {
 	// Widener makes API servers call us for the Pods of a SidecarSet that is being
 	// admitted; nil if only the leader does this, after the SidecarSet is stored.
 	Widener sidecarsets.Widener
-	// Recorded says that the names of SidecarSets are recorded before their entries are
-	// written, so that Pods need no list of all SidecarSets.
-	Recorded bool
 	// AddReadiness adds a readiness check.
 	AddReadiness func(name string, check healthz.Checker)
 	// RequesterCheck says what happens to SidecarSets whose author lacks rights.
@@ -66,16 +63,11 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 	live := mgr.GetAPIReader()
 
 	s.Instrument(metrics.Registry)
-	o.Fresh.Expose(metrics.Registry)
-	catchUp := o.Fresh.CatchUp
-	if o.Recorded {
-		catchUp = o.Fresh.Know
-	}
 	recorded := snapshot.RecordedRevisions{Reader: live, Namespace: o.RevisionNamespace}
 	injector := pods.NewInjector(pods.Options{
 		Snapshot:           o.Catalog.Current,
-		CatchUp:            catchUp,
-		Trusted:            o.Fresh.Trusted,
+		Ensure:             o.Knowledge.Ensure,
+		Know:               o.Knowledge.Know,
 		Namespaces:         live,
 		Revision:           recorded.Named,
 		Client:             func(ctx context.Context) netip.Addr { return ports.ConnectionOf(ctx).Client() },
@@ -84,15 +76,9 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 		RecordEvent:        o.RecordEvent,
 		Registry:           metrics.Registry,
 	})
-	s.Register(server.GroupPods, entryplan.PathPods, injector.Settled)
-	s.Register(server.GroupPods, entryplan.PathPodsFresh, injector.Fresh)
-	s.Register(server.GroupBarriers, entryplan.PathBarrier, entries.AnswerBarrier)
-	// Without a Widener, reviews record no names. So a review cannot rely on recorded names,
-	// and lists all SidecarSets.
-	stored := o.Fresh.CatchUp
-	if o.Widener != nil {
-		stored = o.Fresh.Know
-	}
+	s.Register(server.GroupPods, entry.PathPods, injector.Handle)
+	s.Register(server.GroupPods, entry.PathSlots, injector.Handle)
+	s.Register(server.GroupBarriers, entry.PathBarrier, entries.AnswerBarrier)
 	minor, err := sidecarsets.ServerMinor(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return err
@@ -101,7 +87,7 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 	s.Register(server.GroupSidecarSets, PathDefault, bound.Before(sidecarsets.NewDefaulter()))
 	s.Register(server.GroupSidecarSets, PathValidate, bound.Before(sidecarsets.NewValidator(sidecarsets.ValidatorOptions{
 		Stored: func(ctx context.Context) (*match.Snapshot, error) {
-			err := stored(ctx)
+			err := o.Knowledge.CatchUp(ctx)
 			return o.Catalog.Current(), err
 		},
 		Reader:                  live,

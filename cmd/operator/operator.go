@@ -26,7 +26,7 @@ import (
 	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/controllers"
 	"github.com/sidecarset/operator/controllers/executor"
-	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/webhooks"
 	"github.com/sidecarset/operator/webhooks/entries"
@@ -70,15 +70,14 @@ func Run(ctx context.Context, version string, o Options) error {
 	certificate := func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return serving.Source.GetCertificate(hello)
 	}
-	timeline := snapshot.NewTimeline()
-	watches := snapshot.NewWatchHealth(timeline)
+	health := snapshot.NewHealth()
 	serverOptions, err := o.server(certificate, ctx.Done())
 	if err != nil {
 		return err
 	}
 	webhookServer := server.New(serverOptions)
 
-	managing := o.manager(watches)
+	managing := o.manager(health)
 	leadership, err := watchLease(config, &managing)
 	if err != nil {
 		return err
@@ -95,16 +94,17 @@ func Run(ctx context.Context, version string, o Options) error {
 		return err
 	}
 	catalog := snapshot.NewCatalog(mgr.GetCache(), metrics.Registry)
-	fresh := entries.NewFreshness(mgr.GetAPIReader(), catalog, timeline, o.podWebhook.trust)
+	slots := entries.NewSlots(mgr.GetCache(), mgr.GetAPIReader())
+	knowledge := entries.NewKnowledge(slots, catalog, health, mgr.GetAPIReader(), metrics.Registry)
 	serving, err = certs.Setup(mgr, o.serverName(), o.certificates(), bundleTargets(o.podWebhook.mode)...)
 	if err != nil {
 		return err
 	}
 	rivals := entries.NewRivals(mgr.GetCache(), o.namespace, metrics.Registry)
-	if err := addAll(mgr, fresh, catalog, rivals, onEveryReplica(boundGarbage)); err != nil {
+	if err := addAll(mgr, slots, catalog, rivals, onEveryReplica(boundGarbage)); err != nil {
 		return err
 	}
-	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, rivals: rivals, probes: probes, fresh: fresh, leadership: leadership}
+	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, rivals: rivals, probes: probes, slots: slots, knowledge: knowledge, leadership: leadership}
 	if o.runsControllers() {
 		if err := parts.addControllers(); err != nil {
 			return err
@@ -115,20 +115,25 @@ func Run(ctx context.Context, version string, o Options) error {
 			return err
 		}
 	}
-	for name, check := range map[string]healthz.Checker{"catalog": catalog.Ready, "watches": watches.Ready, "injectors": rivals.Ready} {
+	for name, check := range map[string]healthz.Checker{"catalog": catalog.Ready, "injectors": rivals.Ready} {
 		probes.AddReadiness(name, check)
 	}
 	running := ctx
 	if o.answersWebhooks() {
 		running = after(ctx, o.drainGrace)
 	}
-	stopped := make(chan error, 1)
+	stopped, restored := make(chan error, 1), make(chan error, 1)
 	go func() { stopped <- mgr.Start(running) }()
+	go func() {
+		if err := health.Run(running, mgr.GetAPIReader()); err != nil {
+			restored <- err
+		}
+	}()
 	select {
 	case err = <-stopped:
 		webhookServer.Wait() // the server bounds how long it drains
 		return err
-	case err = <-timeline.Restored():
+	case err = <-restored:
 		// The snapshot is of a state that no longer exists: end without draining.
 		return err
 	}
@@ -146,14 +151,15 @@ func after(ctx context.Context, grace time.Duration) context.Context {
 
 // parts are what the roles have in common.
 type parts struct {
-	mgr     ctrl.Manager
-	options Options
-	catalog *snapshot.Catalog
-	serving *certs.Serving
-	rivals  *entries.Rivals
-	probes  *ports.Probes
-	fresh   *entries.Freshness
-	keeper  *entries.Keeper // nil where controllers do not run
+	mgr       ctrl.Manager
+	options   Options
+	catalog   *snapshot.Catalog
+	serving   *certs.Serving
+	rivals    *entries.Rivals
+	probes    *ports.Probes
+	slots     *entries.Slots
+	knowledge *entries.Knowledge
+	keeper    *entries.Keeper // nil where controllers do not run
 	// leadership is nil if there is no election.
 	leadership *executor.Leadership
 }
@@ -168,10 +174,8 @@ func (p *parts) addControllers() error {
 	if err := addAll(p.mgr, states, podEvents); err != nil {
 		return err
 	}
-	keeping := o.entries(p.serving, p.rivals)
-	keeping.RecordEvent, keeping.CatchUp = states.RecordEvent, p.fresh.CatchUp
 	var err error
-	if p.keeper, err = entries.Setup(p.mgr, p.catalog, keeping); err != nil {
+	if p.keeper, err = entries.Setup(p.mgr, p.slots, p.catalog, o.entries(p.serving, p.rivals)); err != nil {
 		return err
 	}
 	return controllers.Setup(p.mgr, p.catalog, controllers.Options{
@@ -195,13 +199,12 @@ func (p *parts) addWebhooks(webhookServer *server.Server) error {
 	}
 	setup := webhooks.Options{
 		Catalog:                 p.catalog,
-		Fresh:                   p.fresh,
+		Knowledge:               p.knowledge,
 		RevisionNamespace:       o.revisionNamespace,
 		ExcludedNamespaces:      o.excludedNamespaces,
 		RequesterCheck:          o.requesterCheck,
 		PatchPodMetadataAllowed: o.patchPodMetadataAllowed,
 		Rival:                   p.rivals.Injector,
-		Recorded:                o.podWebhook.mode == podWebhookExact,
 		RecordEvent:             conflicts.RecordEvent,
 		AddReadiness:            p.probes.AddReadiness,
 	}
@@ -235,8 +238,8 @@ func bundleTargets(podWebhook string) []certs.Target {
 		certs.ConversionWebhook(appsv1beta1.Resource.GroupResource().String()),
 	}
 	if podWebhook != podWebhookStatic {
-		targets = append(targets, certs.MutatingWebhooksLabelled(entryplan.Labelled(), func(name string) bool {
-			_, ok := entryplan.Index(name)
+		targets = append(targets, certs.MutatingWebhooksLabelled(entry.Labelled(), func(name string) bool {
+			_, ok := entry.Index(name)
 			return ok
 		}).Optional())
 	}

@@ -200,10 +200,10 @@ func (o Options) server(certificate getCertificate, stopping <-chan struct{}) (s
 // manager returns the manager's options. The cache holds SidecarSets as unstructured
 // objects and Namespaces as metadata. Other objects are read live, by name. Pods are
 // never cached.
-func (o Options) manager(watches *snapshot.WatchHealth) ctrl.Options {
+func (o Options) manager(health *snapshot.Health) ctrl.Options {
 	return ctrl.Options{
 		Scheme: scheme,
-		Cache:  snapshot.CacheOptions(watches, o.revisionNamespace),
+		Cache:  snapshot.CacheOptions(health, o.revisionNamespace),
 		Client: client.Options{Cache: &client.CacheOptions{
 			Unstructured: true,
 			DisableFor:   []client.Object{&corev1.Pod{}, &corev1.Secret{}, &corev1.ConfigMap{}},

@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/sidecarset/operator/certs"
-	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/webhooks/entries"
 )
 
@@ -24,12 +23,10 @@ const (
 
 // podWebhookOptions are the flags of the webhook entries for Pods.
 type podWebhookOptions struct {
-	mode            string
-	reinvocation    admissionregistrationv1.ReinvocationPolicyType
-	url             string
-	probeNamespace  string
-	admissionWindow time.Duration
-	trust           time.Duration
+	mode           string
+	reinvocation   admissionregistrationv1.ReinvocationPolicyType
+	url            string
+	probeNamespace string
 }
 
 func (o *podWebhookOptions) bind(flags *flag.FlagSet) {
@@ -37,8 +34,6 @@ func (o *podWebhookOptions) bind(flags *flag.FlagSet) {
 	flags.StringVar((*string)(&o.reinvocation), "pod-webhook-reinvocation", string(admissionregistrationv1.NeverReinvocationPolicy), "`policy` of exact entries: Never, or IfNeeded if another webhook adds labels or containers after ours")
 	flags.StringVar(&o.url, "pod-webhook-url", "", "`prefix` of the URLs that API servers call for exact entries, such as https://127.0.0.1:9443; default is the Service")
 	flags.StringVar(&o.probeNamespace, "probe-namespace", "", "`namespace` in which the leader tries selected Pods, under dry-run, before it sets Ready of a SidecarSet; the operator needs the right to create Pods there. Default is none")
-	flags.DurationVar(&o.admissionWindow, "pod-webhook-admission-window", 90*time.Second, "longest `time` between the admission of a SidecarSet and its storage; for this long, and one and a half times --pod-webhook-snapshot-trust, a new entry has replicas read SidecarSets live, and an unused entry is kept")
-	flags.DurationVar(&o.trust, "pod-webhook-snapshot-trust", entryplan.Trust, "`time` for which a replica answers Pods from its snapshot after it compared the snapshot with what is stored; it compares twice in that time. Set the same for all processes")
 }
 
 func (o *podWebhookOptions) check(excluded []string) error {
@@ -55,35 +50,25 @@ func (o *podWebhookOptions) check(excluded []string) error {
 	if u, err := url.Parse(o.url); o.url != "" && (err != nil || u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "") {
 		errs = append(errs, fmt.Errorf("--pod-webhook-url=%s: use an https URL without a query, such as https://127.0.0.1:9443", o.url))
 	}
-	if o.admissionWindow < time.Second {
-		errs = append(errs, fmt.Errorf("--pod-webhook-admission-window=%s: use at least 1s", o.admissionWindow))
-	}
-	if o.trust < 2*time.Second || o.trust > time.Minute {
-		errs = append(errs, fmt.Errorf("--pod-webhook-snapshot-trust=%s: use at least 2s, and at most 1m", o.trust))
-	}
 	return errors.Join(errs...)
 }
 
 // entries are the options of the part that keeps the webhook entries.
 func (o *Options) entries(serving *certs.Serving, rivals *entries.Rivals) entries.Options {
 	return entries.Options{
-		Settings: entryplan.Settings{
+		Settings: entry.Settings{
 			Namespace:          o.namespace,
 			ExcludedNamespaces: o.excludedNamespaces,
 			Service:            admissionregistrationv1.ServiceReference{Namespace: o.namespace, Name: o.webhookService},
 			URL:                o.podWebhook.url,
 			Reinvocation:       o.podWebhook.reinvocation,
 		},
-		Bundle:             serving.Source.Bundle,
-		Certificate:        serving.Readiness.Trusted,
-		ServesWebhooks:     o.answersWebhooks(),
-		Rivals:             rivals,
-		Static:             o.podWebhook.mode == podWebhookStatic,
-		ProbeNamespace:     o.podWebhook.probeNamespace,
-		AdmissionWindow:    o.podWebhook.admissionWindow,
-		Trust:              o.podWebhook.trust,
-		MutatingManifest:   mutatingConfiguration,
-		ValidatingManifest: validatingConfiguration,
-		Registry:           metrics.Registry,
+		Bundle:         serving.Source.Bundle,
+		Certificate:    serving.Readiness.Trusted,
+		ServesWebhooks: o.answersWebhooks(),
+		Rivals:         rivals,
+		Static:         o.podWebhook.mode == podWebhookStatic,
+		ProbeNamespace: o.podWebhook.probeNamespace,
+		Registry:       metrics.Registry,
 	}
 }

@@ -46,7 +46,6 @@ const (
 	ActionPutInForce     = "PutInForce"
 	ActionRecordRevision = "RecordRevision"
 	ActionInject         = "Inject"
-	ActionRestoreEntry   = "RestoreEntry"
 )
 
 // InForce says that the next selected Pod will be injected. Reason and message are
@@ -83,14 +82,6 @@ func InjectionConflict(about SidecarSet, namespace string, conflict error) Event
 	}
 	return Event{about, Pod{}, corev1.EventTypeWarning, appsv1beta1.ReasonInjectionConflict, ActionInject,
 		bounded("A Pod" + where + " was refused: " + conflict.Error())}
-}
-
-// EntryRestored says that another program had removed or changed the webhook entry
-// of a SidecarSet, and that the leader wrote it again.
-func EntryRestored(about SidecarSet, configuration string) Event {
-	return Event{about, Pod{}, corev1.EventTypeWarning, appsv1beta1.ReasonEntryRestored, ActionRestoreEntry,
-		bounded("The webhook entry in MutatingWebhookConfiguration " + configuration + " had been removed or changed by another program; the operator restored it. " +
-			"Pods that were created in between may lack the sidecars: status.uninjectedPods counts them.")}
 }
 
 // maxNote is the longest note that API servers accept, in bytes.

@@ -26,7 +26,6 @@ func TestEvents(t *testing.T) {
 		"no revision":          {events.RevisionNotRecorded(about("a"), errors.New("quota")), corev1.EventTypeWarning, appsv1beta1.ReasonRevisionNotRecorded, "quota"},
 		"a conflict":           {events.InjectionConflict(about("a"), "ns", errors.New("both bring x")), corev1.EventTypeWarning, appsv1beta1.ReasonInjectionConflict, "A Pod in namespace ns was refused: both bring x"},
 		"a conflict, nameless": {events.InjectionConflict(about("a"), "", errors.New("both bring x")), corev1.EventTypeWarning, appsv1beta1.ReasonInjectionConflict, "A Pod was refused: both bring x"},
-		"a restored entry":     {events.EntryRestored(about("a"), "sidecarset-pods-3"), corev1.EventTypeWarning, appsv1beta1.ReasonEntryRestored, "sidecarset-pods-3"},
 		"a reset Pod":          {events.ContainerReset(about("a"), events.Pod{Name: "p"}), corev1.EventTypeNormal, "ResetContainerSucceed", "reset sidecar container image empty successfully"},
 		"a Pod not reset":      {events.ContainerNotReset(about("a"), events.Pod{Name: "p"}, long), corev1.EventTypeWarning, "ResetContainerFailed", "reset sidecar container image empty failed: ü"},
 		"a long message":       {events.InjectionConflict(about("a"), "", long), corev1.EventTypeWarning, appsv1beta1.ReasonInjectionConflict, "…"},

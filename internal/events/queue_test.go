@@ -82,7 +82,7 @@ func TestEventsOfOtherActionsOrObjectsAreNoRepeats(t *testing.T) {
 	q := events.NewQueue(limit)
 	again := events.SidecarSet{Name: "a", UID: "another"}
 	for _, e := range []events.Event{
-		events.EntryRestored(about("a"), "sidecarset-pods-0"), events.InForce(again, "InForce", ""), events.ContainerReset(about("a"), events.Pod{Name: "p"}),
+		events.RevisionNotRecorded(about("a"), errors.New("quota")), events.InForce(again, "InForce", ""), events.ContainerReset(about("a"), events.Pod{Name: "p"}),
 	} {
 		if !q.Add(e, start) {
 			t.Errorf("%+v is dropped", e)

@@ -34,6 +34,8 @@ type target struct {
 	by   string
 	// sameHash: the Pod's record says that it was given this very content.
 	sameHash bool
+	// otherHash: the Pod's record says that it was given another content.
+	otherHash bool
 
 	paused  bool
 	problem error  // why it is not known which revision to inject
@@ -176,7 +178,7 @@ func (c *computation) checkNames() error {
 
 // inject builds the plan for the targets that the Pod does not carry yet.
 func (c *computation) inject() error {
-	c.disbelieve()
+	c.takeOut()
 	if err := c.checkTargets(); err != nil {
 		return err
 	}
@@ -402,15 +404,15 @@ func (c *computation) addNamed(list List, has []string, of func(*target) []part)
 	}
 }
 
-// report says who takes part and who does not.
+// report says who takes part, who does not, and whose sidecars the plan changes.
 func (c *computation) report() {
 	for i := range c.targets {
 		t := &c.targets[i]
 		if t.skip == "" {
 			c.plan.Injected = append(c.plan.Injected, t.Name())
-			c.plan.TakesBack = c.plan.TakesBack || c.hashes.Has(t.Name()) && c.hashes.Hash(t.Name()) != t.Hash
 			continue
 		}
 		c.plan.Skipped = append(c.plan.Skipped, Skip{t.Name(), t.skip, t.by})
 	}
+	c.plan.Replaces = c.replaced()
 }

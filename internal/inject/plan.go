@@ -20,8 +20,10 @@ const (
 // Programs: read them, never change them.
 type Plan struct {
 	// Removals are containers that claim to be sidecars of a SidecarSet with the annotation
-	// sidecarset.io/enforce; insertions take their place. They have no Body. Their indexes
-	// are those of the Pod as it was submitted, and descend within each list.
+	// sidecarset.io/enforce, and that insertions take the place of. They are also containers
+	// that, by the Pod's record, a SidecarSet injected before and brings no longer. They have
+	// no Body. Their indexes are those of the Pod as it was submitted, and descend within
+	// each list.
 	Removals []Edit
 	// Replacements are containers of ours that are out of date, and volumes of an
 	// enforced SidecarSet. Their indexes are those of the lists without Removals.
@@ -36,9 +38,11 @@ type Plan struct {
 	Injected []string
 	// Skipped names the other candidates, in name order, with the reason.
 	Skipped []Skip
-	// TakesBack is true if, by its records, the Pod carries one of Injected with another
-	// content. If that content is the newer one, this plan is wrong.
-	TakesBack bool
+	// Replaces names, in name order, the SidecarSets that by its records the Pod carries and
+	// that this plan changes: it gives the Pod another content of them, or it replaces or
+	// removes a container of theirs for another SidecarSet. If a content that the Pod carries
+	// is newer than the one in Input, this plan is wrong.
+	Replaces []string
 
 	podHas map[string]string // the Pod's annotations as submitted; if none, the member is added whole
 }

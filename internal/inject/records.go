@@ -16,6 +16,7 @@ type records struct {
 	known  func(string) bool
 	hashes podstate.Hashes
 	listed []string
+	owners map[string][]string // see recordedOwners; nil until it is needed
 }
 
 // recent is how old a record may be to count as written during this very admission, which
@@ -32,10 +33,13 @@ func (c *computation) readRecords() {
 	c.listed = podstate.ParseInjectedList(c.pod.Annotations[appsv1beta1.AnnotationInjectedList])
 	for i := range c.targets {
 		t := &c.targets[i]
+		has := c.hashes.Has(t.Name())
+		same := has && c.hashes.Hash(t.Name()) == t.Hash
+		t.otherHash = has && !same
 		if t.enforced {
 			continue
 		}
-		t.sameHash = c.hashes.Has(t.Name()) && c.hashes.Hash(t.Name()) == t.Hash
+		t.sameHash = same
 		if t.skip == "" && t.problem == nil && t.sameHash && carries(c.pod.InitContainers, t.initContainers) && carries(c.pod.Containers, t.containers) {
 			t.skip = SkipInjected
 		}
@@ -117,9 +121,14 @@ func (c *computation) writeRecords(injects bool) {
 }
 
 // recordHotUpgrades records for each pair which container works and which is newer. Records
-// of other sidecars stay.
+// of other sidecars stay, unless their pair was taken out.
 func (c *computation) recordHotUpgrades() {
-	var working map[string]string
+	working := podstate.ParseTexts(c.pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer])
+	recorded := len(working)
+	for i := range c.plan.Removals {
+		maps.DeleteFunc(working, func(_, container string) bool { return container == c.plan.Removals[i].Name })
+	}
+	changed := len(working) < recorded
 	for i := range c.targets {
 		t := &c.targets[i]
 		if t.skip != "" {
@@ -128,8 +137,8 @@ func (c *computation) recordHotUpgrades() {
 		for _, name := range t.hotUpgrade {
 			if working == nil {
 				working = map[string]string{}
-				maps.Copy(working, podstate.ParseTexts(c.pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer]))
 			}
+			changed = true
 			first, second := appsv1beta1.HotUpgradeNames(name)
 			working[name] = first
 			c.annotate(appsv1beta1.AnnotationVersionPrefix+first, "1")
@@ -138,7 +147,7 @@ func (c *computation) recordHotUpgrades() {
 			c.annotate(appsv1beta1.AnnotationVersionAltPrefix+second, "1")
 		}
 	}
-	if working != nil {
+	if changed {
 		c.annotate(appsv1beta1.AnnotationWorkingHotUpgradeContainer, podstate.FormatTexts(working))
 	}
 }

@@ -7,6 +7,7 @@ package podstate
 
 import (
 	"encoding/json"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -118,6 +119,24 @@ func (h Hashes) UpdatedAt(sidecarSet string) time.Time {
 	return record.UpdateTimestamp
 }
 
+// Empty reports whether there are no records.
+func (h Hashes) Empty() bool { return len(h.records) == 0 }
+
+// Sidecars yields the SidecarSets that have a record, in name order, each with its
+// SidecarList. A record without a list, or with one that cannot be read, is left out.
+func (h Hashes) Sidecars() iter.Seq2[string, []string] {
+	return func(yield func(sidecarSet string, sidecars []string) bool) {
+		for _, r := range h.records {
+			var record struct {
+				SidecarList []string `json:"sidecarList"`
+			}
+			if json.Unmarshal([]byte(r.raw), &record) == nil && len(record.SidecarList) > 0 && !yield(r.name, record.SidecarList) {
+				return
+			}
+		}
+	}
+}
+
 // With returns a copy that has the given records. Each replaces the record of the same name.
 // If several of the given records have one name, the last one counts.
 func (h Hashes) With(records ...HashRecord) Hashes {
@@ -212,8 +231,12 @@ const ChoseCurrent = "Current"
 // or unreadable. A null counts as the empty string. Two annotations have this form: the random
 // choices between revisions (by SidecarSet, the name of the ControllerRevision that the Pod was
 // given, or ChoseCurrent), and the containers that do the work of hot-upgrade sidecars.
-func ParseTexts(value string) (texts map[string]string) {
-	if value == "" || len(value) > maxValueBytes || json.Unmarshal([]byte(value), &texts) != nil || len(texts) > maxEntries {
+func ParseTexts(value string) map[string]string {
+	if value == "" || len(value) > maxValueBytes {
+		return nil
+	}
+	var texts map[string]string
+	if json.Unmarshal([]byte(value), &texts) != nil || len(texts) > maxEntries {
 		return nil
 	}
 	return texts

@@ -2,6 +2,7 @@ package podstate_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,6 +89,20 @@ func TestHashesAnswerForEachSidecarSet(t *testing.T) {
 		if got := h.UpdatedAt(name); !got.Equal(want) {
 			t.Errorf("UpdatedAt(%q) = %v, want %v", name, got, want)
 		}
+	}
+}
+
+func TestHashesYieldTheSidecarsThatTheyList(t *testing.T) {
+	h := podstate.ParseHashes(`{"d":{"sidecarList":["y","z"]},"a":"legacy","b":{"sidecarList":["x"]},"c":{"sidecarList":[1]},"e":{"sidecarList":null}}`)
+	var got []string
+	for set, sidecars := range h.Sidecars() {
+		got = append(got, set+": "+strings.Join(sidecars, ","))
+	}
+	if diff := cmp.Diff([]string{"b: x", "d: y,z"}, got); diff != "" {
+		t.Errorf("sidecars (-want +got):\n%s", diff)
+	}
+	if h.Empty() || !(podstate.Hashes{}).Empty() {
+		t.Error("Empty is wrong")
 	}
 }
 

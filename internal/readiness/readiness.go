@@ -7,10 +7,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"time"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/internal/status"
 )
 
@@ -51,8 +49,8 @@ func (i Installation) Obstacle() *status.Readiness {
 type SidecarSet struct {
 	// Selectors is why no webhook entry can have the selectors; nil if one can.
 	Selectors error
-	// Refused is the API server's message about the entry; "" if it takes the entry.
-	Refused string
+	// Refused is the API server's answer about the entry; nil if it takes the entry.
+	Refused error
 	// Nothing says why no Pod can be selected; "" if one can.
 	Nothing string
 	// Paused is spec.injectionStrategy.paused.
@@ -70,6 +68,9 @@ type Entry struct {
 	// NoObject says why no object can hold the entry, and what a user has to do; "" if one
 	// can.
 	NoObject string
+	// NoPlace says why the entry has no place in its object, and what a user has to do; nil if it
+	// has one.
+	NoPlace error
 	// Fought is the object with the entry, if another program keeps editing it; "" if none
 	// does.
 	Fought string
@@ -79,22 +80,22 @@ type Entry struct {
 	// true if that leaves out every Namespace that the entry selects.
 	Narrowed     string
 	LeavesAllOut bool
-	// Written is true if an object holds the entry, as the leader wrote it for this content
-	// of the SidecarSet. Proven is true if, moreover, every API server that can be reached
-	// uses it.
+	// Written is true if an object holds the entry, as this content of the SidecarSet needs it.
+	// Proven is true if, moreover, every API server that can be reached uses it.
 	Written, Proven bool
-	// Problem says why it is not written, or not proven; "" if nothing is known.
-	Problem string
-	// Coarse is true if the SidecarSet has no entry of its own.
-	Coarse bool
+	// Stuck is the object that holds the entry, if it is not proven although the leader has
+	// written the object again five times; "" otherwise.
+	Stuck string
+	// Problem is why it is not written, or not proven; nil if nothing is known.
+	Problem error
 }
 
 // Static are the facts about the one entry that an administrator keeps.
 type Static struct {
 	// Present is true if some webhook configuration has it.
 	Present bool
-	// Trust is for how much longer a replica may trust an older snapshot.
-	Trust time.Duration
+	// Settles is true while another replica may not have seen the SidecarSet yet.
+	Settles bool
 }
 
 // Of decides whether the next selected Pod will be injected, if Installation has no
@@ -104,8 +105,8 @@ func Of(s SidecarSet) status.Readiness {
 	switch {
 	case s.Selectors != nil:
 		why = No(appsv1beta1.ReasonEntryRefused, "The selectors are not valid in a webhook entry: "+s.Selectors.Error())
-	case s.Refused != "":
-		why = No(appsv1beta1.ReasonEntryRefused, "The API server refused the webhook entry: "+s.Refused)
+	case s.Refused != nil:
+		why = No(appsv1beta1.ReasonEntryRefused, "The API server refused the webhook entry: "+s.Refused.Error())
 	case s.Nothing != "":
 		why = No(appsv1beta1.ReasonNothingSelected, s.Nothing+".")
 	case s.Paused:
@@ -120,7 +121,7 @@ func Of(s SidecarSet) status.Readiness {
 	if why != nil {
 		return *why
 	}
-	is := ready(s.Static == nil && s.Entry.Coarse)
+	is := ready()
 	if s.Static == nil && s.Entry.Narrowed != "" {
 		is.Message += " Another program leaves out " + s.Entry.Narrowed + "."
 	}
@@ -131,6 +132,8 @@ func (e Entry) obstacle() *status.Readiness {
 	switch {
 	case e.NoObject != "":
 		return No(appsv1beta1.ReasonEntryMissing, e.NoObject)
+	case e.NoPlace != nil:
+		return No(appsv1beta1.ReasonNotInForce, "The webhook entry for the selected Pods has no place: "+e.NoPlace.Error())
 	case e.Fought != "":
 		program := "Another program"
 		if e.By != "" {
@@ -141,14 +144,17 @@ func (e Entry) obstacle() *status.Readiness {
 	case e.LeavesAllOut:
 		return No(appsv1beta1.ReasonEntryEdited, "Another program leaves out "+e.Narrowed+". These are all namespaces that the SidecarSet selects, so API servers do not call the operator. "+
 			"Select other namespaces, or configure that program.")
-	case !e.Written && e.Problem != "":
-		return No(appsv1beta1.ReasonNotInForce, "The webhook entry for the selected Pods is not written: "+e.Problem)
+	case !e.Written && e.Problem != nil:
+		return No(appsv1beta1.ReasonNotInForce, "The webhook entry for the selected Pods is not written: "+e.Problem.Error())
 	case !e.Written:
 		return No(appsv1beta1.ReasonNotInForce, "The webhook entry for the selected Pods is not written yet.")
+	case !e.Proven && e.Stuck != "":
+		return No(appsv1beta1.ReasonNotInForce, fmt.Sprintf("An API server does not use the webhook entry, although the operator has written MutatingWebhookConfiguration %s again five times. "+
+			"Restart that API server. %v", e.Stuck, e.Problem))
 	case !e.Proven:
 		message := "The webhook entry is written, but it is not proven yet that every API server uses it."
-		if e.Problem != "" {
-			message += " " + e.Problem
+		if e.Problem != nil {
+			message += " " + e.Problem.Error()
 		}
 		return Unsure(appsv1beta1.ReasonNotInForce, message)
 	}
@@ -160,8 +166,8 @@ func (s Static) obstacle() *status.Readiness {
 	case !s.Present:
 		return No(appsv1beta1.ReasonEntryMissing, "No MutatingWebhookConfiguration sends new Pods to the operator, and with --pod-webhook=static the operator does not write one. "+
 			"Apply config/overlays/static, or run the operator with --pod-webhook=exact.")
-	case s.Trust > 0:
-		return Unsure(appsv1beta1.ReasonNotInForce, fmt.Sprintf("A replica may still use an older snapshot of the SidecarSets, for %s at most.", s.Trust.Round(time.Second)))
+	case s.Settles:
+		return Unsure(appsv1beta1.ReasonNotInForce, "A replica may not have seen the SidecarSet yet.")
 	}
 	return nil
 }
@@ -176,12 +182,6 @@ func Unsure(reason, message string) *status.Readiness {
 	return &status.Readiness{Reason: reason, Message: message, Unsure: true}
 }
 
-func ready(coarse bool) status.Readiness {
-	r := status.Readiness{Ready: true, Reason: appsv1beta1.ReasonReady, Message: "The next Pod that is selected will be injected."}
-	if coarse {
-		r.Reason = appsv1beta1.ReasonSharedEntry
-		r.Message += fmt.Sprintf(" The limit of %d webhook entries is reached (fewer if selectors are very large), so this SidecarSet shares one entry that matches all Pods. Let SidecarSets share selectors, or shorten their selectors.",
-			entryplan.MaxConfigurations*entryplan.MaxEntries-1)
-	}
-	return r
+func ready() status.Readiness {
+	return status.Readiness{Ready: true, Reason: appsv1beta1.ReasonReady, Message: "The next Pod that is selected will be injected."}
 }

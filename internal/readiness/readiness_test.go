@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/readiness"
@@ -49,26 +48,28 @@ func TestReadinessOfASidecarSet(t *testing.T) {
 		given            readiness.SidecarSet
 		is, want, saying string
 	}{
-		"in force":                         {readiness.SidecarSet{Entry: proven}, yes, appsv1beta1.ReasonReady, "The next Pod"},
-		"by the coarse entry":              {readiness.SidecarSet{Entry: readiness.Entry{Written: true, Proven: true, Coarse: true}}, yes, appsv1beta1.ReasonSharedEntry, "The limit of 1599 webhook entries"},
-		"selectors, before all else":       {readiness.SidecarSet{Selectors: wrong, Refused: "no", Nothing: "nothing", Paused: true, Invalid: wrong}, no, appsv1beta1.ReasonEntryRefused, "not valid in a webhook entry: wrong"},
-		"an entry that is refused":         {readiness.SidecarSet{Refused: "too long", Nothing: "nothing", Entry: proven}, no, appsv1beta1.ReasonEntryRefused, "refused the webhook entry: too long"},
-		"nothing to select":                {readiness.SidecarSet{Nothing: "It selects nothing", Paused: true, Entry: proven}, no, appsv1beta1.ReasonNothingSelected, "It selects nothing."},
-		"paused":                           {readiness.SidecarSet{Paused: true, Invalid: wrong, Entry: proven}, no, appsv1beta1.ReasonPaused, "paused"},
-		"what no Pod can have":             {readiness.SidecarSet{Invalid: wrong, Entry: readiness.Entry{NoObject: "gone"}}, no, appsv1beta1.ReasonInvalid, "refused: wrong"},
-		"no object for the entry":          {readiness.SidecarSet{Entry: readiness.Entry{NoObject: "gone", Fought: "sidecarset-pods-3", Problem: "not found"}}, no, appsv1beta1.ReasonEntryMissing, "gone"},
-		"an object that is fought over":    {readiness.SidecarSet{Entry: readiness.Entry{Fought: "sidecarset-pods-3", Written: true, Proven: true}}, no, appsv1beta1.ReasonEntryEdited, "sidecarset-pods-3"},
-		"a program that is known":          {readiness.SidecarSet{Entry: readiness.Entry{Fought: "sidecarset-pods-3", By: "kyverno"}}, no, appsv1beta1.ReasonEntryEdited, "(field manager kyverno) keeps editing"},
-		"narrowed by others":               {readiness.SidecarSet{Entry: readiness.Entry{Written: true, Proven: true, Narrowed: "namespaces by !a"}}, yes, appsv1beta1.ReasonReady, "will be injected. Another program leaves out namespaces by !a."},
-		"narrowed to nothing":              {readiness.SidecarSet{Entry: readiness.Entry{Written: true, Proven: true, Narrowed: "namespaces by !a", LeavesAllOut: true}}, no, appsv1beta1.ReasonEntryEdited, "leaves out namespaces by !a. These are all"},
-		"an entry that is lost to others":  {readiness.SidecarSet{Entry: readiness.Entry{Fought: "sidecarset-pods-3", Problem: "a conflict"}}, no, appsv1beta1.ReasonEntryEdited, "sidecarset-pods-3"},
-		"an entry that is not written":     {readiness.SidecarSet{}, no, appsv1beta1.ReasonNotInForce, "not written yet."},
-		"an entry that cannot be written":  {readiness.SidecarSet{Entry: readiness.Entry{Problem: "a policy forbids it"}}, no, appsv1beta1.ReasonNotInForce, "not written: a policy forbids it"},
-		"an entry that is not proven":      {readiness.SidecarSet{Entry: readiness.Entry{Written: true, Problem: "API server a is silent"}}, unsure, appsv1beta1.ReasonNotInForce, "is silent"},
-		"static, without an entry":         {readiness.SidecarSet{Static: &readiness.Static{}, Entry: proven}, no, appsv1beta1.ReasonEntryMissing, "config/overlays/static"},
-		"static, while replicas may trust": {readiness.SidecarSet{Static: &readiness.Static{Present: true, Trust: 12 * time.Second}}, unsure, appsv1beta1.ReasonNotInForce, "for 12s at most"},
-		"static":                           {readiness.SidecarSet{Static: &readiness.Static{Present: true}}, yes, appsv1beta1.ReasonReady, "The next Pod"},
-		"static, and what no Pod can have": {readiness.SidecarSet{Static: &readiness.Static{Present: true}, Invalid: wrong}, no, appsv1beta1.ReasonInvalid, "refused: wrong"},
+		"in force":                               {readiness.SidecarSet{Entry: proven}, yes, appsv1beta1.ReasonReady, "The next Pod"},
+		"selectors, before all else":             {readiness.SidecarSet{Selectors: wrong, Refused: errors.New("no"), Nothing: "nothing", Paused: true, Invalid: wrong}, no, appsv1beta1.ReasonEntryRefused, "not valid in a webhook entry: wrong"},
+		"an entry that is refused":               {readiness.SidecarSet{Refused: errors.New("too long"), Nothing: "nothing", Entry: proven}, no, appsv1beta1.ReasonEntryRefused, "refused the webhook entry: too long"},
+		"nothing to select":                      {readiness.SidecarSet{Nothing: "It selects nothing", Paused: true, Entry: proven}, no, appsv1beta1.ReasonNothingSelected, "It selects nothing."},
+		"paused":                                 {readiness.SidecarSet{Paused: true, Invalid: wrong, Entry: proven}, no, appsv1beta1.ReasonPaused, "paused"},
+		"what no Pod can have":                   {readiness.SidecarSet{Invalid: wrong, Entry: readiness.Entry{NoObject: "gone"}}, no, appsv1beta1.ReasonInvalid, "refused: wrong"},
+		"no object for the entry":                {readiness.SidecarSet{Entry: readiness.Entry{NoObject: "gone", Fought: "sidecarset-pods-3", Problem: errors.New("not found")}}, no, appsv1beta1.ReasonEntryMissing, "gone"},
+		"no place for the entry":                 {readiness.SidecarSet{Entry: readiness.Entry{NoPlace: errors.New("its slot is full"), Problem: errors.New("a conflict")}}, no, appsv1beta1.ReasonNotInForce, "has no place: its slot is full"},
+		"an API server that is stuck":            {readiness.SidecarSet{Entry: readiness.Entry{Written: true, Stuck: "sidecarset-pods-3", Problem: errors.New("API server a is silent")}}, no, appsv1beta1.ReasonNotInForce, "has written MutatingWebhookConfiguration sidecarset-pods-3 again five times. Restart that API server. API server a is silent"},
+		"an API server that was stuck":           {readiness.SidecarSet{Entry: readiness.Entry{Written: true, Proven: true, Stuck: "sidecarset-pods-3"}}, yes, appsv1beta1.ReasonReady, ""},
+		"an object that is fought over":          {readiness.SidecarSet{Entry: readiness.Entry{Fought: "sidecarset-pods-3", Written: true, Proven: true}}, no, appsv1beta1.ReasonEntryEdited, "sidecarset-pods-3"},
+		"a program that is known":                {readiness.SidecarSet{Entry: readiness.Entry{Fought: "sidecarset-pods-3", By: "kyverno"}}, no, appsv1beta1.ReasonEntryEdited, "(field manager kyverno) keeps editing"},
+		"narrowed by others":                     {readiness.SidecarSet{Entry: readiness.Entry{Written: true, Proven: true, Narrowed: "namespaces by !a"}}, yes, appsv1beta1.ReasonReady, "will be injected. Another program leaves out namespaces by !a."},
+		"narrowed to nothing":                    {readiness.SidecarSet{Entry: readiness.Entry{Written: true, Proven: true, Narrowed: "namespaces by !a", LeavesAllOut: true}}, no, appsv1beta1.ReasonEntryEdited, "leaves out namespaces by !a. These are all"},
+		"an entry that is lost to others":        {readiness.SidecarSet{Entry: readiness.Entry{Fought: "sidecarset-pods-3", Problem: errors.New("a conflict")}}, no, appsv1beta1.ReasonEntryEdited, "sidecarset-pods-3"},
+		"an entry that is not written":           {readiness.SidecarSet{}, no, appsv1beta1.ReasonNotInForce, "not written yet."},
+		"an entry that cannot be written":        {readiness.SidecarSet{Entry: readiness.Entry{Problem: errors.New("a policy forbids it")}}, no, appsv1beta1.ReasonNotInForce, "not written: a policy forbids it"},
+		"an entry that is not proven":            {readiness.SidecarSet{Entry: readiness.Entry{Written: true, Problem: errors.New("API server a is silent")}}, unsure, appsv1beta1.ReasonNotInForce, "is silent"},
+		"static, without an entry":               {readiness.SidecarSet{Static: &readiness.Static{}, Entry: proven}, no, appsv1beta1.ReasonEntryMissing, "config/overlays/static"},
+		"static, while replicas may not know it": {readiness.SidecarSet{Static: &readiness.Static{Present: true, Settles: true}}, unsure, appsv1beta1.ReasonNotInForce, "may not have seen"},
+		"static":                                 {readiness.SidecarSet{Static: &readiness.Static{Present: true}}, yes, appsv1beta1.ReasonReady, "The next Pod"},
+		"static, and what no Pod can have":       {readiness.SidecarSet{Static: &readiness.Static{Present: true}, Invalid: wrong}, no, appsv1beta1.ReasonInvalid, "refused: wrong"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
@@ -83,8 +83,8 @@ func CallsUs(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespa
 func HasBarrier(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespace string) bool {
 	return slices.ContainsFunc(c.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
 		_, path := calls(&w)
-		configuration, _, ok := entryplan.ParseBarrierPath(path)
-		return ok && configuration == entryplan.StaticBarrier && isOurs(&w, ourNamespace)
+		label, ok := entry.ParseBarrierPath(path)
+		return ok && label == entry.LabelStaticBarrier && isOurs(&w, ourNamespace)
 	})
 }
 
@@ -124,7 +124,8 @@ func isOurs(w *admissionregistrationv1.MutatingWebhook, ourNamespace string) boo
 
 // isPodPath reports whether the operator answers reviews of Pods at a path.
 func isPodPath(path string) bool {
-	return path == entryplan.PathPods || path == entryplan.PathPodsFresh
+	_, _, ofSlot := entry.ParsePodsPath(path)
+	return ofSlot || path == entry.PathPods
 }
 
 // ClaimsEntries reports whether the injector keeps webhook entries under the same names

@@ -40,7 +40,7 @@ webhooks:
 metadata: {name: sidecarset-pods-3}
 webhooks:
 - name: 0a1b.pods.sidecarset.io
-  clientConfig: {service: {namespace: sidecarset-system, name: sidecarset-webhook, path: /pods/fresh}}
+  clientConfig: {service: {namespace: sidecarset-system, name: sidecarset-webhook, path: /pods/3/1700}}
   rules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [pods]}]
 `
 	policies = `
@@ -76,17 +76,37 @@ func TestCallsUsRecognizesWebhooksThatCallTheOperator(t *testing.T) {
 	}{
 		"the static entry":                    {static, nil, true},
 		"an exact one":                        {exact, nil, true},
-		"one by URL":                          {exact, []string{"{service: {namespace: sidecarset-system, name: sidecarset-webhook, path: /pods/fresh}}", `{url: "https://127.0.0.1:9443/pods/fresh"}`}, true},
+		"one by URL":                          {exact, []string{"{service: {namespace: sidecarset-system, name: sidecarset-webhook, path: /pods/3/1700}}", `{url: "https://127.0.0.1:9443/pods/3/1700"}`}, true},
 		"not one that calls somebody else":    {static, []string{"sidecarset-system", "elsewhere"}, false},
 		"not one for updates of Pods":         {static, []string{"[CREATE]", "[UPDATE]"}, false},
 		"not one for SidecarSets only":        {static, []string{"/pods", "/mutate-apps-kruise-io-sidecarset"}, false},
 		"not OpenKruise":                      {openKruise, nil, false},
 		"not a policy engine that covers all": {policies, nil, false},
+		"not one of the wrong slot":           {exact, []string{"/pods/3/", "/pods/16/"}, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			if got := rival.CallsUs(read(t, tc.manifest, tc.replace...), "sidecarset-system"); got != tc.want {
 				t.Errorf("CallsUs = %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestHasBarrierRecognizesTheBarrierOfStaticMode(t *testing.T) {
+	tests := map[string]struct {
+		replace []string
+		want    bool
+	}{
+		"it":                                 {[]string{"path: /pods}", "path: /barrier/static}"}, true},
+		"not one that calls somebody else":   {[]string{"path: /pods}", "path: /barrier/static}", "sidecarset-system", "elsewhere"}, false},
+		"not the barrier of a slot":          {[]string{"path: /pods}", "path: /barrier/3}"}, false},
+		"not another path of the operator's": {nil, false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := rival.HasBarrier(read(t, static, tc.replace...), "sidecarset-system"); got != tc.want {
+				t.Errorf("HasBarrier = %v, want %v", got, tc.want)
 			}
 		})
 	}
@@ -108,7 +128,7 @@ func TestFind(t *testing.T) {
 		"not a policy engine, though it covers both":    {policies, nil, nil},
 		"not our static entry":                          {static, nil, nil},
 		"not our exact entries":                         {exact, nil, nil},
-		"not ours by URL":                               {exact, []string{"{service: {namespace: sidecarset-system, name: sidecarset-webhook, path: /pods/fresh}}", `{url: "https://127.0.0.1:9443/pods/fresh"}`}, nil},
+		"not ours by URL":                               {exact, []string{"{service: {namespace: sidecarset-system, name: sidecarset-webhook, path: /pods/3/1700}}", `{url: "https://127.0.0.1:9443/pods/3/1700"}`}, nil},
 		"our static entry that calls another namespace": {static, []string{"sidecarset-system", "elsewhere"}, &rival.Injector{Configuration: "sidecarset-mutating-webhook", Entry: "inject.pods.sidecarset.io", Server: "Service elsewhere/sidecarset-webhook", OfOurKind: true}},
 		"our exact entries that call another namespace": {exact, []string{"sidecarset-system", "elsewhere"}, &rival.Injector{Configuration: "sidecarset-pods-3", Entry: "0a1b.pods.sidecarset.io", Server: "Service elsewhere/sidecarset-webhook", OfOurKind: true}},
 		"not another program with our path":             {exact, []string{"sidecarset-system", "elsewhere", "sidecarset.io", "example.com"}, nil},

@@ -88,7 +88,7 @@ func listen(ctx context.Context, site Site, certificate *tls.Certificate) (net.A
 			return nil
 		}, certificate)
 	case SiteOurs:
-		return listenBounded(ctx, NewOurs(SidecarSets(httpsSets)).Settled, certificate)
+		return listenBounded(ctx, NewOurs(SidecarSets(httpsSets)).Handle, certificate)
 	case SiteComparator:
 		return listenPlainly(ctx, NewComparator(SidecarSets(httpsSets)), certificate)
 	default:

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
@@ -28,8 +29,7 @@ func NewOurs(sets []map[string]any) Ours {
 	return Ours{pods.NewInjector(pods.Options{
 		Snapshot:           func() *match.Snapshot { return catalog },
 		ExcludedNamespaces: []string{"kube-system", "sidecarset-system"},
-		CatchUp:            func(context.Context) error { return nil },
-		Trusted:            func() bool { return true },
+		Ensure:             func(context.Context, int, uint64, labels.Labels) error { return nil },
 		Rival:              func() *rival.Injector { return nil },
 		RecordEvent:        func(events.Event) {},
 		Clock:              clocktesting.NewFakePassiveClock(Now),
@@ -48,7 +48,16 @@ func (o Ours) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	server.Handler(o.Settled).Answer(r.Context(), w, server.Request{Body: body.Bytes()})
+	server.Handler(o.Handle).Answer(r.Context(), w, server.Request{Body: body.Bytes()})
+}
+
+// path is that of a webhook entry. The replica holds what it requires.
+var path = entry.PodsPath(3, 12_345_678)
+
+// Handle answers a request as one by an entry for Pods, whatever its path is.
+func (o Ours) Handle(ctx context.Context, w http.ResponseWriter, r server.Request) error {
+	r.Path = path
+	return o.Injector.Handle(ctx, w, r)
 }
 
 // CompileAll compiles SidecarSets.

@@ -19,8 +19,8 @@ import (
 
 // First, replicas run and pass their probes, but API servers do not reach them. Then API
 // servers reach them, and the replicas hang. In both cases each selected Pod is refused, so
-// Ready would be wrong. The leader needs more than a minute to notice the second case; the
-// short form leaves it to TestNoSidecarSetIsReadyWhileCallsAreUnanswered of webhooks/entries.
+// Ready would be wrong. The leader may need more than a minute to notice the second case, so
+// the short form leaves it out.
 func TestReadyIsTakenBackWhileCallsAreNotAnswered(t *testing.T) {
 	startControllers(t, 1, steadyLeases...)
 	webhooks := startReplicas(t, 2, "--role=webhook")

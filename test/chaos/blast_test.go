@@ -30,7 +30,6 @@ func TestWithoutReplicasOnlySelectedPodsAreAffected(t *testing.T) {
 	ignored.SetAnnotations(map[string]string{appsv1beta1.AnnotationTimeoutSeconds: fmt.Sprint(timeoutSeconds), appsv1beta1.AnnotationFailurePolicy: "Ignore"})
 	createSets(t, []*unstructured.Unstructured{failing, ignored})
 	testkit.AwaitReady(t, api, "blast-fail", "blast-ignore")
-	awaitSettled(t)
 
 	admitted := 0
 	outages := []struct {

@@ -30,7 +30,6 @@ func newScene(t *testing.T, name string, flags ...string) *scene {
 	applySidecarSet(t, s.namespace, name)
 	awaitInjection(t, s.webhooks, s.namespace, name, 1)
 	testkit.AwaitObserved(t, api, name)
-	awaitSettled(t)
 	s.selected = testkit.Load{Clients: clients, Namespace: s.namespace, Labels: testkit.AppLabels(name), Sidecars: []string{name}, Rate: 20, DryRun: true}
 	s.others = testkit.Load{Clients: clients, Namespace: s.namespace, Labels: testkit.AppLabels("other"), Rate: 5, DryRun: true}
 	return s
@@ -54,43 +53,26 @@ func (s *scene) tryChange(ctx context.Context) error { return changeImage(ctx, s
 
 func (s *scene) image() string { return fmt.Sprintf("example.com/sidecar:v%d", s.version) }
 
-// recover waits until everything works, and returns how long that took. Before it returns,
-// it also waits until no entry is on the fresh path, because the Pods of the next fault
-// must not depend on live look-ups.
+// recover waits until everything works, long enough for a change of leaders, and returns how
+// long that took. Controllers that have ended are started again.
 func (s *scene) recover(t *testing.T) time.Duration {
 	t.Helper()
 	begin := time.Now()
-	s.await(t, "a recovery", s.works)
-	recovery := time.Since(begin)
-	s.await(t, "a recovery without live look-ups", func(ctx context.Context) error {
-		if err := settled(ctx); err != nil { // before that, there is no need to create Pods
-			return err
-		}
-		return s.works(ctx)
-	})
-	return recovery
-}
-
-// await waits until check succeeds, long enough for a change of leaders and for the time
-// of an entry on the fresh path. Controllers that have ended are started again.
-func (s *scene) await(t *testing.T, what string, check func(context.Context) error) {
-	t.Helper()
-	await.Within(t, 2*await.Patience, what, func(ctx context.Context) error {
+	await.Within(t, 2*await.Patience, "a recovery", func(ctx context.Context) error {
 		s.lostLeases += s.controllers.revive(t)
 		if s.webhooks.revive(t) > 0 {
 			t.Error("a replica that answers webhooks has ended")
 		}
-		return check(ctx)
+		return s.works(ctx)
 	})
+	return time.Since(begin)
 }
 
 // works returns an error unless every replica injects the current image, and a leader
 // has written the status.
 func (s *scene) works(ctx context.Context) error {
-	for i := range 10 * len(clients) {
-		if err := testkit.TryPod(ctx, clients[i%len(clients)], s.namespace, s.name, s.image()); err != nil {
-			return err
-		}
+	if err := injects(ctx, s.namespace, s.name, s.image(), 10); err != nil {
+		return err
 	}
 	set, err := testkit.Get(ctx, api, s.name)
 	if err != nil {
@@ -104,9 +86,7 @@ func (s *scene) works(ctx context.Context) error {
 // lose their Lease, and are started again.
 func TestFaultsOfTheConnectionChangeNoDecision(t *testing.T) {
 	proxy, flags := startProxy(t)
-	// Replicas trust their snapshot for at least half of the time in this flag, which is longer
-	// than any fault takes. A shorter admission window makes up for it.
-	s := newScene(t, "connection", append(flags, "--pod-webhook-admission-window=1s", "--pod-webhook-snapshot-trust="+testkit.Scaled("6s", "40s"))...)
+	s := newScene(t, "connection", flags...)
 	// again does something every half a second, for as long as a fault lasts.
 	lasting := testkit.Scaled(1500*time.Millisecond, 15*time.Second)
 	again := func(do func()) {

@@ -50,6 +50,7 @@ func TestALateLeaderRollsNoFreshPodBack(t *testing.T) {
 	}
 	awaitUpdated(t, controllers, name, older)
 	mustChangeImage(t, name, after)
+	awaitImage(t, namespace, name, after)
 	var created []string
 	for range fresh {
 		created = append(created, newPod())

@@ -65,7 +65,6 @@ func (b *behindLabels) run(t *testing.T, labelled string, everywhere ...string) 
 	b.fleet.revive(t)
 	createSets(t, all)
 	testkit.AwaitReady(t, api, append([]string{labelled}, everywhere...)...)
-	awaitSettled(t)
 
 	entry := entryFor(t, key)
 	var uncalled, missed, forOthers, refused int

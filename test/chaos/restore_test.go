@@ -343,16 +343,19 @@ func TestARestoredEtcdIsNoticedByEveryProcess(t *testing.T) {
 			await.That(t, func() bool { return f.figures().Created >= 30 }, "Pods before the backup")
 			backup := r.backup(t)
 
-			// The backup does not contain these changes.
+			// The backup does not contain these changes. They are so many that Pods do not pass their
+			// versions before processes look again.
 			r.apply(t, v2, "changed", "lost")
 			r.awaitImage(t, "changed", v2)
 			r.awaitImage(t, "lost", v2)
-			for i := range testkit.Scaled(200, 2000) {
+			for i := range testkit.Scaled(1000, 3000) {
 				config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("other-%d", i)}}
 				if _, err := r.operator.Clients.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(t.Context(), config, metav1.CreateOptions{}); err != nil {
 					t.Fatal(err)
 				}
 			}
+
+			<-time.After(12 * time.Second) // processes look at the version of etcd every ten seconds
 
 			before := f.figures()
 			r.restore(t, backup)

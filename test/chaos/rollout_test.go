@@ -43,7 +43,7 @@ func newRolled(t *testing.T, pods, budget int) *rolled {
 	set.Object["spec"].(map[string]any)["updateStrategy"] = map[string]any{"type": "RollingUpdate", "maxUnavailable": int64(budget)}
 	createSets(t, []*unstructured.Unstructured{set})
 	awaitInjection(t, webhooks, r.namespace, r.name, 1)
-	// If a call for a provisional entry takes more than a second, the Pod is not injected.
+	// Before that, API servers ignore a call that takes more than a second.
 	r.controllers.await(t, r.name, "the condition Ready", testkit.Ready)
 
 	var err error

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/testkit"
 )
@@ -32,14 +32,24 @@ func (warningHandler) HandleWarningHeaderWithContext(ctx context.Context, _ int,
 	}
 }
 
-// create creates a SidecarSet, and says whether there was a warning that Pods may be missed
-// until the SidecarSet is Ready.
-func create(ctx context.Context, client dynamic.ResourceInterface, set *unstructured.Unstructured) (warned bool, err error) {
+// creation is how the creation of a SidecarSet went.
+type creation struct {
+	warned bool // that Pods may be missed until it is Ready
+	took   time.Duration
+}
+
+// mayMiss reports whether Pods before Ready may be missed: there was a warning, or the SidecarSet
+// may have been stored so late that the leader had removed its entry.
+func (c creation) mayMiss() bool { return c.warned || c.took >= entry.StoredSoon }
+
+// create creates a SidecarSet.
+func create(ctx context.Context, client dynamic.ResourceInterface, set *unstructured.Unstructured) (creation, error) {
 	var noted atomic.Bool
 	for begin := time.Now(); ; <-time.After(time.Second) { // on a busy machine, a replica asks to try again
-		_, err = client.Create(context.WithValue(ctx, warningHandler{}, &noted), set, metav1.CreateOptions{})
+		sent := time.Now()
+		_, err := client.Create(context.WithValue(ctx, warningHandler{}, &noted), set, metav1.CreateOptions{})
 		if err == nil || !strings.Contains(err.Error(), "try again") || time.Since(begin) > await.Patience {
-			return noted.Load(), err
+			return creation{noted.Load(), time.Since(sent)}, err
 		}
 	}
 }
@@ -90,27 +100,4 @@ func mustChangeImage(t *testing.T, sidecarSet, image string) {
 	await.Eventually(t, "a change of SidecarSet "+sidecarSet, func(ctx context.Context) error {
 		return changeImage(ctx, sidecarSet, image)
 	})
-}
-
-// settled returns an error that names an entry on the fresh path; nil if there is none.
-func settled(ctx context.Context) error {
-	configurations, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	for _, configuration := range configurations.Items {
-		for _, webhook := range configuration.Webhooks {
-			if service := webhook.ClientConfig.Service; service != nil && service.Path != nil && *service.Path == entryplan.PathPodsFresh {
-				return fmt.Errorf("entry %s of %s is on %s", webhook.Name, configuration.Name, *service.Path)
-			}
-		}
-	}
-	return nil
-}
-
-// awaitSettled waits until all entries have settled, so replicas need no live look-ups. With
-// the longest trust of a test, this takes a minute.
-func awaitSettled(t *testing.T) {
-	t.Helper()
-	await.Within(t, 2*await.Patience, "entries without a live look-up", settled)
 }

@@ -41,7 +41,7 @@ func TestGoroutinesAndMemoryStayFlat(t *testing.T) {
 
 	load := testkit.Load{Clients: clients, Namespace: namespace, Labels: testkit.AppLabels("soak"), Sidecars: []string{"soak"}, Rate: 20, DryRun: true}
 	running := load.Start(t.Context())
-	behind := watchMisses(t, replicas)
+	behind := watchMisses(t)
 	samples := make([][]sample, len(replicas.replicas))
 	for begin, round := time.Now(), 0; time.Since(begin) < lasting; round++ {
 		churn(t, namespace, round, behind)
@@ -79,7 +79,7 @@ func TestGoroutinesAndMemoryStayFlat(t *testing.T) {
 func churn(t *testing.T, namespace string, round int, pods *missCounter) {
 	t.Helper()
 	name := fmt.Sprintf("churn-%d", round)
-	warned, err := create(t.Context(), sets[0], testkit.NewPatientSet(name, namespace))
+	how, err := create(t.Context(), sets[0], testkit.NewPatientSet(name, namespace))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func churn(t *testing.T, namespace string, round int, pods *missCounter) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pods.add(pod, warned, name)
+	pods.add(pod, how, name)
 	mustChangeImage(t, name, "example.com/sidecar:v2")
 	if err := clients[0].CoreV1().Pods(namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
@@ -47,7 +47,7 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	testkit.AwaitReady(t, api, "versions")
 	awaitInjected(t, namespace, "versions", 3)
 
-	v := &versions{replicas: f, namespace: namespace}
+	v := &versions{namespace: namespace}
 	load := testkit.Load{Clients: clients, Namespace: namespace, Labels: testkit.AppLabels("versions"), Sidecars: []string{"versions"}, Rate: 20, DryRun: testkit.Scaled(true, false)}
 	running := load.Start(t.Context())
 	follower := func(byOld bool) { // the follower is replaced
@@ -85,7 +85,6 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 
 // versions is what happens at every step.
 type versions struct {
-	replicas  *fleet
 	namespace string
 	step      int
 }
@@ -95,7 +94,7 @@ type versions struct {
 func (v *versions) check(t *testing.T, name string) {
 	t.Helper()
 	v.step++
-	pods := watchMisses(t, v.replicas)
+	pods := watchMisses(t)
 	const count = 5
 	for i := range count {
 		app := fmt.Sprintf("versions-%d-%d", v.step, i)
@@ -105,7 +104,7 @@ func (v *versions) check(t *testing.T, name string) {
 				t.Error(err)
 			}
 		})
-		warned, err := create(t.Context(), sets[i%len(sets)], set)
+		how, err := create(t.Context(), sets[i%len(sets)], set)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -113,7 +112,7 @@ func (v *versions) check(t *testing.T, name string) {
 		if err != nil {
 			t.Errorf("%s: a Pod directly behind %s: %v", name, app, err)
 		} else {
-			pods.add(pod, warned, app)
+			pods.add(pod, how, app)
 		}
 		testkit.AwaitReady(t, api, app)
 		for _, client := range clients {
@@ -140,7 +139,7 @@ func awaitQuiet(t *testing.T, name string) (took time.Duration) {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(4 * time.Second): // longer than the admission window here
+		case <-time.After(4 * time.Second): // longer than an entry of an unstored SidecarSet stays
 		}
 		after, err := objectVersions(ctx)
 		if err != nil {
@@ -162,7 +161,7 @@ func awaitQuiet(t *testing.T, name string) (took time.Duration) {
 
 // objectVersions returns the resourceVersions of all entry objects.
 func objectVersions(ctx context.Context) (map[string]string, error) {
-	list, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: entryplan.Labelled().String()})
+	list, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: entry.Labelled().String()})
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
@@ -145,7 +145,7 @@ func (o *outage) testWaysOut(t *testing.T) {
 	o.stop(t)
 	shown := o.kubectl(t, "get", "mutatingwebhookconfigurations", "-l", "sidecarset.io/pod-webhooks",
 		"-o", `jsonpath={.items[*].metadata.annotations.sidecarset\.io/when-no-replica-runs}`)
-	if got := strings.Count(shown, strings.TrimSpace(all)); got != entryplan.MaxConfigurations+1 {
+	if got := strings.Count(shown, strings.TrimSpace(all)); got != entry.Slots {
 		t.Errorf("%d objects show the way out: %s", got, shown)
 	}
 	o.kubectl(t, "delete", "sidecarset", "gone")

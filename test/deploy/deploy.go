@@ -281,7 +281,6 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 			"--health-probe-bind-address=" + probes,
 			"--metrics-bind-address=" + metrics,
 			"--drain-grace=1s",
-			"--pod-webhook-admission-window=3s", "--pod-webhook-snapshot-trust=2s",
 			// A leader that cannot renew its Lease ends, and no kubelet starts it again
 			// here. These times are long enough for a busy machine.
 			"--leader-elect-lease-duration=15s", "--leader-elect-renew-deadline=12s", "--leader-elect-retry-period=500ms",

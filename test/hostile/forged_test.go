@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,11 +16,10 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/testkit"
@@ -28,22 +27,27 @@ import (
 
 // Any Pod of the cluster can send an AdmissionReview to replicas, and an AdmissionReview
 // has no proof of its origin. A stranger asks for entries that would refuse other people's
-// Pods. Replicas add only a few entries, for a short time, and none that refuses a Pod. A
-// SidecarSet that is applied meanwhile is in force.
+// Pods, and pretends changes of a SidecarSet that is in force. Replicas add only a few entries,
+// for a short time, and none that refuses a Pod; only a few needs; and write seldom. Meanwhile
+// the Pods of that SidecarSet are injected, and a SidecarSet that is applied is in force.
 func TestForgedReviewsLeaveFewEntries(t *testing.T) {
 	operator.NeedReplicas(t)
 	namespace := apply(t, "forged-before")
+	before, err := testkit.Get(t.Context(), api, "forged-before")
+	if err != nil {
+		t.Fatal(err)
+	}
 
-	watching := watchForged(t)
+	seen, watching := watchForged(t, before)
 	ctx, stop := context.WithCancel(t.Context())
 	forging := make(chan int)
 	begin := time.Now()
 	go func() {
-		forging <- forge(ctx, t, testkit.Scaled(300, 2000), testkit.Scaled(9*time.Second, time.Minute))
+		forging <- forge(ctx, t, before, testkit.Scaled(900, 3000), testkit.Scaled(9*time.Second, time.Minute))
 	}()
 
 	// The forged selectors select the Pods of hit, and not those of spared.
-	times := map[string][]time.Duration{forgedApp: nil, "spared": nil}
+	times := map[string][]time.Duration{forgedApp: nil, "spared": nil, "forged-before": nil}
 	applied, sent := false, 0
 	for done := false; !done; {
 		select {
@@ -53,7 +57,13 @@ func TestForgedReviewsLeaveFewEntries(t *testing.T) {
 		}
 		for app := range times {
 			began := time.Now()
-			if err := createPod(t.Context(), namespace, app); err != nil {
+			var err error
+			if app == "forged-before" {
+				err = testkit.TryPod(t.Context(), clients[0], namespace, app, "")
+			} else {
+				err = createPod(t.Context(), namespace, app)
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 			times[app] = append(times[app], time.Since(began))
@@ -65,20 +75,35 @@ func TestForgedReviewsLeaveFewEntries(t *testing.T) {
 	}
 	stop()
 	took := time.Since(begin)
-	seen := watching()
-	hit, spared := times[forgedApp], times["spared"]
-	testkit.Report(t, "reviews=%d in %s: entries-at-once=%d entries=%d; Pods that they select: %s mean=%s; others: %s mean=%s; added=%s",
-		sent, testkit.Rounded(took), seen.most, len(seen.names), testkit.Spread(hit), testkit.Rounded(mean(hit)), testkit.Spread(spared), testkit.Rounded(mean(spared)),
-		testkit.Rounded(mean(hit)-mean(spared)))
-	if sent == 0 || seen.most > 32 || len(seen.failing) > 0 {
+	watching()
+	hit, spared, injected := times[forgedApp], times["spared"], times["forged-before"]
+	testkit.Report(t, "reviews=%d in %s: entries-at-once=%d entries=%d needs-of-an-entry=%d writes=%d; Pods that they select: %s mean=%s; others: %s mean=%s; added=%s; Pods of the SidecarSet: %s",
+		sent, testkit.Rounded(took), seen.most, len(seen.names), seen.needs, seen.writes, testkit.Spread(hit), testkit.Rounded(mean(hit)), testkit.Spread(spared), testkit.Rounded(mean(spared)),
+		testkit.Rounded(mean(hit)-mean(spared)), testkit.Spread(injected))
+	// Each replica adds the most, if it sees the other's entries late.
+	if sent == 0 || seen.most > len(replicas)*entry.MaxUnstored || len(seen.failing) > 0 {
 		t.Errorf("%d reviews brought about %d entries at a time, of which %v refuse Pods", sent, seen.most, seen.failing)
 	}
+	if most := 16 + 1; seen.needs > most { // unstored ones, and the stored one
+		t.Errorf("an entry had %d needs, want %d at most", seen.needs, most)
+	}
+	// Each replica writes a hundred times, and then once a second. The leader removes what each
+	// write added. The SidecarSet that was applied takes a few more.
+	if most := 2*len(replicas)*(100+int(took.Seconds())) + 50; seen.writes > most {
+		t.Errorf("slots were written %d times, want %d at most", seen.writes, most)
+	}
 	await.Eventually(t, "the end of what was forged", func(ctx context.Context) error {
-		left, err := forgedEntries(ctx)
-		if err == nil && len(left) > 0 {
-			err = fmt.Errorf("%d are left", len(left))
+		slots, _, err := testkit.Slots(ctx, clients[0])
+		if err != nil {
+			return err
 		}
-		return err
+		if left := len(forgedEntries(slots)); left > 0 {
+			return fmt.Errorf("%d entries are left", left)
+		}
+		if left := needsOf(slots, before); left != 1 && !testkit.Scaled(true, false) { // it takes 90 s
+			return fmt.Errorf("%d needs are left", left)
+		}
+		return nil
 	})
 	testkit.AwaitReady(t, api, "forged-before", "forged-meanwhile")
 }
@@ -88,7 +113,7 @@ const forgedApp = "other-peoples"
 
 // forge sends replicas count reviews of SidecarSets that no API server stores, in about the
 // time took. It returns how many of them were allowed.
-func forge(ctx context.Context, t *testing.T, count int, took time.Duration) int {
+func forge(ctx context.Context, t *testing.T, stored *appsv1beta1.SidecarSet, count int, took time.Duration) int {
 	var httpClients []*http.Client
 	for _, replica := range replicas {
 		httpClient, err := replica.Client(ctx)
@@ -111,7 +136,7 @@ func forge(ctx context.Context, t *testing.T, count int, took time.Duration) int
 			return nil
 		case <-time.After(time.Until(begin.Add(time.Duration(i) * took / time.Duration(count)))):
 		}
-		body, err := forgedReview(i)
+		body, err := forgedReview(i, stored)
 		if err != nil {
 			return err
 		}
@@ -136,25 +161,36 @@ func forge(ctx context.Context, t *testing.T, count int, took time.Duration) int
 	return int(answered.Load())
 }
 
-// forgedReview returns the i-th review. Each has another selector for the same Pods.
-func forgedReview(i int) ([]byte, error) {
-	set := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": appsv1beta1.GroupVersion.String(), "kind": appsv1beta1.Kind.Kind,
-		"metadata": map[string]any{"name": fmt.Sprint("ghost-", i), "annotations": map[string]any{appsv1beta1.AnnotationTimeoutSeconds: "30"}},
-		"spec": map[string]any{
-			"selector": map[string]any{
-				"matchLabels":      testkit.AppLabels(forgedApp),
-				"matchExpressions": []any{map[string]any{"key": fmt.Sprint("forged-", i), "operator": "DoesNotExist"}},
-			},
-			"updateStrategy": map[string]any{"type": "NotUpdate", "partition": 0, "maxUnavailable": 1},
-			"containers": []any{map[string]any{
-				"name": "c", "image": "example.com/x:v1", "imagePullPolicy": "IfNotPresent", "podInjectPolicy": "BeforeAppContainer",
-				"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
-				"upgradeStrategy": map[string]any{"upgradeType": "ColdUpgrade"}, "shareVolumePolicy": map[string]any{"type": "disabled"},
-			}},
-		},
-	}}
-	raw, err := json.Marshal(set.Object)
+// forgedReview returns the i-th review. One of four is of a SidecarSet with another selector for the
+// same Pods. The others have the selectors of a stored SidecarSet: another name, its name with
+// another UID, or a generation of it that does not come.
+func forgedReview(i int, stored *appsv1beta1.SidecarSet) ([]byte, error) {
+	metadata := map[string]any{
+		"name": fmt.Sprint("ghost-", i), "uid": fmt.Sprintf("%08x-0000-4000-8000-000000000000", i), "generation": 1,
+		"annotations": map[string]any{appsv1beta1.AnnotationTimeoutSeconds: "30"},
+	}
+	selectors := map[string]any{"selector": stored.Spec.Selector, "namespaceSelector": stored.Spec.NamespaceSelector}
+	switch i % 4 {
+	case 0:
+		selectors = map[string]any{"selector": map[string]any{
+			"matchLabels":      testkit.AppLabels(forgedApp),
+			"matchExpressions": []any{map[string]any{"key": fmt.Sprint("forged-", i), "operator": "DoesNotExist"}},
+		}}
+	case 1:
+		metadata["name"] = stored.Name
+	case 2:
+		metadata["name"], metadata["uid"], metadata["generation"] = stored.Name, stored.UID, 1000+i
+	}
+	spec := map[string]any{
+		"updateStrategy": map[string]any{"type": "NotUpdate", "partition": 0, "maxUnavailable": 1},
+		"containers": []any{map[string]any{
+			"name": "c", "image": "example.com/x:v1", "imagePullPolicy": "IfNotPresent", "podInjectPolicy": "BeforeAppContainer",
+			"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
+			"upgradeStrategy": map[string]any{"upgradeType": "ColdUpgrade"}, "shareVolumePolicy": map[string]any{"type": "disabled"},
+		}},
+	}
+	maps.Copy(spec, selectors)
+	raw, err := json.Marshal(map[string]any{"apiVersion": appsv1beta1.GroupVersion.String(), "kind": appsv1beta1.Kind.Kind, "metadata": metadata, "spec": spec})
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +200,7 @@ func forgedReview(i int) ([]byte, error) {
 			UID:       "forged",
 			Kind:      metav1.GroupVersionKind{Group: "apps.kruise.io", Version: "v1beta1", Kind: "SidecarSet"},
 			Resource:  metav1.GroupVersionResource{Group: "apps.kruise.io", Version: "v1beta1", Resource: "sidecarsets"},
-			Name:      set.GetName(),
+			Name:      fmt.Sprint(metadata["name"]),
 			Operation: admissionv1.Create,
 			DryRun:    new(false),
 			UserInfo:  authenticationv1.UserInfo{Username: "system:admin", Groups: []string{"system:masters"}},
@@ -174,59 +210,53 @@ func forgedReview(i int) ([]byte, error) {
 }
 
 // forgedEntries returns the entries that select the Pods that the stranger attacks.
-func forgedEntries(ctx context.Context) ([]admissionregistrationv1.MutatingWebhook, error) {
-	list, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: entryplan.Labelled().String()})
-	if err != nil {
-		return nil, err
-	}
-	var found []admissionregistrationv1.MutatingWebhook
-	for i := range list.Items {
-		for _, w := range list.Items[i].Webhooks {
-			if w.ObjectSelector != nil && w.ObjectSelector.MatchLabels["app"] == forgedApp || strings.HasPrefix(w.Name, "all.") {
+func forgedEntries(slots [entry.Slots]*entry.Slot) (found []admissionregistrationv1.MutatingWebhook) {
+	for _, slot := range slots {
+		if slot == nil {
+			continue
+		}
+		for _, w := range slot.Object.Webhooks {
+			if w.ObjectSelector != nil && w.ObjectSelector.MatchLabels["app"] == forgedApp {
 				found = append(found, w)
 			}
 		}
 	}
-	return found, nil
+	return found
 }
 
-// forged is what the test saw of forged entries.
+// needsOf is the number of needs of a SidecarSet's entry.
+func needsOf(slots [entry.Slots]*entry.Slot, set *appsv1beta1.SidecarSet) int {
+	e, err := entry.Of(set)
+	if slot := slots[e.Slot()]; err == nil && slot != nil {
+		return len(slot.Needs[e.Name])
+	}
+	return 0
+}
+
+// forged is what the test saw of forged reviews.
 type forged struct {
-	most    int // at a time
+	writes  int // of slots
+	most    int // entries at a time
 	names   map[string]bool
 	failing []string
+	needs   int // at a time, of the entry of the stored SidecarSet
 }
 
-// watchForged looks for forged entries until the returned function is called.
-func watchForged(t *testing.T) func() forged {
-	ctx, stop := context.WithCancel(t.Context())
-	seen, done := forged{names: map[string]bool{}}, make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(20 * time.Millisecond):
+// watchForged looks at all versions of the slots until end is called.
+func watchForged(t *testing.T, stored *appsv1beta1.SidecarSet) (seen *forged, end func()) {
+	t.Helper()
+	seen = &forged{names: map[string]bool{}}
+	return seen, testkit.WatchSlots(t, clients[0], func(_ int, slots [entry.Slots]*entry.Slot) {
+		found := forgedEntries(slots)
+		seen.writes++
+		seen.most, seen.needs = max(seen.most, len(found)), max(seen.needs, needsOf(slots, stored))
+		for _, w := range found {
+			if !seen.names[w.Name] && *w.FailurePolicy != admissionregistrationv1.Ignore {
+				seen.failing = append(seen.failing, w.Name)
 			}
-			found, err := forgedEntries(ctx)
-			if err != nil {
-				continue // an API server may be busy
-			}
-			seen.most = max(seen.most, len(found))
-			for _, w := range found {
-				if !seen.names[w.Name] && *w.FailurePolicy != admissionregistrationv1.Ignore {
-					seen.failing = append(seen.failing, w.Name)
-				}
-				seen.names[w.Name] = true
-			}
+			seen.names[w.Name] = true
 		}
-	}()
-	return func() forged {
-		stop()
-		<-done
-		return seen
-	}
+	})
 }
 
 func mean(times []time.Duration) time.Duration {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"os/signal"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/stranger"
@@ -43,6 +45,7 @@ var unverified = &tls.Config{ServerName: deploy.ServerName, InsecureSkipVerify: 
 
 var attacks = []attack{
 	{"bodies that become much", 14, sendBodies()},
+	{"calls that no replica can answer", 56, sendUnknown()},
 	{"bodies that stall", 240, func(ctx context.Context, at targets, i int) {
 		stranger.Stall(ctx, one(at.Webhook, i), stranger.Address(i%4), []string{"/convert", "/pods"}[i/2%2], 270<<10, unverified)
 	}},
@@ -72,15 +75,30 @@ func sendBodies() func(context.Context, targets, int) {
 	var next atomic.Int64
 	return func(ctx context.Context, at targets, i int) {
 		body := bodies[int(next.Add(1))%len(bodies)]
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+one(at.Webhook, i)+body.Path, strings.NewReader(body.Body))
-		if err != nil {
-			return
-		}
-		request.Header.Set("Content-Type", "application/json")
-		if response, err := clients[i%len(clients)].Do(request); err == nil {
-			_, _ = io.Copy(io.Discard, response.Body)
-			_ = response.Body.Close()
-		}
+		post(ctx, clients[i%len(clients)], "https://"+one(at.Webhook, i)+body.Path, body.Body)
+	}
+}
+
+// sendUnknown has strangers send Pods as if a slot were in a version that is still to come. So the
+// replica reads the slot for each of them.
+func sendUnknown() func(context.Context, targets, int) {
+	review := stranger.PodReview("default", `{"metadata":{"name":"p","labels":{"app":"visited"}},"spec":{"containers":[]}}`)
+	clients := [...]*http.Client{from(stranger.Address(0)), from(stranger.Address(1))}
+	return func(ctx context.Context, at targets, i int) {
+		post(ctx, clients[i%len(clients)], "https://"+one(at.Webhook, i)+entry.PodsPath(i%entry.Slots, math.MaxUint64)+"?timeout=1s", review)
+	}
+}
+
+// post sends a body, and reads the answer.
+func post(ctx context.Context, client *http.Client, url, body string) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		return
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if response, err := client.Do(request); err == nil {
+		_, _ = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 )
 
 // Strangers on the network do all that a Pod of the cluster can do to the ports: they send
-// bodies that need much memory when they are decoded, headers and bodies that do not end,
-// and connections that stay busy. Meanwhile selected Pods are injected, SidecarSets are
+// bodies that need much memory when they are decoded, calls that make replicas read, headers and
+// bodies that do not end, and connections that stay busy. Meanwhile selected Pods are injected, SidecarSets are
 // converted, and replicas stay ready and use less than half of their memory limit.
 // TestForgedReviewsLeaveFewEntries shows what forged reviews do to webhook entries.
 //

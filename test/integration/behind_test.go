@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/testkit"
 )
@@ -56,8 +57,8 @@ func awaitCalls(t *testing.T, want int, p *corev1.Pod) {
 
 // behind creates Pods directly behind their SidecarSet. On a busy machine, a Pod may lack its
 // sidecar in three cases: a warning to the author has foretold it; the API server's metric
-// shows that no replica answered within the second that a provisional entry waits; or the
-// SidecarSet was stored more than a second after its review.
+// shows that no replica answered within the second that the entry of an unstored SidecarSet waits;
+// or the SidecarSet was stored more than two seconds after its review.
 type behind struct {
 	author                      *user
 	pods, warned, skipped, late int
@@ -97,7 +98,7 @@ func (b *behind) create(t *testing.T, set *unstructured.Unstructured, p *corev1.
 		b.warned++
 	case ofPodEntries(t, failedOpen) > before:
 		b.skipped++
-	case stored > time.Second: // the leader may have removed the provisional entry before
+	case stored > entry.StoredSoon: // the leader may have removed the entry before
 		b.late++
 	default:
 		t.Errorf("containers of Pod %s (-want +got):\n%s", p.Name, diff)

@@ -125,7 +125,7 @@ func TestOnlyAPIServersAreAnswered(t *testing.T) {
 	}
 
 	good := stranger.PodReview("default", `{"metadata":{"name":"p"},"spec":{"containers":[]}}`)
-	for path, want := range map[string]int{"/pods": http.StatusUnauthorized, "/pods/fresh": http.StatusUnauthorized,
+	for path, want := range map[string]int{"/pods": http.StatusUnauthorized, "/pods/3/1": http.StatusUnauthorized,
 		"/mutate-apps-kruise-io-sidecarset": http.StatusUnauthorized, "/validate-apps-kruise-io-sidecarset": http.StatusUnauthorized, "/convert": http.StatusBadRequest} {
 		response, err := replica.Trusting(t, "").Post("https://"+deploy.ServerName+path, "application/json", strings.NewReader(good))
 		if err != nil {

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -120,7 +120,7 @@ func (e *editing) operators() int32 { return e.all.Load() - e.its.Load() }
 func startEditing(t *testing.T, edit func(ctx context.Context, c *mutatingConfiguration) (wrote bool, err error)) *editing {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	w, err := api.Watch(ctx, &admissionregistrationv1.MutatingWebhookConfigurationList{}, client.MatchingLabelsSelector{Selector: entryplan.Labelled()})
+	w, err := api.Watch(ctx, &admissionregistrationv1.MutatingWebhookConfigurationList{}, client.MatchingLabelsSelector{Selector: entry.Labelled()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func startEditing(t *testing.T, edit func(ctx context.Context, c *mutatingConfig
 	all.Go(func() {
 		for ctx.Err() == nil {
 			var list admissionregistrationv1.MutatingWebhookConfigurationList
-			if err := api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entryplan.Labelled()}); err != nil && ctx.Err() == nil {
+			if err := api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entry.Labelled()}); err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}
 			for i := range list.Items {
@@ -222,7 +222,7 @@ func TestCloudsThatLeaveOutNamespaces(t *testing.T) {
 			if now := e.its.Load() - its; now > 2*minutes {
 				t.Errorf("then the cloud has written %d times", now)
 			}
-			if now := e.operators() - operators; now > 4*minutes { // entries settle, and names are removed
+			if now := e.operators() - operators; now > minutes {
 				t.Errorf("then the operator has written %d times", now)
 			}
 			p := pod(leftOut, "left-out", "app="+apps[0])

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
@@ -34,7 +33,7 @@ func onlyHere(app string) string {
 // select.
 func podEntries(ctx context.Context, c client.Client, namespace string) (map[string]admissionregistrationv1.MutatingWebhook, error) {
 	var list admissionregistrationv1.MutatingWebhookConfigurationList
-	if err := c.List(ctx, &list, client.MatchingLabelsSelector{Selector: entryplan.Labelled()}); err != nil {
+	if err := c.List(ctx, &list, client.MatchingLabelsSelector{Selector: entry.Labelled()}); err != nil {
 		return nil, err
 	}
 	found := map[string]admissionregistrationv1.MutatingWebhook{}
@@ -53,14 +52,12 @@ func podEntries(ctx context.Context, c client.Client, namespace string) (map[str
 	return found, nil
 }
 
-// mustEntries returns the entries as soon as each app has only one: the leader removes a
-// provisional entry after it has written the SidecarSet's own.
-func mustEntries(t *testing.T, namespace string) (found map[string]admissionregistrationv1.MutatingWebhook) {
+func mustEntries(t *testing.T, namespace string) map[string]admissionregistrationv1.MutatingWebhook {
 	t.Helper()
-	await.Eventually(t, "one entry for each app", func(ctx context.Context) (err error) {
-		found, err = podEntries(ctx, api, namespace)
-		return err
-	})
+	found, err := podEntries(t.Context(), api, namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return found
 }
 
@@ -75,12 +72,11 @@ func TestAPodDirectlyBehindItsSidecarSetIsInjected(t *testing.T) {
 	pods.check(t)
 }
 
-// The entry for these selectors is already in force, on the settled path: a replica answers
-// by its snapshot, which may lack the second SidecarSet.
+// The entry for these selectors is already in force. The snapshot of a replica may lack the second
+// SidecarSet; the call says that it must be known.
 func TestASecondSidecarSetWithTheSameSelectorsIsInjectedAtOnce(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	createSidecarSet(t, namespace, onlyHere("web"))
-	awaitPath(t, namespace, "web", entryplan.PathPods)
 	pods, containers := newBehind(t), []string{"app", "side-web"}
 	for i := range 5 {
 		name := fmt.Sprintf("side-%d", i)
@@ -92,28 +88,6 @@ func TestASecondSidecarSetWithTheSameSelectorsIsInjectedAtOnce(t *testing.T) {
 	if got := len(mustEntries(t, namespace)); got != 1 {
 		t.Errorf("there are %d entries for equal selectors", got)
 	}
-}
-
-// awaitPath waits until the entry for an app names a path.
-func awaitPath(t *testing.T, namespace, app, path string) {
-	t.Helper()
-	await.Eventually(t, "the entry of "+app+" on "+path, func(ctx context.Context) error {
-		found, err := podEntries(ctx, api, namespace)
-		if err != nil {
-			return err
-		}
-		if entry, ok := found[app]; !ok || !strings.HasSuffix(pathOf(entry), path) {
-			return fmt.Errorf("entries are %v", found)
-		}
-		return nil
-	})
-}
-
-func pathOf(w admissionregistrationv1.MutatingWebhook) string {
-	if w.ClientConfig.Service != nil {
-		return *w.ClientConfig.Service.Path
-	}
-	return *w.ClientConfig.URL
 }
 
 func TestUnselectedPodsNeverReachTheWebhook(t *testing.T) {
@@ -155,18 +129,17 @@ func figures(t *testing.T, what string, begin time.Time) {
 	t.Logf("FIGURES %s: %s after %s", t.Name(), what, time.Since(begin).Round(time.Millisecond))
 }
 
-// If another client deletes or edits an entry, the leader restores it.
+// If another client removes or edits an entry, the leader restores it.
 func TestEntriesAreRestored(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, onlyHere("web"))
-	awaitPath(t, namespace, "web", entryplan.PathPods)
-	entry := mustEntries(t, namespace)["web"]
+	before := mustEntries(t, namespace)["web"]
 	holder := func(ctx context.Context) (*admissionregistrationv1.MutatingWebhookConfiguration, int, error) {
 		var list admissionregistrationv1.MutatingWebhookConfigurationList
-		err := api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entryplan.Labelled()})
+		err := api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entry.Labelled()})
 		for i := range list.Items {
 			for k, w := range list.Items[i].Webhooks {
-				if w.Name == entry.Name {
+				if w.Name == before.Name {
 					return &list.Items[i], k, nil
 				}
 			}
@@ -178,19 +151,15 @@ func TestEntriesAreRestored(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if diff := cmp.Diff(entry.FailurePolicy, now.Webhooks[at].FailurePolicy); diff != "" {
+		if diff := cmp.Diff(before.FailurePolicy, now.Webhooks[at].FailurePolicy); diff != "" {
 			return errors.New(diff)
 		}
-		if diff := cmp.Diff(entry.Rules, now.Webhooks[at].Rules); diff != "" {
+		if diff := cmp.Diff(before.Rules, now.Webhooks[at].Rules); diff != "" {
 			return errors.New(diff)
 		}
 		return nil
 	}
-	t.Cleanup(func() { applyObjects(t, cluster) })
 	for name, damage := range map[string]func(c *admissionregistrationv1.MutatingWebhookConfiguration, at int) error{
-		"deleted": func(c *admissionregistrationv1.MutatingWebhookConfiguration, _ int) error {
-			return api.Delete(t.Context(), c)
-		},
 		"for Secrets as well": func(c *admissionregistrationv1.MutatingWebhookConfiguration, at int) error {
 			c.Webhooks[at].Rules[0].Resources = []string{"pods", "secrets"}
 			return api.Update(t.Context(), c)
@@ -227,8 +196,6 @@ func TestEntriesAreRestored(t *testing.T) {
 	create(t, pod(namespace, "after", "app=web"))
 }
 
-// The leader removes the entry of deleted SidecarSets, but not before it knows every
-// SidecarSet that may have been admitted meanwhile.
 func TestTheEntryGoesAfterItsLastSidecarSet(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	first, second := createSidecarSet(t, namespace, onlyHere("web")), createSidecarSet(t, namespace, strings.Replace(onlyHere("web"), "side-web", "side-2", 1))
@@ -254,9 +221,8 @@ func TestAnnotationsSetAnEntrysFailurePolicyAndTimeout(t *testing.T) {
 	create(t, set)
 	t.Cleanup(func() { deleteSidecarSet(t, set) })
 	testkit.AwaitReady(t, api, set.GetName())
-	entry := mustEntries(t, namespace)["web"]
-	if *entry.FailurePolicy != admissionregistrationv1.Ignore || *entry.TimeoutSeconds != 7 {
-		t.Errorf("policy %s, %d s", *entry.FailurePolicy, *entry.TimeoutSeconds)
+	if w := mustEntries(t, namespace)["web"]; *w.FailurePolicy != admissionregistrationv1.Ignore || *w.TimeoutSeconds != 7 {
+		t.Errorf("policy %s, %d s", *w.FailurePolicy, *w.TimeoutSeconds)
 	}
 	for key, value := range map[string]string{appsv1beta1.AnnotationFailurePolicy: "Sometimes", appsv1beta1.AnnotationTimeoutSeconds: "31"} {
 		wrong := newSidecarSet(t, namespace, onlyHere("wrong"))
@@ -307,17 +273,6 @@ func TestStaticModeWritesNoEntries(t *testing.T) {
 	if err != nil || len(found) != 0 {
 		t.Errorf("entries are %v, %v", found, err)
 	}
-	var manifest admissionregistrationv1.MutatingWebhookConfiguration
-	if err := i.api.Get(t.Context(), client.ObjectKey{Name: "sidecarset-mutating-webhook"}, &manifest); err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, w := range manifest.Webhooks {
-		names = append(names, w.Name)
-	}
-	if diff := cmp.Diff([]string{"mutate.sidecarsets.sidecarset.io", "inject.pods.sidecarset.io", "static.barrier.sidecarset.io"}, names); diff != "" {
-		t.Errorf("webhooks of the manifest, which the leader has looked at (-want +got):\n%s", diff)
-	}
 }
 
 // Whichever part of the operator is deleted first, no entry remains that refuses Pods.
@@ -326,7 +281,7 @@ func TestUninstallingTakesTheEntries(t *testing.T) {
 	gone := func(i *installation) func(ctx context.Context) error {
 		return func(ctx context.Context) error {
 			var list admissionregistrationv1.MutatingWebhookConfigurationList
-			if err := i.api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entryplan.Labelled()}); err != nil {
+			if err := i.api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entry.Labelled()}); err != nil {
 				return err
 			}
 			for _, c := range list.Items {
@@ -367,16 +322,13 @@ func TestUninstallingTakesTheEntries(t *testing.T) {
 	}
 }
 
-// The leader does not write entries again that are as they should be: each write of an entry
-// object changes an entry, or a record that changes with time. Entries of other tests may
-// change at any time.
+// The leader does not write a slot again that is as it should be. Other tests write slots as well,
+// so the test looks at the entry, whose path changes only with a need.
 func TestTheLeaderDoesNotRewriteCorrectEntries(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, onlyHere("web"))
-	awaitPath(t, namespace, "web", entryplan.PathPods)
-	entry := mustEntries(t, namespace)["web"]
+	before := slotsOf(t)
 	for n := range int32(3) {
-		before := configurations(t)
 		// The label changes the SidecarSet, but not what new Pods get. Then a Pod is created.
 		labelled := &unstructured.Unstructured{}
 		labelled.SetGroupVersionKind(appsv1beta1.Kind)
@@ -387,49 +339,39 @@ func TestTheLeaderDoesNotRewriteCorrectEntries(t *testing.T) {
 		}
 		create(t, pod(namespace, fmt.Sprintf("p-%d", n), "app=web"))
 		testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: n + 1, Updated: n + 1})
-		for name, now := range configurations(t) {
-			was := before[name]
-			forgot := now.names < was.names || now.passed != was.passed
-			if was.version != now.version && slices.Equal(was.entries, now.entries) && !forgot {
-				t.Errorf("%s was written, and no entry is another one: %v", name, now.entries)
+		now := slotsOf(t)
+		for i := range now {
+			same := func(a, b admissionregistrationv1.MutatingWebhook) bool {
+				return a.Name == b.Name && pathOf(a) == pathOf(b)
+			}
+			needs := func(s *entry.Slot) string { return fmt.Sprint(s.Needs, s.Excluded) }
+			if now[i].Serial != before[i].Serial && needs(now[i]) == needs(before[i]) && slices.EqualFunc(now[i].Object.Webhooks, before[i].Object.Webhooks, same) {
+				t.Errorf("slot %d was written, and it says the same: %s", i, needs(now[i]))
 			}
 		}
-		if diff := cmp.Diff(entry, mustEntries(t, namespace)["web"]); diff != "" {
-			t.Errorf("the entry was written (-before +now):\n%s", diff)
-		}
+		before = now
 	}
 }
 
-// configuration is an entry object, and its entries for Pods with their paths.
-type configuration struct {
-	version string
-	entries []string
-	names   int    // number of recorded names; the leader removes a name after some time
-	passed  string // annotations that also change with time, about entries and the limit of provisional ones
-}
-
-func configurations(t *testing.T) map[string]configuration {
+// slotsOf reads all slots.
+func slotsOf(t *testing.T) (slots [entry.Slots]*entry.Slot) {
 	t.Helper()
-	var list admissionregistrationv1.MutatingWebhookConfigurationList
-	if err := api.List(t.Context(), &list, client.MatchingLabelsSelector{Selector: entryplan.Labelled()}); err != nil {
-		t.Fatal(err)
-	}
-	found := map[string]configuration{}
-	for i := range list.Items {
-		var recent struct{ Names map[string]any }
-		annotations := list.Items[i].Annotations
-		if text, there := annotations["sidecarset.io/recent"]; there {
-			if err := json.Unmarshal([]byte(text), &recent); err != nil {
-				t.Fatal(err)
-			}
+	for i := range slots {
+		c := &admissionregistrationv1.MutatingWebhookConfiguration{}
+		if err := api.Get(t.Context(), client.ObjectKey{Name: entry.ConfigurationName(i)}, c); err != nil {
+			t.Fatal(err)
 		}
-		c := configuration{version: list.Items[i].ResourceVersion, names: len(recent.Names), passed: annotations["sidecarset.io/widened"] + annotations["sidecarset.io/provisional-room"]}
-		for _, w := range list.Items[i].Webhooks {
-			if w.Rules[0].Resources[0] == "pods" {
-				c.entries = append(c.entries, w.Name+" "+*w.ClientConfig.Service.Path)
-			}
+		var err error
+		if slots[i], err = entry.Parse(c); err != nil {
+			t.Fatal(err)
 		}
-		found[list.Items[i].Name] = c
 	}
-	return found
+	return slots
+}
+
+func pathOf(w admissionregistrationv1.MutatingWebhook) string {
+	if w.ClientConfig.Service != nil {
+		return *w.ClientConfig.Service.Path
+	}
+	return *w.ClientConfig.URL
 }

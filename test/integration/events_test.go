@@ -2,13 +2,11 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/testkit"
 )
@@ -145,32 +142,4 @@ func TestAConflictAtInjectionIsOneEvent(t *testing.T) {
 	if list, err = eventsOf(t.Context(), other); err != nil || slices.ContainsFunc(list, func(e corev1.Event) bool { return e.Reason == appsv1beta1.ReasonInjectionConflict }) {
 		t.Errorf("after a dry run: %v, %v", reasons(list), err)
 	}
-}
-
-func TestARestoredEntryIsAnEvent(t *testing.T) {
-	operator.NeedReplicas(t)
-	namespace := testkit.Namespace(t, api, nil)
-	set := createSidecarSet(t, namespace, oneSidecar)
-	awaitEvent(t, set, corev1.EventTypeNormal, appsv1beta1.ReasonReady)
-	await.Eventually(t, "the entry being removed", func(ctx context.Context) error { return removeEntry(ctx, namespace) })
-	awaitEvent(t, set, corev1.EventTypeWarning, appsv1beta1.ReasonEntryRestored)
-}
-
-// removeEntry takes the webhook entry for a namespace out of its object, as another
-// program would.
-func removeEntry(ctx context.Context, namespace string) error {
-	var list admissionregistrationv1.MutatingWebhookConfigurationList
-	if err := api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entryplan.Labelled()}); err != nil {
-		return err
-	}
-	for i := range list.Items {
-		c := &list.Items[i]
-		for k, w := range c.Webhooks {
-			if selects := w.NamespaceSelector; !strings.Contains(w.Name, ".provisional.") && selects != nil && selects.MatchLabels[corev1.LabelMetadataName] == namespace {
-				c.Webhooks = slices.Delete(c.Webhooks, k, k+1)
-				return api.Update(ctx, c)
-			}
-		}
-	}
-	return errors.New("no object holds the entry")
 }

@@ -2,13 +2,11 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
@@ -30,7 +28,7 @@ import (
 func applyObjects(t *testing.T, c *stand.Cluster) {
 	t.Helper()
 	file := filepath.Join(deploy.Root(), "dist/install.yaml")
-	if _, err := c.Kubectl(context.WithoutCancel(t.Context()), "", "apply", "--server-side", "-f", file, "-l", entryplan.LabelConfiguration); err != nil {
+	if _, err := c.Kubectl(context.WithoutCancel(t.Context()), "", "apply", "--server-side", "-f", file, "-l", entry.LabelConfiguration); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -38,12 +36,12 @@ func applyObjects(t *testing.T, c *stand.Cluster) {
 // holder returns the entry object with the entry for app=<app> in namespace default.
 func (i *installation) holder(ctx context.Context, app string) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
 	var list admissionregistrationv1.MutatingWebhookConfigurationList
-	if err := i.api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entryplan.Labelled()}); err != nil {
+	if err := i.api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entry.Labelled()}); err != nil {
 		return nil, err
 	}
 	for k := range list.Items {
 		for _, w := range list.Items[k].Webhooks {
-			if w.ObjectSelector.MatchLabels["app"] == app && !strings.Contains(w.Name, ".provisional.") {
+			if w.ObjectSelector.MatchLabels["app"] == app {
 				return &list.Items[k], nil
 			}
 		}
@@ -104,9 +102,9 @@ func (i *installation) mustInject(t *testing.T, app string) {
 	}
 }
 
-// The operator has no right to create entry objects. If a user deletes one object, the leader
-// moves its entries to another. If a user deletes all of them, the condition Ready and an
-// Event of every SidecarSet name the command that restores them.
+// The operator has no right to create slots. If a user deletes one, the SidecarSets whose entries
+// it held are not in force, and the others are. If a user deletes all of them, no SidecarSet is.
+// The condition Ready and an Event of each name the command that restores the slots.
 func TestDeletedObjectsForEntries(t *testing.T) {
 	operator.NeedReplicas(t)
 	i := newInstallation(t, stand.Options{}, deploy.Default)
@@ -119,25 +117,24 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin := time.Now()
 	if err := i.api.Delete(t.Context(), object); err != nil {
 		t.Fatal(err)
 	}
-	await.Eventually(t, "the entry in another object", func(ctx context.Context) error {
-		now, err := i.holder(ctx, "web")
-		if err == nil && now.Name == object.Name {
-			err = errors.New("it is in the one that was deleted")
+	await.Eventually(t, "a condition that names the object", func(ctx context.Context) error {
+		condition, err := i.ready(ctx, "web")
+		if err == nil && (condition.Status != metav1.ConditionFalse || condition.Reason != appsv1beta1.ReasonEntryMissing || !strings.Contains(condition.Message, object.Name)) {
+			err = fmt.Errorf("the condition is %v", condition)
 		}
 		return err
 	})
-	figures(t, "the entry is in another object", begin)
+	if err := i.isReady(t.Context(), "db"); err != nil {
+		t.Error(err)
+	}
+	applyObjects(t, i.cluster)
 	await.Eventually(t, "the condition Ready", func(ctx context.Context) error { return i.isReady(ctx, "web") })
-	// The SidecarSet may still be Ready from before. The API server follows the objects with
-	// a delay.
-	await.Eventually(t, "injection", func(ctx context.Context) error { return i.injects(ctx, "web") })
-	figures(t, "Pods are injected again", begin)
+	i.mustInject(t, "web")
 
-	if _, err := i.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", entryplan.LabelConfiguration); err != nil {
+	if _, err := i.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", entry.LabelConfiguration); err != nil {
 		t.Fatal(err)
 	}
 	var command string
@@ -183,7 +180,7 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, way := range []string{"--server-side=false", "--server-side=true"} {
-		if _, err := i.cluster.Kubectl(t.Context(), "", "apply", way, "--force-conflicts="+strings.TrimPrefix(way, "--server-side="), "-f", filepath.Join(deploy.Root(), "dist/install.yaml"), "-l", entryplan.LabelConfiguration); err != nil {
+		if _, err := i.cluster.Kubectl(t.Context(), "", "apply", way, "--force-conflicts="+strings.TrimPrefix(way, "--server-side="), "-f", filepath.Join(deploy.Root(), "dist/install.yaml"), "-l", entry.LabelConfiguration); err != nil {
 			t.Fatal(err)
 		}
 		after, err := i.holder(t.Context(), "late")
@@ -232,8 +229,8 @@ func TestTheOperatorCanMakeNoWebhookOfItsOwn(t *testing.T) {
 	}
 	// The leader repairs what the attacker may write, and counts it.
 	before := foreign(t)
-	for _, i := range []int{3, entryplan.Provisional} {
-		name := entryplan.ConfigurationName(i)
+	for _, slot := range []int{3, 12} {
+		name := entry.ConfigurationName(slot)
 		await.Eventually(t, "a write", func(ctx context.Context) error {
 			object := &admissionregistrationv1.MutatingWebhookConfiguration{}
 			if err := taken.Get(ctx, client.ObjectKey{Name: name}, object); err != nil {
@@ -255,35 +252,19 @@ func TestTheOperatorCanMakeNoWebhookOfItsOwn(t *testing.T) {
 			return nil
 		})
 	}
-	for _, name := range []string{"mutatingwebhookconfiguration/" + deploy.MutatingConfiguration, "validatingwebhookconfiguration/" + deploy.ValidatingConfiguration} {
-		patch := `[{"op": "replace", "path": "/webhooks/0/rules/0/resources", "value": ["sidecarsets", "secrets"]}, {"op": "replace", "path": "/webhooks/0/rules/0/apiGroups", "value": ["apps.kruise.io", ""]}]`
-		if _, err := cluster.Kubectl(t.Context(), "", "patch", name, "--type=json", "-p", patch, "--as="+config.Impersonate.UserName); err != nil {
-			// kubectl reads the object first; a process of the operator need not do this.
-			if _, err := cluster.Kubectl(t.Context(), "", "patch", name, "--type=json", "-p", patch); err != nil {
-				t.Fatal(err)
-			}
-		}
-		await.Eventually(t, "its end", func(ctx context.Context) error {
-			about, err := cluster.Kubectl(ctx, "", "get", name, "-o", "jsonpath={.webhooks[*].rules[*].resources[*]}")
-			if err == nil && about != "sidecarsets" {
-				err = fmt.Errorf("%s is about %s", name, about)
-			}
-			return err
-		})
-	}
-	await.Eventually(t, "four more on the metric", func(context.Context) error {
-		if now := foreign(t); now != before+4 {
+	await.Eventually(t, "two more in the log", func(context.Context) error {
+		if now := foreign(t); now != before+2 {
 			return fmt.Errorf("%d after %d", now, before)
 		}
 		return nil
 	})
 }
 
-// foreign is how often a leader has logged that it removed or repaired webhook entries.
+// foreign is how often a leader has logged that it removed webhook entries of another program.
 func foreign(t *testing.T) (count int) {
 	t.Helper()
 	for _, replica := range replicas {
-		count += strings.Count(replica.Log(), "Removed or repaired webhook entries")
+		count += strings.Count(replica.Log(), "Removed webhook entries that another program had written")
 	}
 	return count
 }

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/testkit"
 )
@@ -21,9 +21,8 @@ import (
 // optOut is the label and the annotation by which AKS leaves a webhook configuration as it is.
 const optOut = "admissions.enforcer/disabled"
 
-// webhookConfigurations is how many there are: 16 objects for entries, the one for provisional
-// entries, and those of the webhooks for SidecarSets.
-const webhookConfigurations = 19
+// webhookConfigurations is how many there are: the slots, and those of the webhooks for SidecarSets.
+const webhookConfigurations = entry.Slots + 2
 
 // notOptedOut names the webhook configurations among the objects that lack the label or the
 // annotation. It returns an error if an object is missing.
@@ -80,7 +79,6 @@ func TestOurWritesKeepTheOptOutOfAKS(t *testing.T) {
 
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, onlyHere("web"))
-	awaitPath(t, namespace, "web", entryplan.PathPods)
 	expectOptedOut(t, "an entry was written")
 
 	timeout := fmt.Sprintf(`{"metadata": {"annotations": {%q: "7"}}}`, appsv1beta1.AnnotationTimeoutSeconds)
@@ -131,7 +129,7 @@ func awaitEntry(t *testing.T, namespace, what string, wanted func(*admissionregi
 		if err != nil {
 			return err
 		}
-		if entry, ok := found["web"]; !ok || !wanted(&entry) {
+		if w, ok := found["web"]; !ok || !wanted(&w) {
 			return fmt.Errorf("entries are %v", found)
 		}
 		return nil
@@ -143,7 +141,7 @@ func edit(t *testing.T, namespace string, change func(*admissionregistrationv1.M
 	t.Helper()
 	await.Eventually(t, "an edit", func(ctx context.Context) error { // the leader may write the object between the two requests
 		var list admissionregistrationv1.MutatingWebhookConfigurationList
-		if err := api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entryplan.Labelled()}); err != nil {
+		if err := api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entry.Labelled()}); err != nil {
 			return err
 		}
 		for i := range list.Items {

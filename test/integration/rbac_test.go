@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
@@ -270,7 +270,7 @@ func (s *scenario) repair(t *testing.T) {
 // bundle is the CA bundle of an entry for Pods; "" if there is no entry.
 func (s *scenario) bundle(ctx context.Context) string {
 	list := &admissionregistrationv1.MutatingWebhookConfigurationList{}
-	if err := s.api.List(ctx, list, client.MatchingLabelsSelector{Selector: entryplan.Labelled()}); err != nil {
+	if err := s.api.List(ctx, list, client.MatchingLabelsSelector{Selector: entry.Labelled()}); err != nil {
 		return ""
 	}
 	for _, c := range list.Items {
@@ -284,7 +284,7 @@ func (s *scenario) bundle(ctx context.Context) string {
 // lose deletes the entry objects and applies them again.
 func (s *scenario) lose(t *testing.T) {
 	t.Helper()
-	if _, err := s.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", entryplan.LabelConfiguration); err != nil {
+	if _, err := s.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", entry.LabelConfiguration); err != nil {
 		t.Fatal(err)
 	}
 	s.awaitEvent(t, appsv1beta1.ReasonEntryMissing)
@@ -369,7 +369,7 @@ func (s *scenario) uninstall(t *testing.T) {
 	}
 	await.Within(t, rolloutPatience, "the end of the webhook entries", func(ctx context.Context) error {
 		left := &admissionregistrationv1.MutatingWebhookConfigurationList{}
-		if err := s.api.List(ctx, left, client.MatchingLabelsSelector{Selector: entryplan.Labelled()}); err != nil {
+		if err := s.api.List(ctx, left, client.MatchingLabelsSelector{Selector: entry.Labelled()}); err != nil {
 			return err
 		}
 		for _, c := range left.Items {

@@ -156,7 +156,7 @@ func TestReadinessIsExplainedInTheLog(t *testing.T) {
 		checks = append(checks, match[1])
 	}
 	slices.Sort(checks)
-	if diff := cmp.Diff([]string{"catalog", "certificate", "injectors", "watches", "webhook"}, checks); diff != "" {
+	if diff := cmp.Diff([]string{"catalog", "certificate", "injectors", "webhook"}, checks); diff != "" {
 		t.Errorf("checks (-want +got):\n%s", diff)
 	}
 	logged, err := os.ReadFile(replicas[0].LogFile)

@@ -7,59 +7,81 @@ import (
 	"strings"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/entry"
 )
 
-// apiServer calls the operator by the entry objects that it knows.
+// apiServer calls the operator by its copies of the slots.
 type apiServer struct {
-	w      *world
-	name   string
-	down   bool
-	layout entryplan.Layout
-	watch  *follower
+	w       *world
+	name    string
+	down    bool
+	slots   [entry.Slots]*entry.Slot // nil if it is deleted
+	past    [entry.Slots]*entry.Slot // the copy before
+	back    map[int]time.Duration    // since when it uses an older copy than before, by slot
+	watches [entry.Slots]*follower
 }
 
 // order is the order in which API servers call entries: by the names of the objects.
 var order = func() (order []int) {
-	for i := range len(entryplan.Layout{}) {
+	for i := range entry.Slots {
 		order = append(order, i)
 	}
-	slices.SortFunc(order, func(a, b int) int {
-		return strings.Compare(entryplan.ConfigurationName(a), entryplan.ConfigurationName(b))
-	})
+	slices.SortFunc(order, func(a, b int) int { return strings.Compare(entry.ConfigurationName(a), entry.ConfigurationName(b)) })
 	return order
 }()
 
 func (w *world) addServer(i int) {
-	s := &apiServer{w: w, name: fmt.Sprint("api-server-", i), layout: w.stored.configs}
-	s.watch = &follower{
-		w: w, name: s.name, active: func() bool { return true }, wants: func(r record) bool { return r.config != nil },
-		learn: func(r record) {
-			// See docs/design/0005. The API server uses the older copy until the object is
-			// written again.
-			if w.faults && w.chance(3) {
-				w.note("%s compiles an older copy of object %d", s.name, r.index)
-				return
-			}
-			s.layout[r.index] = r.config
-		},
+	s := &apiServer{w: w, name: fmt.Sprint("api-server-", i), slots: w.stored.slots, back: map[int]time.Duration{}}
+	for i := range s.watches {
+		s.watches[i] = &follower{
+			w: w, name: fmt.Sprintf("%s slot %d", s.name, i), learned: len(w.stored.log),
+			wants: func(r record) bool { return r.set == "" && r.index == i }, learn: s.learn,
+		}
 	}
-	w.followers = append(w.followers, s.watch)
+	w.followers = append(w.followers, s.watches[:]...)
 	w.servers = append(w.servers, s)
 }
 
-func (s *apiServer) serial(i int) int64 { return entryplan.Serial(s.layout[i]) }
-
-func (s *apiServer) serials() []int64 {
-	serials := make([]int64, len(s.layout))
-	for i := range s.layout {
-		serials[i] = s.serial(i)
+// learn takes in a slot. See docs/design/0005: sometimes an API server goes on using the copy
+// before. Then it does so until the slot is written again.
+func (s *apiServer) learn(r record) {
+	if s.w.faults && s.w.chance(3) {
+		s.w.note("%s compiles an older copy of slot %d", s.name, r.index)
+		return
 	}
-	return serials
+	s.past[r.index], s.slots[r.index] = s.slots[r.index], r.slot
+	delete(s.back, r.index)
+}
+
+// goBack makes the API server use an older copy of one slot.
+func (s *apiServer) goBack(i int) {
+	if s.down || s.past[i] == nil || s.slots[i] == nil || s.past[i].Object.UID != s.slots[i].Object.UID {
+		return
+	}
+	s.w.note("%s goes back to an older copy of slot %d: %d", s.name, i, s.past[i].Serial)
+	s.slots[i], s.past[i] = s.past[i], nil
+	s.back[i] = s.w.now
+}
+
+// mendedFor is how long it may take until an API server that went back is noticed, and the slot
+// is written again.
+const mendedFor = 60 * time.Second
+
+// isBack says whether an API server uses an older copy than was proven, and nobody could have
+// noticed that yet.
+func (s *apiServer) isBack(i int) bool {
+	since, back := s.back[i]
+	return back && s.w.now-max(since, s.w.disturbed) < mendedFor
+}
+
+// disturb notes that something keeps the leader from its work until a time.
+func (w *world) disturb(until time.Duration) { w.disturbed = max(w.disturbed, until) }
+
+// uses says what a probe of the barrier shows: the API server uses that serial, or one of the few
+// that followed.
+func (s *apiServer) uses(i int, serial uint64) bool {
+	c := s.slots[i]
+	return c != nil && !c.IsEmpty() && (c.Serial == serial || slices.Contains(c.Earlier, serial))
 }
 
 // restart stops an API server. When it is up again, it knows what is stored then.
@@ -67,7 +89,10 @@ func (s *apiServer) restart(after time.Duration) {
 	s.down = true
 	s.w.note("%s is down", s.name)
 	s.w.after(after, func() {
-		s.down, s.layout, s.watch.learned, s.watch.stalled = false, s.w.stored.configs, len(s.w.stored.log), 0
+		s.down, s.slots, s.past, s.back = false, s.w.stored.slots, [entry.Slots]*entry.Slot{}, map[int]time.Duration{}
+		for _, f := range s.watches {
+			f.learned, f.stalled = len(s.w.stored.log), 0
+		}
 		s.w.note("%s is up", s.name)
 	})
 }
@@ -78,7 +103,7 @@ func (w *world) server() *apiServer {
 	if len(up) == 0 {
 		return nil
 	}
-	return up[w.rng.IntN(len(up))]
+	return pick(w, up)
 }
 
 // endpoint returns the replica that an API server calls. It may have ended a moment ago.
@@ -92,70 +117,104 @@ func (w *world) endpoint() *process {
 	if len(some) == 0 {
 		return w.processes[len(w.processes)-1]
 	}
-	return some[w.rng.IntN(len(some))]
+	return pick(w, some)
+}
+
+// write is what a client asks for.
+type write struct {
+	name   string
+	update bool
+	labels bool   // it changes labels only, so the generation stays
+	value  string // of the label that the SidecarSet selects; "" if it stays
+	ignore bool
+}
+
+func (w *world) anyWrite(update bool) write {
+	r := write{name: pick(w, w.temper.names), update: update, ignore: w.chance(20)}
+	if !update || w.chance(25) {
+		r.value = pick(w, w.temper.values)
+	}
+	r.labels = update && r.value == "" && w.chance(15)
+	return r
 }
 
 // admit is the request of a client who creates a SidecarSet or updates it.
-func (w *world) admit(name string, update bool) {
-	old := w.stored.sets[name]
-	if (old != nil) != update {
+func (w *world) admit(r write) {
+	old := w.stored.sets[r.name]
+	if r.update && (old == nil || old.deleting) {
 		return
 	}
-	next := sidecarSet{name: name, gen: 1, selected: 1}
-	if update {
+	next := sidecarSet{name: r.name, gen: 1, selected: 1, ignore: r.ignore}
+	if r.update {
 		next = *old
-		next.gen, next.vouched = old.gen+1, 0
+		if !r.labels {
+			next.gen, next.ignore = next.gen+1, r.ignore
+		}
 	} else {
-		w.uids++
+		w.uids++ // also if the name exists: the API server sees that after the review
 		next.uid = w.uids
-		if !w.rules.oneObject {
-			next.object = next.uid
-		}
 	}
-	if !update || w.chance(15) {
+	if r.value != "" && r.value != next.value {
 		next.selected = next.gen
-		if next.key, next.value = "app", fmt.Sprint("app-", w.rng.IntN(w.temper.values)); w.chance(40) {
-			next.key, next.value = "tier", fmt.Sprint("tier-", w.rng.IntN(w.temper.values))
-		}
-		object := &appsv1beta1.SidecarSet{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec:       appsv1beta1.SidecarSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{next.key: next.value}}},
-		}
-		if w.chance(20) {
-			object.Annotations = map[string]string{appsv1beta1.AnnotationFailurePolicy: "Ignore"}
-		}
-		entry, err := entryplan.Of(object)
-		if err != nil {
-			panic(err)
-		}
-		next.entry = entry
+		next.key, _, _ = strings.Cut(r.value, "-")
+		next.value = r.value
 	}
-	next.entry.Contents = map[string]string{name: next.content()}
-	if old != nil && w.faults && w.chance(20) {
-		// A stranger, or an API server that is behind, sends a review with the old content.
-		entry := old.entry
-		entry.Contents = map[string]string{name: old.content()}
-		w.after(w.upTo(time.Second), func() { w.review(entry, func(bool, bool, map[int]uint64) {}) })
-	}
-	began := w.now
+	next.plan()
 	w.note("a client writes %v, which selects %s", &next, next.value)
-	w.review(next.entry, func(admitted, widened bool, wrote map[int]uint64) {
-		if !admitted || w.faults && w.chance(8) {
+	if r.update && !r.labels && w.faults && w.chance(15) {
+		// The API server begins with an older object from its cache.
+		stale := next
+		stale.gen = max(1, next.gen-1)
+		stale.plan()
+		w.review(&stale, func(*review) { w.reviewAndStore(next, old, r) })
+		return
+	}
+	w.reviewAndStore(next, old, r)
+}
+
+func (w *world) reviewAndStore(next sidecarSet, old *sidecarSet, r write) {
+	moved := w.rules.wrongSlot && r.update && next.selected == next.gen
+	reviewed := &next
+	if moved {
+		reviewed = &sidecarSet{}
+		*reviewed = next
+		reviewed.entry = old.entry
+		reviewed.entry.Needs = next.entry.Needs
+	}
+	if w.temper.ambush && w.chance(30) {
+		w.after(w.upTo(50*time.Millisecond), func() { w.forge(next.name) })
+	}
+	w.review(reviewed, func(done *review) {
+		if !done.admitted || w.faults && w.chance(w.temper.refused) {
 			w.note("%v is refused", &next)
+			w.retry(done, r)
 			return
 		}
-		w.after(w.storageDelay(), func() { w.store(next, old, began, widened, wrote) })
+		w.after(w.storageDelay(done), func() { w.store(next, old, r, done) })
 	})
 }
 
+// retry sends a refused request again, maybe when the leader is about to drop its need.
+func (w *world) retry(done *review, r write) {
+	if !w.chance(50) {
+		return
+	}
+	at := w.now + w.upTo(200*time.Millisecond)
+	if done.at > 0 && w.chance(70) {
+		at = done.at + done.limit() + w.upTo(time.Second) - 900*time.Millisecond
+	}
+	w.after(max(at-w.now, 0), func() { w.admit(r) })
+}
+
 // storageDelay is the time between a review and the write of the API server.
-func (w *world) storageDelay() time.Duration {
+func (w *world) storageDelay(r *review) time.Duration {
 	switch roll := w.rng.IntN(100); {
 	case w.faults && w.chance(w.temper.late):
+		limit := r.at + r.limit()
 		if w.chance(50) {
-			return w.between(storageFor-7*time.Second, storageFor-2*time.Second)
+			return max(limit-w.upTo(r.limit()/10)-w.now, time.Millisecond)
 		}
-		return w.upTo(storageFor - 2*time.Second)
+		return max(w.upTo(r.limit())-w.now+r.at, time.Millisecond)
 	case !w.faults || roll < 85:
 		return w.between(time.Millisecond, 20*time.Millisecond)
 	default:
@@ -163,68 +222,137 @@ func (w *world) storageDelay() time.Duration {
 	}
 }
 
+// review is one review of a SidecarSet: what a replica answered, and what it has written.
+type review struct {
+	admitted, widened bool
+	at                time.Duration // of the write; 0 if there was none
+	slot              *entry.Slot   // as written
+	inUse             *sidecarSet   // a stored SidecarSet with the same selectors, whose need the slot has
+}
+
+// limit is how long after its write a SidecarSet has to be stored.
+func (r *review) limit() time.Duration {
+	if r.inUse != nil {
+		return entry.StoredWithin
+	}
+	return entry.StoredSoon
+}
+
+func (r *review) wrote(w *world, s *entry.Slot, e *entry.Entry) {
+	r.at, r.slot, r.inUse = w.now, s, nil
+	for _, name := range slices.Sorted(maps.Keys(w.stored.sets)) {
+		if other := w.stored.sets[name]; other.entry.Name == e.Name && s.Holds(e.Name, other.need()) {
+			r.inUse = other
+		}
+	}
+}
+
 // review sends a SidecarSet to a replica. The replica widens for half a second at most.
-func (w *world) review(e entryplan.Entry, then func(admitted, widened bool, wrote map[int]uint64)) {
-	p, wrote := w.endpoint(), map[int]uint64{}
+func (w *world) review(s *sidecarSet, then func(*review)) {
+	p, r, over := w.endpoint(), &review{}, false
 	if w.hardened {
-		w.after(2*time.Millisecond, func() { then(!p.ended, false, wrote) })
+		w.after(2*time.Millisecond, func() { r.admitted = !p.ended; then(r) })
 		return
 	}
-	over := false
 	end := func(admitted, widened bool) {
 		if !over {
 			over = true
-			then(admitted, widened, wrote)
+			r.admitted, r.widened = admitted, widened
+			then(r)
 		}
 	}
 	p.after(time.Millisecond, func() {
-		p.widen(e, wrote, w.now+2*time.Second, func(ok bool) {
-			if w.rules.neverWarn {
-				ok = true
-			}
-			p.after(0, func() { end(true, ok) })
-		})
-		p.after(500*time.Millisecond, func() { end(true, w.rules.neverWarn) })
+		p.widen(s.entry, r, w.now+500*time.Millisecond, func(ok bool) { p.after(0, func() { end(true, ok) }) })
+		p.after(500*time.Millisecond, func() { end(true, false) })
 	})
 	w.after(10*time.Second, func() { end(false, false) })
 }
 
+// forge is a review that a stranger sends, of a real name or a made-up one.
+func (w *world) forge(name string) {
+	w.uids++
+	s := &sidecarSet{name: name, uid: w.uids, gen: 1 + w.rng.IntN(3), value: pick(w, w.temper.values)}
+	if real := w.stored.sets[name]; real != nil && w.chance(80) {
+		s.uid, s.gen = real.uid, real.gen+w.rng.IntN(3)
+		if w.chance(50) {
+			s.value = real.value
+		}
+	} else if w.chance(80) { // an older one of that name
+		for uid, contents := range w.history {
+			if contents[0].name == name && (s.uid == w.uids || uid > s.uid) {
+				s.uid, s.value = uid, contents[len(contents)-1].value
+			}
+		}
+	}
+	s.key, _, _ = strings.Cut(s.value, "-")
+	s.plan()
+	w.note("a stranger sends a review of %v, which selects %s", s, s.value)
+	w.review(s, func(*review) {})
+}
+
 // store writes the admitted SidecarSet, if nothing else was written meanwhile, and answers the
 // client.
-func (w *world) store(next sidecarSet, old *sidecarSet, began time.Duration, widened bool, wrote map[int]uint64) {
+func (w *world) store(next sidecarSet, old *sidecarSet, r write, done *review) {
 	current := w.stored.sets[next.name]
-	if (current == nil) != (old == nil) || old != nil && (current.uid != old.uid || current.gen != old.gen) {
-		return // a conflict
+	switch {
+	case !r.update && current != nil: // it exists
+		return
+	case r.update && (current == nil || current.uid != old.uid || current.gen != old.gen || current.deleting):
+		if w.chance(70) {
+			w.admit(r)
+		}
+		return
+	case r.update:
+		next.ready, next.vouched = current.ready, current.vouched
 	}
-	if current != nil {
-		next.ready = current.ready
-	}
-	// If the SidecarSet is stored late, its provisional entry may have been removed; see
-	// docs/design/0008.
-	late := wrote[entryplan.Provisional] > 0 && w.now-began > provisionalFor*9/10 && !w.rules.countLate
-	if !late {
-		for _, version := range wrote {
-			if next.vouched == 0 || version < next.vouched {
-				next.vouched = version
-			}
+	inTime := done.at > 0 && !w.stored.wasReset(done.slot)
+	if !r.labels {
+		inTime = inTime && w.now-done.at <= done.limit()
+		if by := done.inUse; inTime && w.now-done.at > entry.StoredSoon {
+			now := w.stored.sets[by.name]
+			inTime = now != nil && now.uid == by.uid && now.selected == by.selected
+		}
+		if next.vouched = nil; inTime {
+			next.vouched = done.slot
 		}
 	}
 	if w.temper.ambush {
 		w.spring()
 	}
 	s := w.putSet(next)
-	w.note("%v is stored; widened: %v, versions %v", s, widened, wrote)
-	if !widened || late {
+	w.note("%v is stored; widened: %v, in time: %v", s, done.widened, inTime)
+	if !done.widened || !inTime {
 		w.counts.warnings++
 		w.burst(s)
 		return
 	}
 	w.after(w.between(time.Millisecond, 5*time.Millisecond), func() {
+		if w.stored.wasReset(done.slot) {
+			return
+		}
 		w.counts.promises++
 		w.promise(s, fmt.Sprintf("the author of %v is answered without a warning", s))
 		w.createPod(s.value)
 		w.createPod(s.value)
 	})
+}
+
+// delete is the request of a client who deletes a SidecarSet, which may have a finalizer.
+func (w *world) delete(name string) {
+	old := w.stored.sets[name]
+	if old == nil || old.deleting {
+		return
+	}
+	w.note("a client deletes %v", old)
+	if w.chance(70) {
+		w.deleteSet(name)
+		return
+	}
+	next := *old
+	next.gen, next.deleting, next.vouched = old.gen+1, true, nil
+	next.plan()
+	w.burst(w.putSet(next))
+	w.after(w.upTo(20*time.Second), func() { w.deleteSet(name) })
 }
 
 // promise remembers that Pods must have a SidecarSet from now on, and creates some.
@@ -234,6 +362,12 @@ func (w *world) promise(s *sidecarSet, why string) {
 	w.burst(s)
 }
 
+// contents are those of a SidecarSet since the promised one.
+func (w *world) contents(uid int) []*sidecarSet {
+	all := w.history[uid]
+	return all[slices.IndexFunc(all, func(s *sidecarSet) bool { return s.gen >= w.promised[uid] }):]
+}
+
 // burst soon creates Pods that a SidecarSet selects.
 func (w *world) burst(s *sidecarSet) {
 	for _, within := range []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, 2 * time.Second, 25 * time.Second} {
@@ -241,176 +375,24 @@ func (w *world) burst(s *sidecarSet) {
 	}
 }
 
-// afterNarrowing creates Pods when entries have left the fresh path: this is when a wrong
-// protocol misses Pods.
-func (w *world) afterNarrowing(before, after *configuration) {
-	fresh := map[string]bool{}
-	for i := range before.Webhooks {
-		hook := &before.Webhooks[i]
-		fresh[hook.Name] = *hook.ClientConfig.Service.Path == "/pods/fresh"
-	}
-	for i := range after.Webhooks {
-		hook := &after.Webhooks[i]
-		if fresh[hook.Name] && *hook.ClientConfig.Service.Path == "/pods" {
-			w.counts.narrowed++
-			w.note("%s is on /pods", hook.Name)
-			for _, value := range hook.ObjectSelector.MatchLabels {
-				for range 6 {
-					w.after(w.upTo(20*time.Second), func() { w.createPod(value) })
-				}
-				for _, within := range []time.Duration{100 * time.Millisecond, 5 * time.Second, 20 * time.Second, 60 * time.Second} {
-					w.after(w.upTo(within), func() { w.createPod(value) })
+// afterDrops creates Pods when needs are gone: this is when a wrong protocol misses Pods.
+func (w *world) afterDrops(before, after *entry.Slot) {
+	for _, name := range slices.Sorted(maps.Keys(before.Needs)) {
+		for _, n := range before.Needs[name] {
+			if after.Holds(name, n) {
+				continue
+			}
+			w.counts.dropped++
+			w.note("slot %d: need %v of %s is gone, or lower", after.Index, n, name)
+			for at := range before.Object.Webhooks {
+				if hook := &before.Object.Webhooks[at]; hook.Name == name {
+					for _, value := range hook.ObjectSelector.MatchLabels {
+						for _, within := range []time.Duration{20 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond, 5 * time.Second, 60 * time.Second} {
+							w.after(w.upTo(within), func() { w.createPod(value) })
+						}
+					}
 				}
 			}
-		}
-	}
-}
-
-// obligation is a SidecarSet that a Pod must have, at least in a generation.
-type obligation struct {
-	*sidecarSet
-	least int
-	why   string
-}
-
-// obligations returns what a Pod must have if an API server receives its request now.
-func (w *world) obligations(s *apiServer, labels map[string]string) (all []obligation) {
-	for _, name := range slices.Sorted(maps.Keys(w.stored.sets)) {
-		set := w.stored.sets[name]
-		if !set.selects(labels) {
-			continue
-		}
-		promised := w.promised[set.uid]
-		switch {
-		case promised >= set.gen:
-			all = append(all, obligation{set, set.gen, "promised"})
-			continue
-		case set.vouched > 0 && s.calls(set):
-			all = append(all, obligation{set, set.gen, "called for through its entry"})
-			continue
-		}
-		if promised > 0 && promised >= set.selected {
-			all = append(all, obligation{set, promised, "promised in an older content"})
-		}
-	}
-	return all
-}
-
-// calls says whether an API server knows an entry for a SidecarSet, in a configuration that is
-// not older than the one that the SidecarSet's review has written.
-func (s *apiServer) calls(set *sidecarSet) bool {
-	for _, c := range s.layout {
-		if versionOf(c) >= set.vouched && slices.ContainsFunc(c.Webhooks, func(hook admissionregistrationv1.MutatingWebhook) bool {
-			return hook.ObjectSelector.MatchLabels[set.key] == set.value
-		}) {
-			return true
-		}
-	}
-	return false
-}
-
-// createPod is a request that creates a Pod, with the given label and one more.
-func (w *world) createPod(value string) {
-	s := w.server()
-	if s == nil {
-		return
-	}
-	key, _, _ := strings.Cut(value, "-")
-	other := map[string]string{"app": "tier", "tier": "app"}[key]
-	labels := map[string]string{key: value, other: fmt.Sprint(other, "-", w.rng.IntN(w.temper.values+1))}
-	var hooks []*admissionregistrationv1.MutatingWebhook
-	for _, i := range order {
-		for at := range s.layout[i].Webhooks {
-			hook := &s.layout[i].Webhooks[at]
-			if strings.HasSuffix(hook.Name, ".pods.sidecarset.io") && matches(hook, labels) {
-				hooks = append(hooks, hook)
-			}
-		}
-	}
-	w.counts.pods++
-	w.counts.calls += len(hooks)
-	pod := &pod{w: w, server: s, name: w.counts.pods, labels: labels, carried: injected{}, failed: map[string]bool{}, must: w.obligations(s, labels)}
-	w.counts.obliged += len(pod.must)
-	pod.callAll(hooks)
-}
-
-func matches(hook *admissionregistrationv1.MutatingWebhook, labels map[string]string) bool {
-	for key, value := range hook.ObjectSelector.MatchLabels {
-		if labels[key] != value {
-			return false
-		}
-	}
-	return true
-}
-
-// pod is a Pod that is being created.
-type pod struct {
-	w       *world
-	server  *apiServer
-	name    int
-	labels  map[string]string
-	carried injected
-	failed  map[string]bool // values that are selected by entries whose call failed and was ignored
-	must    []obligation
-	log     []string
-}
-
-// callAll calls the entries one after the other.
-func (p *pod) callAll(hooks []*admissionregistrationv1.MutatingWebhook) {
-	w := p.w
-	if len(hooks) == 0 {
-		p.check()
-		return
-	}
-	hook, replica := hooks[0], w.endpoint()
-	path, over := *hook.ClientConfig.Service.Path, false
-	end := func(ok bool) {
-		switch {
-		case over:
-			return
-		case !ok && *hook.FailurePolicy == admissionregistrationv1.Fail:
-			over = true
-			w.counts.refused++
-			return
-		case !ok:
-			for _, value := range hook.ObjectSelector.MatchLabels {
-				p.failed[value] = true
-			}
-		}
-		over = true
-		if w.tracing {
-			p.log = append(p.log, fmt.Sprintf("%.3f %s on %s by %s answered %v: %v", w.now.Seconds(), hook.Name, path, replica.name, ok, p.carried))
-		}
-		p.callAll(hooks[1:])
-	}
-	w.after(w.between(500*time.Microsecond, 2*time.Millisecond), func() {
-		carried := maps.Clone(p.carried)
-		replica.after(0, func() {
-			replica.answer(path == "/pods/fresh", p.labels, carried, func(ok bool) {
-				if !over && ok {
-					p.carried = carried
-				}
-				end(ok)
-			})
-		})
-	})
-	w.after(time.Duration(*hook.TimeoutSeconds)*time.Second, func() { end(false) })
-}
-
-// check reports a violation if the Pod lacks a SidecarSet that it must have.
-func (p *pod) check() {
-	for _, must := range p.must {
-		now := p.w.stored.sets[must.name]
-		if now == nil || now.uid != must.uid || !now.selects(p.labels) {
-			continue // the SidecarSet is deleted meanwhile, or does not select the Pod any more
-		}
-		if p.failed[must.value] {
-			p.w.counts.excused++
-			continue // the failure policy allows such a Pod
-		}
-		if has := p.carried[must.name]; has == nil || has.uid < must.uid || has.uid == must.uid && has.gen < must.least {
-			p.w.violation = fmt.Sprintf("Pod %d %v, created at %s, has %v instead of %v, which was %s", p.name, p.labels, p.server.name, has, must.sidecarSet, must.why)
-			p.w.note("%s; calls: %s", p.w.violation, strings.Join(p.log, "; "))
 		}
 	}
 }

@@ -1,16 +1,15 @@
 package protocol
 
 import (
+	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/entry"
 )
 
-// leader keeps the entries as the stored SidecarSets need them, and writes the condition Ready.
-// It follows webhooks/entries/leader.go and write.go.
+// leader keeps the slots as the stored SidecarSets need them, and writes the condition Ready.
 type leader struct {
 	p       *process
 	ended   bool
@@ -18,30 +17,19 @@ type leader struct {
 	planned bool // a pass is planned
 	again   bool
 	passes  int
-	idle    idle
 
-	noted    map[string]*noted // by SidecarSet
-	windows  entryplan.Windows
-	placed   map[string]placement // by entry
-	room     entryplan.ProvisionalRoom
-	began    map[string]time.Time // by provisional entry, for a leader that ignores renewals
-	proven   map[string][]int64   // serials by API server
-	unproven int                  // failed tries to prove that API servers use the written entries
-	anew     bool                 // it has recorded that any SidecarSet may be between admission and storage, or need not
+	reviews entry.Reviews
+	first   map[string]time.Time // first sight of needs, for a leader that starts no timer anew
+	proven  [entry.Slots]uint64  // serials that all API servers were seen to use
+	anew    [entry.Slots]bool    // slots to be written although nothing differs
+	tries   [entry.Slots]int     // how often a slot was written anew without a proof
+	idle    [entry.Slots]idle
 }
 
-// noted is what the leader knows about one content of a SidecarSet.
-type noted struct {
-	uid, gen int
-	entry    entryplan.Entry
-	was      bool      // the SidecarSet was Ready before this leader began
-	recorded bool      // this leader has recorded the name for it
-	written  placement // where this leader has written the entry for it; zero before
-}
-
-type placement struct {
-	index  int
-	serial int64
+// idle is the state in which a slot needed no write. Planning is most of what a run costs.
+type idle struct {
+	slot *entry.Slot
+	sets map[string]*sidecarSet
 }
 
 // elect makes a process the leader. The leader before it may still lead for a while.
@@ -59,374 +47,366 @@ func (w *world) elect() {
 			}
 		}
 	}
-	w.elections++
-	p := alive[w.rng.IntN(len(alive))]
+	p := pick(w, alive)
 	if p.leader != nil {
 		p.leader.ended = true
 	}
 	w.note("%s leads", p.name)
-	l := &leader{
-		p: p, noted: map[string]*noted{}, windows: entryplan.Windows{}, placed: map[string]placement{},
-		began: map[string]time.Time{}, proven: map[string][]int64{}, anew: !w.temper.anew,
+	if w.temper.blind {
+		p.sets.stall(w.between(longest/2, longest))
 	}
+	w.disturb(max(w.now, p.paused, p.sets.stalled, p.rest.stalled))
+	l := &leader{p: p, reviews: entry.Reviews{}, first: map[string]time.Time{}}
 	p.leader = l
 	l.wake()
+	if !w.rules.goesBackUnmended {
+		p.after(10*time.Second, l.prove)
+	}
 }
 
-func (l *leader) wake() {
+func (l *leader) wake() { l.wakeAfter(5 * time.Millisecond) }
+
+func (l *leader) wakeAfter(d time.Duration) {
 	switch {
 	case l.ended:
 	case l.busy:
 		l.again = true
 	case !l.planned:
 		l.planned = true
-		l.p.after(5*time.Millisecond, func() { l.planned = false; l.pass() })
+		l.p.after(d, func() { l.planned = false; l.pass() })
 	}
 }
 
-// clock returns the time by which the leader measures.
-func (l *leader) clock() time.Time {
-	now := l.p.clock()
-	if l.p.w.rules.leaderWall {
-		return time.Unix(0, 0).Add(now.wall)
+func clock(now time.Duration) time.Time { return time.Unix(0, 0).Add(now) }
+
+// prove asks all API servers for the newest serials of all slots, every ten seconds. A slot whose
+// serial is not proven is written anew, five times at most.
+func (l *leader) prove() {
+	if l.ended {
+		return
 	}
-	return time.Unix(0, 0).Add(now.mono)
+	l.p.after(10*time.Second, l.prove)
+	l.proveUntil(l.p.w.now + time.Second)
 }
 
-// soon is when to look again. The operator looks every half a second. Two seconds save three
-// quarters of the work, and change the windows by two seconds at most.
-const soon = 2 * time.Second
+func (l *leader) proveUntil(deadline time.Duration) {
+	l.askFor(nil, func(proven map[int]bool) {
+		done := true
+		for i := range l.proven {
+			ok, asked := proven[i]
+			switch {
+			case ok:
+				l.tries[i] = 0
+			case asked && l.p.w.now < deadline:
+				done = false
+			case asked && l.tries[i] < 5:
+				l.p.w.counts.mended++
+				l.p.w.note("%s writes slot %d anew", l.p.name, i)
+				l.proven[i], l.anew[i] = 0, true
+				l.tries[i]++
+				l.wake()
+			}
+		}
+		if !done {
+			l.p.after(100*time.Millisecond, func() { l.proveUntil(deadline) })
+		}
+	})
+}
+
+// askFor asks all API servers for the known serials of slots, and remembers what is proven. A nil
+// which means all slots.
+func (l *leader) askFor(which map[int]bool, then func(proven map[int]bool)) {
+	serials := map[int]uint64{}
+	for i, s := range l.p.slots {
+		if s != nil && !s.IsEmpty() && (which == nil || which[i]) {
+			serials[i] = s.Serial
+		}
+	}
+	if len(serials) == 0 {
+		then(nil)
+		return
+	}
+	l.p.ask(serials, func(proven map[int]bool) {
+		for i, ok := range proven {
+			if ok {
+				l.proven[i] = max(l.proven[i], serials[i])
+			}
+		}
+		then(proven)
+	})
+}
 
 // view is what the leader knows in one pass.
 type view struct {
 	sets   map[string]*sidecarSet
-	wanted []entryplan.Entry
-	layout entryplan.Layout
-	now    time.Time
-	wrote  map[int]uint64
-	behind bool // the snapshot may lack a stored SidecarSet: no entry settles
+	slots  [entry.Slots]*entry.Slot
+	wanted [entry.Slots][]entry.Entry
+	// open has, by slot, whether it has needs that no SidecarSet of the snapshot has. names are
+	// those of their SidecarSets.
+	open  [entry.Slots]bool
+	names []string
+	facts map[string]entry.Fact
+	was   map[string]bool // the UIDs that the leader had seen stored before it read
+	inUse map[string]bool // entries
 }
 
+// pass reads the SidecarSets of needs that its snapshot does not have, writes what differs, and
+// judges readiness.
 func (l *leader) pass() {
 	if l.ended || l.busy {
 		return
 	}
 	l.busy, l.again = true, false
 	l.passes++
-	v := &view{sets: maps.Clone(l.p.snapshot), layout: l.p.layout, now: l.clock(), wrote: map[int]uint64{}}
+	p, w := l.p, l.p.w
+	v := &view{sets: maps.Clone(p.snapshot), slots: p.slots, facts: map[string]entry.Fact{}, was: map[string]bool{}, inUse: map[string]bool{}}
+	l.reviews.Observe(&v.slots, clock(w.now))
+	var all []entry.Entry
 	for _, name := range slices.Sorted(maps.Keys(v.sets)) {
-		s := v.sets[name]
-		l.note(s)
-		v.wanted = append(v.wanted, s.entry)
+		all = append(all, v.sets[name].entry)
+		v.inUse[v.sets[name].entry.Name] = true
 	}
-	maps.DeleteFunc(l.noted, func(name string, _ *noted) bool { return v.sets[name] == nil })
-	v.wanted = entryplan.Combine(v.wanted)
-	l.windows.Observe(v.layout, v.wanted, v.now)
-	think := time.Duration(0)
-	if w := l.p.w; w.faults && (w.chance(3) || w.temper.ambush && w.chance(10)) {
-		think = w.upTo(10 * time.Second)
-	}
-	l.record(v, func() {
-		l.lookUp(v, func() {
-			l.expire(v, func() {
-				l.p.after(think, func() { l.carryOut(v) })
-			})
+	v.wanted = entry.Combine(all)
+	l.open(v)
+	began := w.now
+	p.readSets(v.names, func(found map[string]*sidecarSet, ok bool) {
+		for name, s := range found {
+			f := entry.Fact{Began: clock(began)}
+			if w.rules.dropWithoutRead {
+				s = v.sets[name]
+			}
+			if s != nil {
+				f.Stored, f.UID, f.Generation, f.Entry = true, s.need().UID, int64(s.gen), s.entry.Name
+				if !w.rules.inUseBySnapshot {
+					v.inUse[f.Entry] = true
+				}
+			}
+			v.facts[name] = f
+		}
+		if !ok && !w.rules.failedIsNone {
+			l.again = true
+			l.finish(v)
+			return
+		}
+		l.askFor(l.movesTo(v), func(map[int]bool) {
+			think := time.Duration(0)
+			if w.chance(w.temper.thinks) && len(v.names) > 0 {
+				think = w.upTo(10 * time.Second)
+				w.disturb(w.now + think)
+			}
+			if w.rules.readOlderThanKnown {
+				maps.Copy(v.was, p.seen)
+			}
+			changes := l.plan(v)
+			p.after(think, func() { l.send(changes, func() { l.judge(v) }) })
 		})
 	})
 }
 
-// record records the names of SidecarSets that this leader is about to claim, for replicas to
-// look up.
-func (l *leader) record(v *view, then func()) {
-	unrecorded := map[string]string{}
-	for name, s := range v.sets {
-		if n := l.noted[name]; !n.was && !n.recorded && n.written.serial == 0 {
-			unrecorded[name] = s.content()
+// open finds the needs that have to be judged.
+func (l *leader) open(v *view) {
+	names := map[string]bool{}
+	for i, s := range v.slots {
+		if s == nil {
+			continue
 		}
-	}
-	names := l.windows.Unrecorded(v.layout, unrecorded, v.now, l.p.w.rules.admission)
-	for name := range unrecorded {
-		if _, ok := names[name]; !ok {
-			l.noted[name].recorded = true
-		}
-	}
-	if !l.anew {
-		names[entryplan.RecentAny] = ""
-	}
-	if len(names) == 0 || l.p.w.rules.leaderNamesNothing {
-		for _, n := range l.noted {
-			n.recorded = true
-		}
-		then()
-		return
-	}
-	change, _ := entryplan.Record(v.layout, names, l.p.settings())
-	l.p.send([]entryplan.Change{change}, v.wrote, func(ok, stale bool) {
-		if ok && !stale {
-			l.anew = true
-			for name := range names {
-				if n := l.noted[name]; n != nil {
-					n.recorded = true
+		for name, needs := range s.Needs {
+			for _, n := range needs {
+				key := name + n.Name + n.UID
+				if _, ok := l.first[key]; !ok {
+					l.first[key] = clock(l.p.w.now)
+				}
+				known := v.sets[n.Name]
+				if known == nil || known.need().UID != n.UID || int64(known.gen) < n.Generation || known.entry.Name != name {
+					v.open[i], names[n.Name], v.was[n.UID] = true, true, l.p.seen[n.UID]
 				}
 			}
 		}
-		l.again = l.again || !ok || stale
-		v.layout = l.p.layout
-		l.windows.Observe(v.layout, v.wanted, l.clock())
-		then()
-	})
+	}
+	v.names = slices.Sorted(maps.Keys(names))
 }
 
-// lookUp finds out whether the leader knows all stored SidecarSets. The operator asks only if a
-// decision depends on it.
-func (l *leader) lookUp(v *view, then func()) {
-	if rules := &l.p.w.rules; rules.noLookUp {
+// movesTo are the slots of the entries that facts name.
+func (l *leader) movesTo(v *view) map[int]bool {
+	slots := map[int]bool{}
+	for _, f := range v.facts {
+		if i := entry.SlotOf(f.Entry); f.Entry != "" && v.slots[i] != nil && l.proven[i] < v.slots[i].Serial {
+			slots[i] = true
+		}
+	}
+	return slots
+}
+
+// moved says whether every API server uses the entry that a fact names, with a need of the
+// SidecarSet.
+func (l *leader) moved(v *view, n entry.Need, f entry.Fact) bool {
+	i := entry.SlotOf(f.Entry)
+	s := v.slots[i]
+	n.Generation = f.Generation
+	return s != nil && s.Holds(f.Entry, n) && l.proven[i] >= s.Serial
+}
+
+// plan returns the next versions of the slots that differ.
+func (l *leader) plan(v *view) (changes []*configuration) {
+	rules := &l.p.w.rules
+	for i, s := range v.slots {
+		if s == nil || !v.open[i] && !l.anew[i] && l.idle[i].slot == s && maps.Equal(l.idle[i].sets, v.sets) {
+			continue
+		}
+		verdict := func(name string, n entry.Need) entry.Verdict {
+			f, ok := v.facts[n.Name]
+			if !ok {
+				return entry.Verdict{} // a generation that is not in the facts
+			}
+			c := entry.Case{
+				Entry: name, Need: n, Fact: f, WasStored: v.was[n.UID], First: l.reviews.First(name, n), InUse: v.inUse[name], Moved: l.moved(v, n, f),
+			}
+			if rules.timerByNeed {
+				c.First = l.first[name+n.Name+n.UID]
+			}
+			return rules.judge(c)
+		}
+		plan := s.Reconcile(v.wanted[i], nil, verdict, l.anew[i], l.p.settings())
+		l.idle[i] = idle{}
+		if next := rules.reconciled(s, plan.Next, v.sets); next != nil {
+			changes = append(changes, next)
+		} else {
+			l.idle[i] = idle{s, v.sets}
+		}
+	}
+	return changes
+}
+
+// send writes changes in their order. If a slot was written meanwhile, the leader plans again.
+func (l *leader) send(changes []*configuration, then func()) {
+	if len(changes) == 0 || l.ended {
 		then()
 		return
 	}
-	v.behind = true
-	l.p.call(func() {
-		v.behind = false
-		for name, s := range l.p.w.stored.sets {
-			known := v.sets[name]
-			v.behind = v.behind || known == nil || known.uid != s.uid || known.gen != s.gen
+	i, _ := entry.Index(changes[0].Name)
+	var now *entry.Slot
+	var written bool
+	l.p.call(func() { now, written = l.p.w.putSlot(i, changes[0]) }, func(ok bool) {
+		switch {
+		case !ok:
+			l.again = true
+		case written:
+			l.p.w.note("%s has written slot %d: serial %d, number %d, needs %v", l.p.name, i, now.Serial, now.Number, now.Needs)
+			l.anew[i] = false
+			l.p.take(i, now)
+		default:
+			l.again = true
+			l.p.take(i, now)
 		}
-	}, func(ok bool) {
-		v.behind = v.behind || !ok
-		then()
+		l.send(changes[1:], then)
 	})
 }
 
-// finish ends a pass. The next one comes when something changes, or after soon.
-func (l *leader) finish(soon time.Duration) {
+// finish ends a pass. The next one comes when something changes, or when a timer ends.
+func (l *leader) finish(v *view) {
 	l.busy = false
 	if l.again {
 		l.wake()
 		return
 	}
-	pass := l.passes
-	l.p.after(soon, func() {
-		if l.passes == pass {
-			l.wake()
-		}
-	})
-}
-
-// note remembers which content a SidecarSet has, and whether it was Ready with this content when
-// the leader first saw it.
-func (l *leader) note(s *sidecarSet) {
-	if known := l.noted[s.name]; known != nil && known.uid == s.uid && known.gen == s.gen {
-		return
-	}
-	l.noted[s.name] = &noted{uid: s.uid, gen: s.gen, entry: s.entry, was: l.noted[s.name] == nil && s.ready == s.gen}
-}
-
-// expire finds the provisional entries for which no SidecarSet was stored in time.
-func (l *leader) expire(v *view, then func()) {
-	l.room.Observe(v.layout, v.now)
-	due, _ := l.room.Due(v.wanted, v.now)
-	if l.p.w.rules.noRenewal {
-		due = l.dueUnrenewed(v)
-	}
-	if len(due) > 0 && (!v.behind || l.p.w.rules.expireBlindly) {
-		l.room.Expire(due, v.now)
-	}
-	then()
-}
-
-// dueUnrenewed returns the provisional entries that have been present for a second, even if
-// reviews have renewed them.
-func (l *leader) dueUnrenewed(v *view) (due []string) {
-	present, stored := map[string]bool{}, entryplan.ProvisionalNames(v.wanted)
-	for _, name := range v.layout.Provisionals() {
-		present[name] = true
-		if _, ok := l.began[name]; !ok {
-			l.began[name] = v.now
-		}
-		if !stored[name] && v.now.Sub(l.began[name]) >= provisionalFor {
-			due = append(due, name)
+	w, next := l.p.w, time.Hour
+	for _, s := range v.sets {
+		if s.ready != s.gen {
+			next = 50 * time.Millisecond
 		}
 	}
-	maps.DeleteFunc(l.began, func(name string, _ time.Time) bool { return !present[name] })
-	return due
-}
-
-// state is the input of the planner.
-func (l *leader) state(v *view) entryplan.State {
-	rules := &l.p.w.rules
-	state := entryplan.State{
-		Layout: v.layout, Wanted: v.wanted, Expired: l.room.Expired(), Room: l.room.Room(), CanServe: true,
-		Claimed: map[string]bool{}, Windows: maps.Clone(l.windows), Now: v.now, Window: rules.window, Complete: !v.behind,
-	}
-	settled, wanted := v.now.Add(-24*time.Hour), map[string]bool{}
-	for name := range v.sets {
-		n := l.noted[name]
-		wanted[n.entry.Name] = true
-		if !n.was && n.recorded && n.written.serial == 0 && !rules.noClaim {
-			state.Claimed[n.entry.Name] = true
+	for i, s := range v.slots {
+		if s == nil || !v.open[i] {
+			continue
 		}
-		if n.was && rules.readyIsKnown {
-			state.Windows[n.entry.Name] = entryplan.Window{Since: settled}
-		}
-	}
-	for key, window := range state.Windows {
-		if strings.HasPrefix(key, "recent ") && rules.namesForgotten && v.now.Sub(window.Since) > rules.trust {
-			window.Since = settled
-			state.Windows[key] = window
-		}
-	}
-	for entry, window := range state.Windows {
-		if !wanted[entry] && (rules.orphanAtOnce || rules.noClosing && v.now.Sub(window.Orphaned) >= rules.window) {
-			state.Windows[entry] = entryplan.Window{Since: settled}
-		}
-	}
-	return state
-}
-
-// idle is the state for which a plan had no changes. While the state is the same, the leader
-// need not plan again. Planning is most of what a run costs.
-type idle struct {
-	planned bool
-	layout  entryplan.Layout
-	sets    map[string]*sidecarSet
-	room    int
-	until   time.Time
-}
-
-func (l *leader) isIdle(v *view) bool {
-	i := &l.idle
-	return i.planned && i.layout == v.layout && i.room == l.room.Room() && v.now.Before(i.until) && maps.Equal(i.sets, v.sets) && len(l.room.Expired()) == 0
-}
-
-func (l *leader) carryOut(v *view) {
-	rules := &l.p.w.rules
-	if l.isIdle(v) {
-		l.judge(v)
-		return
-	}
-	l.place(v)
-	plan := entryplan.Next(l.state(v), l.p.settings())
-	l.idle = idle{len(plan.Changes) == 0 && !plan.Incomplete, v.layout, v.sets, l.room.Room(), v.now.Add(time.Hour)}
-	if plan.Again > 0 {
-		l.idle.until = v.now.Add(plan.Again)
-	}
-	finish := func() {
-		for _, change := range plan.Changes {
-			if v.wrote[change.Index] > 0 {
-				l.noteClaims(change)
+		for name, needs := range s.Needs {
+			for _, n := range needs {
+				f, ok := v.facts[n.Name]
+				switch wait := entry.Wait(l.reviews.First(name, n), clock(w.now), v.inUse[name]); {
+				case !ok || f.Stored && f.UID == n.UID && f.Generation == n.Generation && f.Entry == name:
+				case f.Stored && f.UID == n.UID && f.Generation >= n.Generation:
+					next = min(next, 100*time.Millisecond)
+				case wait > 0:
+					next = min(next, wait)
+				default:
+					next = min(next, 500*time.Millisecond)
+				}
 			}
 		}
-		l.judge(v)
 	}
-	first, last := plan.Changes, []entryplan.Change(nil)
-	if n := len(first); n > 0 && first[n-1].Index == entryplan.Provisional {
-		first, last = first[:n-1], first[n-1:]
-		if rules.provisionalFirst {
-			first, last = last, first
+	if next < time.Hour {
+		pass := l.passes
+		l.p.after(next, func() {
+			if l.passes == pass {
+				l.wake()
+			}
+		})
+	}
+}
+
+// judge says which SidecarSets are Ready: the slot as read says their entry, and each API server
+// that is up uses it.
+func (l *leader) judge(v *view) {
+	var waiting []*sidecarSet
+	slots := map[int]bool{}
+	for _, name := range slices.Sorted(maps.Keys(v.sets)) {
+		s := v.sets[name]
+		i := s.entry.Slot()
+		if known := l.p.slots[i]; s.ready == s.gen && (known == nil || !known.Holds(s.entry.Name, s.need())) {
+			l.tell(s, 0, nil)
+		} else if s.ready != s.gen && known != nil {
+			waiting = append(waiting, s)
+			slots[i] = true
 		}
 	}
-	first, deferred := deferSome(first)
-	l.again = l.again || deferred
-	l.p.send(first, v.wrote, func(ok, stale bool) {
-		if !ok || stale {
-			l.again = true
-			finish()
-			return
-		}
-		awaited := slices.DeleteFunc(slices.Clone(first), func(c entryplan.Change) bool { return c.Deferrable })
-		l.prove(awaited, len(last) > 0 && !rules.provisionalFirst && !rules.orderIsEnough, func(ok bool) {
-			if !ok {
-				l.again = true
-				finish()
+	left := len(slots)
+	if left == 0 {
+		l.finish(v)
+		return
+	}
+	settings, serials, read := l.p.settings(), map[int]uint64{}, map[int]*entry.Slot{}
+	for _, i := range slices.Sorted(maps.Keys(slots)) {
+		l.p.readSlot(i, func(s *entry.Slot, ok bool) {
+			if ok {
+				read[i], serials[i] = s, s.Serial
+			}
+			if left--; left > 0 {
 				return
 			}
-			l.removeProvisional(v, last, 5, func(ok, stale bool) {
-				l.again = l.again || !ok || stale
-				finish()
+			l.p.ask(serials, func(proven map[int]bool) {
+				for _, s := range waiting {
+					i := s.entry.Slot()
+					at := slices.IndexFunc(v.wanted[i], func(e entry.Entry) bool { return e.Name == s.entry.Name })
+					if proven[i] && read[i].Says(&v.wanted[i][at], settings) {
+						l.tell(s, s.gen, read[i])
+					}
+				}
+				l.finish(v)
 			})
 		})
-	})
-}
-
-// deferSome leaves out deferrable changes beyond the second, as leader.carryOut of package
-// entries does, and reports whether there were any.
-func deferSome(changes []entryplan.Change) (now []entryplan.Change, deferred bool) {
-	deferrable := 0
-	for _, change := range changes {
-		if change.Deferrable {
-			deferrable++
-		}
-		if !change.Deferrable || deferrable <= 2 {
-			now = append(now, change)
-		}
 	}
-	return now, len(now) < len(changes)
 }
 
-// removeProvisional follows leader.writeOne of package entries.
-func (l *leader) removeProvisional(v *view, changes []entryplan.Change, tries int, then func(ok, stale bool)) {
-	l.p.send(changes, v.wrote, func(ok, stale bool) {
-		if !ok || !stale || tries == 1 || l.p.w.rules.provisionalFirst {
-			then(ok, stale)
+// tell writes the condition Ready.
+func (l *leader) tell(s *sidecarSet, ready int, by *entry.Slot) {
+	w := l.p.w
+	l.p.call(func() {
+		current := w.stored.sets[s.name]
+		if current == nil || current.uid != s.uid || current.gen != s.gen || current.ready == ready {
 			return
 		}
-		before := v.layout
-		if l.p.w.rules.anewBlindly {
-			before = l.p.layout
-		}
-		change, left := entryplan.Anew(changes[0], before, l.p.layout, l.p.settings())
-		if !left {
-			then(ok, stale)
+		next := *current
+		next.ready = ready
+		if ready == 0 {
+			w.putSet(next)
 			return
 		}
-		l.removeProvisional(v, []entryplan.Change{change}, tries-1, then)
-	})
-}
-
-// prove waits until API servers use the changes, if asked is true. It follows leader.inForce of
-// package entries.
-func (l *leader) prove(changes []entryplan.Change, asked bool, then func(ok bool)) {
-	const proveTimeout, tries = 500 * time.Millisecond, 5
-	if !asked || len(changes) == 0 || l.unproven >= tries {
-		if asked {
-			l.unproven = 0
-		}
-		then(true)
-		return
-	}
-	l.p.await(changes[0].Index, entryplan.Serial(changes[0].Object), l.p.w.now+proveTimeout, func(ok bool) {
-		if !ok {
-			l.unproven++
-			then(false)
+		if w.stored.wasReset(by) {
 			return
 		}
-		l.prove(changes[1:], asked, then)
-	})
-}
-
-// noteClaims ends the claims whose entries are in a written change.
-func (l *leader) noteClaims(change entryplan.Change) {
-	layout := entryplan.Layout{}
-	layout[change.Index] = change.Object
-	for _, n := range l.noted {
-		if _, _, ok := layout.Locate(n.entry.Name); ok && n.recorded && n.written.serial == 0 {
-			n.written = placement{change.Index, entryplan.Serial(change.Object)}
-		}
-	}
-}
-
-// place notes since which serial each entry has been in its present object.
-func (l *leader) place(v *view) {
-	names, settings := map[string]bool{}, l.p.settings()
-	for _, e := range v.wanted {
-		names[e.Name] = true
-		before, was := l.placed[e.Name]
-		switch i, holds := v.layout.Holds(e, settings); {
-		case !holds:
-			delete(l.placed, e.Name)
-		case !was || before.index != i:
-			l.placed[e.Name] = placement{i, entryplan.Serial(v.layout[i])}
-		}
-	}
-	maps.DeleteFunc(l.placed, func(name string, _ placement) bool { return !names[name] })
+		w.note("%s says that %v is Ready", l.p.name, s)
+		w.counts.ready++
+		now := w.putSet(next)
+		w.promise(now, fmt.Sprintf("%v is Ready", s))
+	}, func(bool) {})
 }

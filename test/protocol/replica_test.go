@@ -7,72 +7,57 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/entry"
 )
-
-// reading is what the two clocks of one machine show. The monotonic clock pauses while the
-// machine pauses. An administrator can set the wall clock.
-type reading struct{ mono, wall time.Duration }
 
 // process is one replica of the operator. Any of them may lead as well.
 type process struct {
-	w     *world
-	name  string
-	ended bool
-	// paused is the time until which the process or its machine pauses.
-	paused  time.Duration
-	drift   float64       // of its clocks
-	lost    time.Duration // what the monotonic clock has missed
-	set     time.Duration // by how much an administrator has set the wall clock
-	watches []*follower
-	leader  *leader // the last leader that this process was; nil if none
+	w      *world
+	name   string
+	ended  bool
+	paused time.Duration // the time until which the process or its machine pauses
+	sets   *follower
+	rest   *follower
+	leader *leader // the last leader that this process was; nil if none
 
 	excluded []string // namespaces, by its flags
 
 	// The snapshot, in versions by name. Deleted SidecarSets keep their version.
 	snapshot map[string]*sidecarSet
 	holds    map[string]uint64
-	synced   bool
-	layout   entryplan.Layout
-	serial   int64
-	waiting  []func() bool // each is called when the snapshot changes, until it returns true
-
-	// guess is the names of the SidecarSets that were read for the last Pod.
-	guess []string
-
-	// checked is when the last successful check began.
-	checked *reading
+	seen     map[string]bool // shortened UIDs of the SidecarSets that it has seen stored
+	slots    [entry.Slots]*entry.Slot
+	kept     [entry.Slots]uint64 // the newest number whose needs the snapshot holds
+	waiting  []func() bool       // each is called when the snapshot changes, until it returns true
+	reading  map[string]*reading // for a replica that shares reads
 }
 
 func (w *world) addProcess() *process {
 	p := &process{
 		w: w, name: fmt.Sprint("replica-", len(w.processes)), snapshot: map[string]*sidecarSet{}, holds: map[string]uint64{},
-		set: w.upTo(time.Hour),
+		seen: map[string]bool{}, slots: w.stored.slots, excluded: []string{"kube-system", "ours"}, reading: map[string]*reading{},
 	}
-	if w.faults {
-		p.drift = (w.rng.Float64() - 0.5) * 2 * maxDrift
-	}
-	active := func() bool { return p.paused <= w.now }
-	sets := &follower{w: w, name: p.name + " SidecarSets", active: active, wants: func(r record) bool { return r.set != "" }, learn: p.learnSet}
-	rest := &follower{w: w, name: p.name + " configurations", active: active, wants: func(r record) bool { return r.set == "" }, learn: p.learnRest}
-	p.watches = []*follower{sets, rest}
-	w.followers = append(w.followers, sets, rest)
+	p.sets = &follower{w: w, name: p.name + " SidecarSets", p: p, wants: func(r record) bool { return r.set != "" }, learn: p.learnSet}
+	p.rest = &follower{w: w, name: p.name + " slots", p: p, wants: func(r record) bool { return r.set == "" }, learn: p.learnSlot}
+	w.followers = append(w.followers, p.sets, p.rest)
 	if w.rules.mixedFlags {
-		p.excluded = []string{"kube-system", "ours"}[len(w.processes)%2:]
+		p.excluded = p.excluded[len(w.processes)%2:]
 	}
 	w.processes = append(w.processes, p)
-	p.layout = w.stored.configs
-	for _, c := range p.layout {
-		p.serial = max(p.serial, entryplan.Serial(c))
-	}
-	rest.learned = len(w.stored.log)
+	p.rest.learned = len(w.stored.log)
 	p.relistSets(0)
-	p.synced = true
 	w.note("%s begins", p.name)
-	p.after(w.upTo(time.Second), p.keepChecking)
 	return p
 }
+
+// recent returns one of the youngest processes.
+func (w *world) recent() *process {
+	return w.processes[len(w.processes)-1-w.rng.IntN(min(3, len(w.processes)))]
+}
+
+func (p *process) leads() bool { return p.leader != nil && !p.leader.ended }
 
 func (p *process) relistSets(pause time.Duration) {
 	var objects []record
@@ -82,10 +67,10 @@ func (p *process) relistSets(pause time.Duration) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.snapshot)) {
 		if p.w.stored.sets[name] == nil {
-			objects = append(objects, record{set: name, version: p.holds[name]})
+			objects = append(objects, record{set: name, version: p.holds[name] + 1})
 		}
 	}
-	p.watches[0].relist(objects, pause)
+	p.sets.relist(objects, pause)
 }
 
 func (p *process) learnSet(r record) {
@@ -95,21 +80,30 @@ func (p *process) learnSet(r record) {
 	} else {
 		p.snapshot[r.set] = r.after
 		p.holds[r.set] = r.after.version
+		p.seen[r.after.need().UID] = true
+	}
+	for i := range p.slots {
+		p.keep(i)
 	}
 	p.waiting = slices.DeleteFunc(p.waiting, func(done func() bool) bool { return done() })
 	p.wake()
 }
 
-func (p *process) learnRest(r record) {
-	p.learnConfig(r.index, r.config)
+func (p *process) learnSlot(r record) {
+	p.slots[r.index] = r.slot
+	p.keep(r.index)
 	p.wake()
 }
 
-func (p *process) learnConfig(i int, c *configuration) {
-	p.serial = max(p.serial, entryplan.Serial(c))
-	if versionOf(c) > versionOf(p.layout[i]) {
-		p.layout[i] = c
+// take takes in a version of a slot that was read or written, as Slots of package entries does.
+func (p *process) take(i int, s *entry.Slot) {
+	known := p.slots[i]
+	if s == nil || known != nil && known.Object.UID == s.Object.UID && known.Version >= s.Version {
+		return
 	}
+	p.slots[i] = s
+	p.keep(i)
+	p.wake()
 }
 
 func (p *process) wake() {
@@ -118,25 +112,21 @@ func (p *process) wake() {
 	}
 }
 
-// clock reads the clocks of the process's machine.
-func (p *process) clock() reading {
-	mono := time.Duration(float64(p.w.now-p.lost) * (1 + p.drift))
-	return reading{mono, mono + p.lost + p.set}
+// held says whether the snapshot holds a need: it has that UID in that generation or a later
+// one, or this UID was seen stored and is gone.
+func (p *process) held(n entry.Need) bool {
+	s := p.snapshot[n.Name]
+	if s != nil && (s.need().UID == n.UID || p.w.rules.ignoreUID) {
+		return int64(s.gen) >= n.Generation
+	}
+	return p.seen[n.UID]
 }
 
-// trusts says whether a check that began then still counts.
-func (p *process) trusts(r reading) bool {
-	now, rules := p.clock(), &p.w.rules
-	monotonic, wall := now.mono-r.mono, now.wall-r.wall
-	switch rules.clock {
-	case wallOnly:
-		return wall <= rules.trust
-	case monoOnly:
-		return monotonic <= rules.trust
-	case largerClock:
-		return max(monotonic, wall) <= rules.trust
+// keep raises the kept number of a slot if the snapshot holds what the known version needs.
+func (p *process) keep(i int) {
+	if s := p.slots[i]; s != nil && s.Number > p.kept[i] && len(s.Unheld(nil, p.held)) == 0 {
+		p.kept[i] = s.Number
 	}
-	return entryplan.Trusted(monotonic, wall, rules.trust)
 }
 
 // after makes the process call do later, unless it has ended then. A process that pauses does it
@@ -160,10 +150,10 @@ func (p *process) call(do func(), then func(ok bool)) {
 	there, back := w.between(500*time.Microsecond, 3*time.Millisecond), w.between(500*time.Microsecond, 3*time.Millisecond)
 	fate := 100
 	if w.faults {
-		if w.chance(2) {
+		if w.chance(w.temper.slow) {
 			there += w.upTo(2 * time.Second)
 		}
-		if w.chance(2) {
+		if w.chance(w.temper.slow) {
 			back += w.upTo(2 * time.Second)
 		}
 		fate = w.rng.IntN(100)
@@ -178,155 +168,89 @@ func (p *process) call(do func(), then func(ok bool)) {
 	})
 }
 
-// freshFor bounds how long a Pod waits for the snapshot.
-const freshFor = 3 * time.Second
+// reading is a read of one object that is on its way. It has what the object was; nil if it was
+// not stored.
+type reading struct {
+	set  *sidecarSet
+	slot *entry.Slot
+	then []func(ok bool)
+}
 
-// ensure makes sure that the snapshot holds every SidecarSet that is stored when it is
-// called: it lists them, and waits until the snapshot holds each in that version. A
-// success is a check by which the replica trusts its snapshot.
-func (p *process) ensure(then func(ok bool)) {
-	began, deadline := p.clock(), p.w.now+freshFor
-	var list map[string]uint64
-	p.call(func() {
-		list = make(map[string]uint64, len(p.w.stored.sets))
-		for name, s := range p.w.stored.sets {
-			list[name] = s.version
+// read reads an object: a read that begins now, unless the replica makes the mistake to share
+// those that have begun.
+func (p *process) read(name string, do func(*reading), then func(r *reading, ok bool)) {
+	if r := p.reading[name]; r != nil && p.w.rules.joinRead {
+		r.then = append(r.then, func(ok bool) { then(r, ok) })
+		return
+	}
+	r := &reading{}
+	r.then = append(r.then, func(ok bool) { then(r, ok) })
+	p.reading[name] = r
+	p.call(func() { do(r) }, func(ok bool) {
+		if p.reading[name] == r {
+			delete(p.reading, name)
 		}
-		if p.w.temper.ambush && p.paused <= p.w.now && p.w.chance(p.w.rules.stopInCheck) {
-			p.w.note("%s is stopped in the middle of a check", p.name)
-			p.paused = p.w.now + p.w.between(10*time.Second, 60*time.Second)
+		for _, then := range r.then {
+			then(ok)
 		}
-	}, func(ok bool) {
+	})
+}
+
+func (p *process) readSlot(i int, then func(s *entry.Slot, ok bool)) {
+	p.read(entry.ConfigurationName(i), func(r *reading) { r.slot = p.w.stored.slots[i] }, func(r *reading, ok bool) {
+		if ok {
+			p.take(i, r.slot)
+		}
+		then(r.slot, ok && r.slot != nil)
+	})
+}
+
+func (p *process) readSets(names []string, then func(found map[string]*sidecarSet, ok bool)) {
+	found, left, all := map[string]*sidecarSet{}, len(names), true
+	if left == 0 {
+		then(found, true)
+		return
+	}
+	for _, name := range names {
+		p.read(name, func(r *reading) { r.set = p.w.stored.sets[name] }, func(r *reading, ok bool) {
+			found[name] = r.set
+			all = all && ok
+			if left--; left == 0 {
+				then(found, all)
+			}
+		})
+	}
+}
+
+// know reads SidecarSets by name, and waits until the snapshot has what the reads showed. If one
+// is not stored, the snapshot has to have none, or to have learned of that name since.
+func (p *process) know(names []string, deadline time.Duration, then func(ok bool)) {
+	before := maps.Clone(p.holds)
+	p.readSets(names, func(found map[string]*sidecarSet, ok bool) {
 		if !ok {
 			then(false)
 			return
 		}
-		p.waitFor(list, deadline, func(ok bool) {
-			if ok && (p.checked == nil || began.mono > p.checked.mono) {
-				p.checked = &began
-			}
-			then(ok)
-		})
-	})
-}
-
-// maxReads is how many SidecarSets a replica reads for a Pod.
-const maxReads = 8
-
-// know makes sure that the snapshot holds every SidecarSet that was stored when it was called:
-// it uses the recorded names, or ensure. It follows Freshness.Know.
-func (p *process) know(then func(ok bool)) {
-	w, rules := p.w, &p.w.rules
-	ensure := func() { w.counts.listed++; p.ensure(then) }
-	if p.doubt() && !rules.namesWithoutTrust {
-		ensure()
-		return
-	}
-	reads := reads{}
-	p.read(reads, p.guess)
-	var annotations map[string]string
-	p.call(func() {
-		annotations = w.stored.configs[entryplan.Provisional].Annotations
-		if w.temper.ambush && p.paused <= w.now && w.chance(rules.stopInCheck) {
-			w.note("%s is stopped while it asks for names", p.name)
-			p.paused = w.now + w.between(10*time.Second, 60*time.Second)
-		}
-	}, func(ok bool) {
-		contents, complete := entryplan.Recent(annotations)
-		if !ok || !complete || p.doubt() && !rules.namesWithoutTrust {
-			ensure()
-			return
-		}
-		for name := range contents {
-			if rules.lastContent {
-				contents[name] = w.reviewed[name]
-			}
-		}
-		p.guess = nil
-		for _, name := range slices.Sorted(maps.Keys(contents)) {
-			if s := p.snapshot[name]; s == nil || contents[name] == "" || s.content() != contents[name] {
-				p.guess = append(p.guess, name)
-			}
-		}
-		unknown := p.guess
-		switch {
-		case len(unknown) == 0 || rules.skipsNames:
-			w.counts.named++
-			then(true)
-		case len(unknown) > maxReads:
-			ensure()
-		default:
-			p.read(reads, unknown)
-			p.gather(reads, unknown, func(versions map[string]uint64, ok bool) {
-				if !ok {
-					ensure()
-					return
+		p.wait(deadline, func() bool {
+			for name, s := range found {
+				if s != nil && p.holds[name] < s.version || s == nil && p.snapshot[name] != nil && p.holds[name] == before[name] {
+					return false
 				}
-				w.counts.read++
-				p.waitFor(versions, w.now+freshFor, then)
-			})
-		}
+			}
+			return true
+		}, then)
 	})
 }
 
-// reads are requests for SidecarSets, by name.
-type reads map[string]*question
-
-type question struct {
-	version  uint64 // 0 if it is not stored
-	over, ok bool
-	answered func()
-}
-
-// read requests SidecarSets by name, unless they have been requested before.
-func (p *process) read(r reads, names []string) {
-	for _, name := range names {
-		if r[name] != nil {
-			continue
-		}
-		q := &question{answered: func() {}}
-		r[name] = q
-		p.call(func() {
-			if s := p.w.stored.sets[name]; s != nil {
-				q.version = s.version
-			}
-		}, func(ok bool) {
-			q.over, q.ok = true, ok
-			q.answered()
-		})
-	}
-}
-
-// gather waits for the answers about SidecarSets.
-func (p *process) gather(r reads, names []string, then func(versions map[string]uint64, ok bool)) {
-	versions, all := map[string]uint64{}, true
-	for _, name := range names {
-		q := r[name]
-		if !q.over {
-			q.answered = func() { p.gather(r, names, then) }
-			return
-		}
-		versions[name] = q.version
-		all = all && q.ok
-	}
-	then(versions, all)
-}
-
-// waitFor waits until the snapshot holds SidecarSets in these versions.
-func (p *process) waitFor(versions map[string]uint64, deadline time.Duration, then func(ok bool)) {
+// wait waits until a condition holds, which depends on the snapshot.
+func (p *process) wait(deadline time.Duration, condition func() bool, then func(ok bool)) {
 	over := false
 	done := func() bool {
-		if over {
-			return true
+		if !over && condition() {
+			over = true
+			then(true)
 		}
-		for name, version := range versions {
-			if p.holds[name] < version {
-				return false
-			}
-		}
-		over = true
-		then(true)
-		return true
+		return over
 	}
 	if done() {
 		return
@@ -340,159 +264,189 @@ func (p *process) waitFor(versions map[string]uint64, deadline time.Duration, th
 	})
 }
 
-// keepChecking checks the snapshot again and again: so a replica certifies itself.
-func (p *process) keepChecking() {
-	p.ensure(func(bool) {})
-	p.after(checkInterval, p.keepChecking)
-}
-
-// doubt says whether the replica must check before it answers.
-func (p *process) doubt() bool {
-	return !p.w.rules.neverDoubt && (p.checked == nil || !p.trusts(*p.checked))
-}
-
 // injected is what a Pod carries: the content by SidecarSet.
 type injected map[string]*sidecarSet
 
 // answer answers one review of a Pod. It adds to what the Pod carries already.
-func (p *process) answer(fresh bool, labels map[string]string, carried injected, then func(ok bool)) {
-	if fresh && !p.w.rules.freshIsPlain || p.doubt() {
-		p.know(func(ok bool) {
-			if ok {
-				p.inject(labels, carried)
-			}
-			then(ok)
-		})
-		return
+func (p *process) answer(path string, pod map[string]string, carried injected, deadline time.Duration, then func(ok bool)) {
+	slot, number, ok := entry.ParsePodsPath(path)
+	if !ok {
+		panic(path)
 	}
-	p.after(p.w.upTo(2*time.Millisecond), func() {
-		if p.w.rules.checkReplacements && p.replaces(labels, carried) {
-			p.answer(true, labels, carried, then)
+	p.ensure(slot, number, pod, deadline, func(ok bool) {
+		if !ok {
+			then(false)
 			return
 		}
-		p.inject(labels, carried)
-		then(true)
+		p.inject(slot, pod, carried, map[string]bool{}, deadline, then)
 	})
 }
 
-// replaces says whether the answer would take back what an earlier call has injected.
-func (p *process) replaces(labels map[string]string, carried injected) bool {
-	for name, s := range p.snapshot {
-		if had := carried[name]; had != nil && s.selects(labels) && (had.uid != s.uid || had.gen != s.gen) {
-			return true
-		}
+// ensure makes sure that the replica knows what a call requires it to know.
+func (p *process) ensure(slot int, number uint64, pod map[string]string, deadline time.Duration, then func(ok bool)) {
+	if number <= p.kept[slot] {
+		p.after(p.w.upTo(2*time.Millisecond), func() { then(true) })
+		return
 	}
-	return false
+	p.w.counts.read++
+	rules := &p.w.rules
+	by := func(s *entry.Slot) {
+		needed := map[string]bool{}
+		for _, n := range s.Unheld(labels.Set(pod), p.held) {
+			needed[n.Name] = true
+		}
+		p.know(slices.Sorted(maps.Keys(needed)), deadline, func(ok bool) {
+			if ok && rules.keepNotStored {
+				p.kept[slot] = max(p.kept[slot], s.Number)
+			}
+			then(ok)
+		})
+	}
+	if s := p.slots[slot]; rules.staleNeeds && s != nil {
+		by(s)
+		return
+	}
+	p.readSlot(slot, func(s *entry.Slot, ok bool) {
+		if !ok || s.Serial < number {
+			then(false)
+			return
+		}
+		by(s)
+	})
 }
 
 // inject does what the engine does. A SidecarSet that an earlier call has injected with another
-// content is injected again. An injected SidecarSet that the snapshot lacks remains.
-func (p *process) inject(labels map[string]string, carried injected) {
-	for name, s := range p.snapshot {
-		if s.selects(labels) {
-			carried[name] = s
+// content is injected again, after it was read by name: the earlier replica may know more. An
+// injected SidecarSet that the snapshot lacks remains.
+func (p *process) inject(slot int, pod map[string]string, carried injected, known map[string]bool, deadline time.Duration, then func(ok bool)) {
+	var unknown []string
+	changes := injected{}
+	for _, name := range slices.Sorted(maps.Keys(p.snapshot)) {
+		s, had := p.snapshot[name], carried[name]
+		differs := had != nil && (had.uid != s.uid || had.gen != s.gen)
+		switch {
+		case !s.selects(pod) || differs && p.w.rules.ruleSlot && s.entry.Slot() != slot:
+		case differs && !known[name] && !p.w.rules.downgrade && !p.w.rules.ruleSlot:
+			unknown = append(unknown, name)
+		default:
+			changes[name] = s
 		}
 	}
+	if len(unknown) == 0 {
+		maps.Copy(carried, changes)
+		then(true)
+		return
+	}
+	p.know(unknown, deadline, func(ok bool) {
+		if !ok {
+			then(false)
+			return
+		}
+		for _, name := range unknown {
+			known[name] = true
+		}
+		p.inject(slot, pod, carried, known, deadline, then)
+	})
 }
 
-func (p *process) settings() *entryplan.Settings {
-	return &entryplan.Settings{
+func (p *process) settings() *entry.Settings {
+	return &entry.Settings{
 		Namespace: "ours", NamespaceUID: "uid-ours", Bundle: []byte("bundle"),
-		Service:   admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhook"},
-		MinSerial: max(int64(p.clock().wall/time.Millisecond), p.serial+1),
-		// Processes differ in their flags while these are rolled out.
+		Service:            admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhook"},
 		ExcludedNamespaces: p.excluded,
 	}
 }
 
-// send carries out changes in their order. A change that was planned from an older object is not
-// written, and the process learns of the newer object. wrote gets the written versions.
-func (p *process) send(changes []entryplan.Change, wrote map[int]uint64, then func(ok, stale bool)) {
-	if len(changes) == 0 {
-		then(true, false)
-		return
-	}
-	change := changes[0]
-	var now *configuration
-	var written bool
-	p.call(func() { now, written = p.w.putConfig(change) }, func(ok bool) {
-		if !ok {
-			then(false, false)
-			return
-		}
-		p.learnConfig(change.Index, now)
-		if written {
-			wrote[change.Index] = versionOf(now)
-		}
-		p.send(changes[1:], wrote, func(ok, stale bool) { then(ok, stale || !written) })
-	})
+// stores says whether the snapshot has the SidecarSet of a need, in any generation, with the
+// selectors of an entry.
+func (p *process) stores(name string, n entry.Need) bool {
+	s := p.snapshot[n.Name]
+	return s != nil && s.need().Is(n) && s.entry.Name == name
 }
 
-// widen makes API servers call the operator for a SidecarSet that is being admitted. It follows
-// Keeper.Widen of package entries.
-func (p *process) widen(e entryplan.Entry, wrote map[int]uint64, deadline time.Duration, then func(ok bool)) {
-	settings := p.settings()
-	changes, unplaced := entryplan.Widen(p.layout, []entryplan.Entry{e}, settings)
-	if len(unplaced) > 0 || p.w.now > deadline {
+// widen makes API servers call the operator for a SidecarSet that is being admitted: it writes
+// the need, and awaits the barrier.
+func (p *process) widen(e entry.Entry, r *review, deadline time.Duration, then func(ok bool)) {
+	w, i := p.w, e.Slot()
+	s, elsewhere := p.slots[i], 0
+	if s == nil || w.now > deadline {
 		then(false)
 		return
 	}
-	p.sendNamed(changes, wrote, func(ok, stale bool) {
-		switch {
-		case !ok:
-			then(false)
-		case stale:
-			p.widen(e, wrote, deadline, then)
-		default:
-			maps.Copy(p.w.reviewed, e.Contents)
-			i, ok := p.layout.Serves(e, settings)
-			if !ok {
-				then(false)
-				return
-			}
-			p.await(i, entryplan.Serial(p.layout[i]), deadline, then)
+	if w.rules.noAlwaysWrite && s.Holds(e.Name, e.Needs[0]) {
+		r.wrote(w, s, &e)
+		p.await(e, s.Serial, deadline, then)
+		return
+	}
+	for j, other := range p.slots {
+		if j != i && other != nil {
+			elsewhere += len(other.Unstored(p.stores))
 		}
+	}
+	next, _ := s.Review([]entry.Entry{e}, p.stores, elsewhere, p.settings())
+	if next == nil {
+		then(false)
+		return
+	}
+	next = w.rules.reviewed(s, next, &e)
+	var now *entry.Slot
+	var written bool
+	p.call(func() {
+		if now, written = w.putSlot(i, next); written {
+			r.wrote(w, now, &e)
+		}
+	}, func(ok bool) {
+		if !ok {
+			then(false)
+			return
+		}
+		p.take(i, now)
+		if !written {
+			p.widen(e, r, deadline, then)
+			return
+		}
+		p.await(e, now.Serial, deadline, then)
 	})
 }
 
-// sendNamed carries out the changes of a review. The first one records the names. If it is not
-// written, the others are not written either.
-func (p *process) sendNamed(changes []entryplan.Change, wrote map[int]uint64, then func(ok, stale bool)) {
-	rules := &p.w.rules
-	named := len(changes) > 1 && changes[0].Index == entryplan.Provisional
-	switch {
-	case named && rules.namesNothing:
-		p.send(changes[1:], wrote, then)
-	case named && rules.namesAtLast:
-		p.send(append(slices.Clone(changes[1:]), changes[0]), wrote, then)
-	case named:
-		p.send(changes[:1], map[int]uint64{}, func(ok, stale bool) {
-			if !ok || stale {
-				then(ok, stale)
-				return
-			}
-			p.send(changes[1:], wrote, then)
-		})
-	default:
-		p.send(changes, wrote, then)
+// await asks all API servers that are up until each uses a serial of a slot that has the need of
+// an entry: the newest one that the process knows.
+func (p *process) await(e entry.Entry, serial uint64, deadline time.Duration, then func(ok bool)) {
+	i := e.Slot()
+	if s := p.slots[i]; s != nil && s.Holds(e.Name, e.Needs[0]) {
+		serial = max(serial, s.Serial)
 	}
-}
-
-// await asks all API servers that are up until each uses a serial.
-func (p *process) await(i int, serial int64, deadline time.Duration, then func(ok bool)) {
-	all := true
-	p.call(func() {
-		for _, s := range p.w.servers {
-			all = all && (s.down || s.serial(i) >= serial)
-		}
-	}, func(ok bool) {
+	p.ask(map[int]uint64{i: serial}, func(proven map[int]bool) {
 		switch {
-		case ok && all:
+		case proven[i] || p.w.rules.noBarrier:
 			then(true)
 		case p.w.now > deadline:
 			then(false)
 		default:
-			p.after(10*time.Millisecond, func() { p.await(i, serial, deadline, then) })
+			p.after(10*time.Millisecond, func() { p.await(e, serial, deadline, then) })
 		}
+	})
+}
+
+// ask asks all API servers that are up whether they use serials, by slot.
+func (p *process) ask(serials map[int]uint64, then func(proven map[int]bool)) {
+	proven := map[int]bool{}
+	p.call(func() {
+		for i, serial := range serials {
+			up := 0
+			proven[i] = true
+			for _, s := range p.w.servers {
+				if !s.down {
+					up++
+					proven[i] = proven[i] && s.uses(i, serial)
+				}
+			}
+			proven[i] = proven[i] && up > 0
+		}
+	}, func(ok bool) {
+		if !ok {
+			proven = nil
+		}
+		then(proven)
 	})
 }

@@ -9,19 +9,17 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
-const barrierPath = "/barrier/sidecarset-pods-3/1700"
-
-// probeReview returns the review of a probe for sidecarset-pods-3, with replacements as for
+// probeReview returns the review of a probe about slots 3 and 4, with replacements as for
 // strings.NewReplacer.
 func probeReview(replace ...string) string {
 	body := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"uid-1","operation":"CREATE","dryRun":true,` +
 		`"resource":{"group":"","version":"v1","resource":"configmaps"},"namespace":"ours",` +
-		`"object":{"metadata":{"generateName":"sidecarset-barrier-","labels":{"sidecarset.io/barrier":"sidecarset-pods-3"}}}}}`
+		`"object":{"metadata":{"generateName":"sidecarset-barrier-","labels":{"sidecarset.io/barrier-3":"1700","sidecarset.io/barrier-4":"1800"}}}}}`
 	return strings.NewReplacer(replace...).Replace(body)
 }
 
@@ -33,22 +31,24 @@ func postBarrier(t *testing.T, path, body string) *httptest.ResponseRecorder {
 }
 
 func TestBarrierAnswersProbesOnly(t *testing.T) {
+	t.Parallel()
+	const path = "/barrier/3"
 	tests := map[string]struct {
 		path, body string
-		want       string // the annotation
+		want       string // the annotation of slot 3
 	}{
-		"a probe gets the serial of the path":     {barrierPath, probeReview(), "1700"},
-		"a probe with other annotations does too": {barrierPath, probeReview(`"labels"`, `"annotations":{"a":"b","sidecarset.io/barrier-serial":"9"},"labels"`), "1700"},
-		"a probe with no annotations at all":      {barrierPath, probeReview(`"labels"`, `"annotations":{},"labels"`), "1700"},
-		"a real ConfigMap is left alone":          {barrierPath, probeReview(`"dryRun":true`, `"dryRun":false`), ""},
-		"no dryRun is a real one":                 {barrierPath, probeReview(`"dryRun":true,`, ``), ""},
-		"an update is left alone":                 {barrierPath, probeReview("CREATE", "UPDATE"), ""},
-		"another kind is":                         {barrierPath, probeReview("configmaps", "secrets"), ""},
-		"a probe for another configuration is":    {barrierPath, probeReview("pods-3", "pods-4"), ""},
-		"an object without labels is":             {barrierPath, probeReview(`"labels"`, `"novel"`), ""},
-		"an object that is null is":               {barrierPath, probeReview(`"object":{`, `"object":null,"x":{`), ""},
-		"a path without a serial is":              {"/barrier/sidecarset-pods-3", probeReview(), ""},
-		"a path with a part too many is":          {barrierPath + "/1", probeReview(), ""},
+		"a probe gets the label's value":              {path, probeReview(), "1700"},
+		"beside the answer about another slot too":    {path, probeReview(`"labels"`, `"annotations":{"a/b":"c","sidecarset.io/barrier-4":"1800"},"labels"`), "1700"},
+		"with no annotations at all too":              {path, probeReview(`"labels"`, `"annotations":{},"labels"`), "1700"},
+		"an annotation of the creator proves nothing": {path, probeReview(`"labels"`, `"annotations":{"sidecarset.io/barrier-3":"9"},"labels"`), "1700"},
+		"a real ConfigMap is left alone":              {path, probeReview(`"dryRun":true`, `"dryRun":false`), ""},
+		"no dryRun is a real one":                     {path, probeReview(`"dryRun":true,`, ``), ""},
+		"an update is left alone":                     {path, probeReview("CREATE", "UPDATE"), ""},
+		"another kind is":                             {path, probeReview("configmaps", "secrets"), ""},
+		"a probe about other slots is":                {path, probeReview("barrier-3", "barrier-5"), ""},
+		"an object without labels is":                 {path, probeReview(`"labels"`, `"novel"`), ""},
+		"an object that is null is":                   {path, probeReview(`"object":{`, `"object":null,"x":{`), ""},
+		"a path of no slot is":                        {"/barrier/16", probeReview("barrier-3", "barrier-16"), ""},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -58,13 +58,17 @@ func TestBarrierAnswersProbesOnly(t *testing.T) {
 				t.Fatalf("got %d %s", w.Code, w.Body)
 			}
 			annotations := annotationsAfter(t, tc.body, answer.Patch)
-			if got := annotations[entryplan.AnnotationBarrier]; got != tc.want {
+			if got := annotations["sidecarset.io/barrier-3"]; got != tc.want {
 				t.Errorf("the annotation is %q, want %q", got, tc.want)
 			}
-			if strings.Contains(tc.body, `"a":"b"`) && annotations["a"] != "b" {
+			if strings.Contains(tc.body, `"a/b":"c"`) && (annotations["a/b"] != "c" || annotations["sidecarset.io/barrier-4"] != "1800") {
 				t.Errorf("the other annotations are %v", annotations)
 			}
 		})
+	}
+	static := probeReview("barrier-3", "barrier-static")
+	if got := annotationsAfter(t, static, fixtures.DecodeReview(t, postBarrier(t, "/barrier/static", static)).Patch); got[entry.LabelStaticBarrier] != "1700" {
+		t.Errorf("in static mode the annotations are %v", got)
 	}
 }
 
@@ -85,6 +89,7 @@ func annotationsAfter(t *testing.T, body string, patch []byte) map[string]string
 }
 
 func TestBarrierRefusesWhatItCannotRead(t *testing.T) {
+	t.Parallel()
 	tests := map[string]string{
 		"nothing":          "",
 		"no JSON":          "uid",
@@ -94,23 +99,11 @@ func TestBarrierRefusesWhatItCannotRead(t *testing.T) {
 	}
 	for name, body := range tests {
 		t.Run(name, func(t *testing.T) {
-			w := postBarrier(t, barrierPath, body)
+			w := postBarrier(t, "/barrier/3", body)
 			var status struct{ Kind, Message string }
 			if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil || w.Code != http.StatusBadRequest || status.Kind != "Status" || status.Message == "" {
 				t.Errorf("got %d %s", w.Code, w.Body)
 			}
 		})
-	}
-}
-
-// API servers have connections for each path, and the path of a barrier changes with every
-// SidecarSet. So the connection is closed after the answer.
-func TestABarrierLeavesNoConnection(t *testing.T) {
-	answer := postBarrier(t, entryplan.BarrierPath("sidecarset-pods-3", 7), probeReview())
-	if answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), `"patch"`) {
-		t.Errorf("answer %d: %s", answer.Code, answer.Body)
-	}
-	if got := answer.Header().Get("Connection"); got != "close" {
-		t.Errorf("Connection: %q, want it closed", got)
 	}
 }

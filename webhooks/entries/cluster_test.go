@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
+	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -16,61 +14,71 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/sidecarset/operator/internal/entryplan"
-	"github.com/sidecarset/operator/internal/events"
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/status"
 )
 
 var configurationResource = schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations"}
 
-// cluster is a fake API server for a leader. It has configuration objects, the operator's
-// Namespace, and the endpoints of replicas. Tests make it fail, hang, edit written objects,
-// and go back to older versions, which the fake clients of the libraries cannot do. One test
-// makes 36,000 passes over it. In test/integration there is a real API server.
+// cluster is a fake cluster for a Keeper and a leader: what is stored, and the API servers that
+// use it. Tests make it fail, hang, edit written objects, and go back to older versions, which the
+// fake clients of the libraries cannot do. In test/integration there is a real API server.
 type cluster struct {
 	client.Client
-	cache.Cache
+	api   *proberCluster // its API servers use each version of a slot that is written
+	sets  *snapshots
+	slots *Slots
 
-	store          *configurationStore
+	mu             sync.Mutex
 	configurations map[string]*admissionregistrationv1.MutatingWebhookConfiguration
+	stored         map[string]*appsv1beta1.SidecarSet
 	version        int
 	writes         int
 	replicas       int
-	told           []string                                                    // Events, as "<SidecarSet> <reason>"
-	undefined      bool                                                        // SidecarSets have no CustomResourceDefinition
-	slicesErr      error                                                       // of lists of endpoints
-	err            error                                                       // of the next writes
-	behind         func() error                                                // why the snapshot may lack a stored SidecarSet
-	hangs          func(what any) bool                                         // which requests are not answered
-	meddle         func(*admissionregistrationv1.MutatingWebhookConfiguration) // edits an object that was written
-	pods           func(ctx context.Context, pod *corev1.Pod) (err error)      // creates Pods
+	lags           bool  // API servers go on using the slots that they use
+	undefined      bool  // SidecarSets have no CustomResourceDefinition
+	leaving        bool  // the operator's Namespace is being deleted
+	slicesErr      error // of lists of endpoints
+
+	writing func(*admissionregistrationv1.MutatingWebhookConfiguration) error // before a write or a dry-run
+	meddle  func(*admissionregistrationv1.MutatingWebhookConfiguration)       // edits an object that was written
+	reading func(sidecarSet string) error                                     // before a read by name
+	pods    func(ctx context.Context, pod *corev1.Pod) error                  // creates Pods
 }
 
-// hang waits until ctx ends if requests for an object are not answered.
-func (c *cluster) hang(ctx context.Context, what any) error {
-	if c.hangs == nil || !c.hangs(what) {
-		return nil
+func (c *cluster) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	if _, ok := into.(*unstructured.Unstructured); ok && c.reading != nil {
+		if err := c.reading(key.Name); err != nil {
+			return err
+		}
 	}
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-func (c *cluster) Get(ctx context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	if err := c.hang(ctx, into); err != nil {
-		return err
-	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch into := into.(type) {
 	case *metav1.PartialObjectMetadata:
 		if into.Kind == "CustomResourceDefinition" && c.undefined {
 			return apierrors.NewNotFound(schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}, key.Name)
 		}
 		into.Name, into.UID = key.Name, "namespace-1"
+		if c.leaving {
+			into.DeletionTimestamp = new(metav1.Now())
+		}
+	case *unstructured.Unstructured:
+		stored, ok := c.stored[key.Name]
+		if !ok {
+			return apierrors.NewNotFound(appsv1beta1.Resource.GroupResource(), key.Name)
+		}
+		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(stored)
+		into.Object = object
+		return err
 	case *admissionregistrationv1.MutatingWebhookConfiguration:
 		stored, ok := c.configurations[key.Name]
 		if !ok {
@@ -83,14 +91,13 @@ func (c *cluster) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 	return nil
 }
 
-func (c *cluster) List(ctx context.Context, into client.ObjectList, _ ...client.ListOption) error {
-	if err := c.hang(ctx, into); err != nil {
-		return err
+func (c *cluster) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
+	list, ok := into.(*discoveryv1.EndpointSliceList)
+	if !ok {
+		return fmt.Errorf("listing a %T", into)
 	}
-	slices := into.(*discoveryv1.EndpointSliceList)
-	slices.Items = []discoveryv1.EndpointSlice{{Endpoints: make([]discoveryv1.Endpoint, c.replicas)}}
-	for i := range slices.Items[0].Endpoints {
-		slices.Items[0].Endpoints[i].Addresses = []string{"10.1.0.1"}
+	for range c.replicas {
+		list.Items = append(list.Items, discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}}}})
 	}
 	return c.slicesErr
 }
@@ -102,31 +109,32 @@ func (c *cluster) Create(ctx context.Context, object client.Object, _ ...client.
 	return fmt.Errorf("making a %T", object)
 }
 
-func (c *cluster) Update(ctx context.Context, object client.Object, options ...client.UpdateOption) error {
-	o := (&client.UpdateOptions{}).ApplyOptions(options)
-	if err := c.hang(ctx, o); err != nil {
-		return err
-	}
-	stored, ok := c.configurations[object.GetName()]
+func (c *cluster) Update(_ context.Context, object client.Object, options ...client.UpdateOption) error {
+	written, ok := object.(*admissionregistrationv1.MutatingWebhookConfiguration)
 	if !ok {
-		return apierrors.NewNotFound(configurationResource, object.GetName())
+		return fmt.Errorf("writing a %T", object)
 	}
-	if stored.ResourceVersion != object.GetResourceVersion() {
-		return apierrors.NewConflict(configurationResource, object.GetName(), errors.New("somebody else wrote it"))
-	}
-	if len(o.DryRun) > 0 {
-		return c.err
-	}
-	return c.write(object)
-}
-
-func (c *cluster) write(object client.Object) error {
-	written := object.(*admissionregistrationv1.MutatingWebhookConfiguration)
-	if len(written.Webhooks) > 0 {
+	dry := len((&client.UpdateOptions{}).ApplyOptions(options).DryRun) > 0
+	if !dry {
+		c.mu.Lock()
 		c.writes++
-		if c.err != nil {
-			return c.err
+		c.mu.Unlock()
+	}
+	if c.writing != nil {
+		if err := c.writing(written); err != nil {
+			return err
 		}
+	}
+	c.mu.Lock()
+	stored, ok := c.configurations[written.Name]
+	c.mu.Unlock()
+	switch {
+	case !ok:
+		return apierrors.NewNotFound(configurationResource, written.Name)
+	case stored.ResourceVersion != written.ResourceVersion:
+		return apierrors.NewConflict(configurationResource, written.Name, errors.New("another program has written it"))
+	case dry:
+		return nil
 	}
 	c.change(written)
 	if c.meddle != nil {
@@ -137,51 +145,148 @@ func (c *cluster) write(object client.Object) error {
 	return nil
 }
 
+// change stores an object. The watch delivers it.
 func (c *cluster) change(object *admissionregistrationv1.MutatingWebhookConfiguration) {
-	c.version++
-	object.ResourceVersion = strconv.Itoa(c.version)
-	before := c.configurations[object.Name]
-	c.configurations[object.Name] = object.DeepCopy()
-	c.store.changed(object.Name, c.configurations[object.Name], before)
+	c.changeUnseen(object)
+	slot, _ := entry.Index(object.Name)
+	_, _ = c.slots.take(context.Background(), slot, object.DeepCopy()) // Read has the error
 }
 
-// leading runs a test with a leader and SidecarSet log, in a synctest bubble. The test makes
-// the leader's passes. Every API server uses an object as soon as it is written.
+// changeUnseen stores an object. The watch does not deliver it yet.
+func (c *cluster) changeUnseen(object *admissionregistrationv1.MutatingWebhookConfiguration) {
+	c.mu.Lock()
+	c.version++
+	object.ResourceVersion = strconv.Itoa(c.version)
+	c.configurations[object.Name] = object.DeepCopy()
+	lags := c.lags
+	c.mu.Unlock()
+	if s, err := entry.Parse(object.DeepCopy()); err == nil && !lags {
+		c.api.uses(s)
+	}
+}
+
+// edit changes every slot that has entries, as another program.
+func (c *cluster) edit(change func(*admissionregistrationv1.MutatingWebhookConfiguration)) {
+	for i := range entry.Slots {
+		if stored := c.configurations[entry.ConfigurationName(i)]; stored != nil && len(stored.Webhooks) > 0 {
+			edited := stored.DeepCopy()
+			change(edited)
+			c.change(edited)
+		}
+	}
+}
+
+// remove deletes the object of a slot.
+func (c *cluster) remove(slot int) {
+	name := entry.ConfigurationName(slot)
+	stored := c.configurations[name]
+	delete(c.configurations, name)
+	c.slots.gone(slot, stored.UID)
+}
+
+// apply makes the object of a slot as the manifests have it.
+func (c *cluster) apply(slot int) {
+	name := entry.ConfigurationName(slot)
+	c.change(&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{
+		Name: name, UID: types.UID(fmt.Sprint(name, "-", c.version)), Labels: map[string]string{entry.LabelConfiguration: "true"},
+	}})
+}
+
+// keep makes these the stored SidecarSets. The leader's snapshot does not have them yet.
+func (c *cluster) keep(sets ...*appsv1beta1.SidecarSet) {
+	c.stored = map[string]*appsv1beta1.SidecarSet{}
+	for _, set := range sets {
+		c.stored[set.Name] = set
+	}
+}
+
+// have makes these the stored SidecarSets, and those of the leader's snapshot.
+func (c *cluster) have(sets ...*appsv1beta1.SidecarSet) {
+	c.keep(sets...)
+	c.sets.Swap(sets...)
+}
+
+// webhook returns the entry of a SidecarSet, and its slot; nil if there is no entry.
+func (c *cluster) webhook(t *testing.T, set *appsv1beta1.SidecarSet) (*admissionregistrationv1.MutatingWebhook, *entry.Slot) {
+	t.Helper()
+	e, err := entry.Of(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := c.slots.At(e.Slot())
+	if s != nil {
+		for i := range s.Object.Webhooks {
+			if w := &s.Object.Webhooks[i]; w.Name == e.Name {
+				return w, s
+			}
+		}
+	}
+	return nil, s
+}
+
+// needs returns the generations of the needs of a SidecarSet's UID on the entry of its selectors.
+func (c *cluster) needs(t *testing.T, set *appsv1beta1.SidecarSet) (generations []int64) {
+	t.Helper()
+	w, s := c.webhook(t, set)
+	if w == nil {
+		return nil
+	}
+	for _, n := range s.Needs[w.Name] {
+		if n.Is(entry.NeedOf(set)) {
+			generations = append(generations, n.Generation)
+		}
+	}
+	return generations
+}
+
+// snapshots is a catalog that a test fills.
+type snapshots struct {
+	fixtures.Snapshots
+	seen map[string]bool
+}
+
+func (s *snapshots) Swap(sets ...*appsv1beta1.SidecarSet) {
+	for _, set := range sets {
+		s.seen[set.Name+" "+entry.ShortUID(set.UID)] = true
+	}
+	s.Snapshots.Swap(sets...)
+}
+
+func (s *snapshots) Holds(n entry.Need) bool {
+	program, ok := s.Current().Get(n.Name)
+	if ok && n.Is(entry.NeedOf(program.Set)) {
+		return program.Set.Generation >= n.Generation
+	}
+	return s.Seen(n)
+}
+
+func (s *snapshots) Seen(n entry.Need) bool { return s.seen[n.Name+" "+n.UID] }
+
+// leading runs a test with a leader, its Keeper, and SidecarSet log, in a synctest bubble with two
+// API servers. The test makes the leader's passes.
 func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{replicas: 1, configurations: map[string]*admissionregistrationv1.MutatingWebhookConfiguration{}, behind: func() error { return nil }}
-		proven := map[string]int64{}
-		for i := range entryplan.MaxConfigurations + 1 {
-			proven[entryplan.ConfigurationName(i)] = math.MaxInt64
+	t.Parallel()
+	inCluster(t, []string{addressA, addressB}, func(t *testing.T, p *prober, api *proberCluster) {
+		c := &cluster{
+			api: api, sets: &snapshots{seen: map[string]bool{}}, replicas: 1,
+			configurations: map[string]*admissionregistrationv1.MutatingWebhookConfiguration{},
 		}
-		sets := &fixtures.Snapshots{}
-		sets.Swap(fixtures.LogSet(1))
-		w := &Keeper{
-			options: Options{
-				Settings:        entryplan.Settings{Namespace: "ours", Service: admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhook"}},
-				Bundle:          func() []byte { return []byte("a CA") },
-				Certificate:     func(context.Context) error { return nil },
-				Rivals:          NewRivals(nil, "ours", prometheus.NewRegistry()),
-				RecordEvent:     func(e events.Event) { c.told = append(c.told, e.About.Name+" "+e.Reason) },
-				CatchUp:         func(context.Context) error { return c.behind() },
-				AdmissionWindow: 90 * time.Second, Trust: entryplan.Trust,
-			},
-			cached:  c,
-			barrier: &barrier{servers: []*apiServer{{proven: proven}}, asked: time.Now().Add(1000 * time.Hour)},
-			m:       newEntryMetrics(prometheus.NewRegistry()),
-			pace:    newWidenPace(),
+		c.slots = NewSlots(nil, c)
+		c.have(fixtures.LogSet(1))
+		registry := prometheus.NewRegistry()
+		k := newKeeper(c.slots, c.sets, c, c, p, Options{
+			Settings:    entry.Settings{Namespace: "ours", Service: admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhook"}},
+			Bundle:      func() []byte { return []byte("a CA") },
+			Certificate: func(context.Context) error { return nil },
+			Rivals:      NewRivals(nil, "ours", registry),
+			Registry:    registry,
+		})
+		k.options.Rivals.listed.Store(true)
+		for i := range entry.Slots {
+			c.apply(i)
 		}
-		w.options.Rivals.listed.Store(true)
-		l := newLeader(w, sets, c, c)
-		w.store = &configurationStore{live: c, writer: c, notify: l.wake}
-		c.store = w.store
-		for i := range entryplan.MaxConfigurations + 1 {
-			c.change(&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{
-				Name: entryplan.ConfigurationName(i), UID: types.UID(entryplan.ConfigurationName(i)), Labels: map[string]string{entryplan.LabelConfiguration: "true"},
-			}})
-		}
-		test(t, l, c)
+		test(t, newLeader(k, c), c)
 	})
 }
 
@@ -189,10 +294,37 @@ func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 func (l *leader) judged(t *testing.T) status.Readiness {
 	t.Helper()
 	_, _ = l.pass(t.Context()) // the readiness has the error
-	program, _ := l.sets.Current().Get("log")
-	said := l.webhooks.board.Of("log", program.Set.UID, 1)
+	program, ok := l.catalog.Current().Get("log")
+	if !ok {
+		return status.Readiness{}
+	}
+	said := l.board.Of("log", program.Set.UID, program.Set.Generation)
 	if said == nil {
 		t.Fatal("the leader says nothing")
 	}
 	return *said
+}
+
+// reviewed returns a SidecarSet as in an AdmissionReview.
+func reviewed(name string) *appsv1beta1.SidecarSet {
+	set := fixtures.LogSet(1)
+	set.Name, set.UID = name, types.UID("uid-"+name)
+	set.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}
+	return set
+}
+
+// elsewhere returns a SidecarSet in its next generation, with selectors for another label.
+func elsewhere(set *appsv1beta1.SidecarSet) *appsv1beta1.SidecarSet {
+	set = set.DeepCopy()
+	set.Generation++
+	set.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": set.Name + "-elsewhere"}}
+	return set
+}
+
+// review widens for a SidecarSet as the webhook does.
+func (c *cluster) review(t *testing.T, l *leader, set *appsv1beta1.SidecarSet) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), reviewTimeout)
+	defer cancel()
+	return l.Widen(ctx, set)
 }

@@ -1,87 +1,45 @@
-// Package entries keeps the webhook entries by which API servers call the operator for
-// the Pods that SidecarSets select, and for no others. It holds both halves of each
-// protocol between a replica, the leader and the API servers. It knows API servers, clocks
-// and informers. It refuses to know which entries are needed and in which objects they are
-// (internal/entryplan decides this), and what is injected (internal/inject decides this).
+// Package entries keeps the webhook entries by which API servers call the operator for the Pods
+// that SidecarSets select, and for no others. It knows API servers, watches and clocks. It refuses
+// to know what an entry looks like and when a need may go (internal/entry decides), and what is
+// injected (internal/inject decides).
 //
-// # Three ways to be late
+// # Who does what
 //
-// A Pod that directly follows its SidecarSet is created without its sidecars, silently, if
+//	Slots      every replica      the newest known version of each of the 16 slots
+//	Knowledge  every replica      whether the snapshot holds what a call requires; else reads by name
+//	Rivals     every replica      other injectors
+//	Keeper     with controllers   Widen: adds or raises the need of a SidecarSet under review, and
+//	                              waits until API servers use it
+//	prober     with controllers   which serials of slots every API server uses, and whether its calls
+//	                              are answered
+//	leader     one process        sets policies, removes needs, restores what others edit, writes a
+//	                              slot again that an API server does not use, and judges readiness
+//	Board      the leader's       the readiness of each SidecarSet
 //
-//  1. the entry is not written yet. So the replica that admits the SidecarSet writes it
-//     before the SidecarSet is stored (Keeper.Widen);
-//  2. an API server does not use the entry yet. Each object with entries has a serial and
-//     a barrier entry whose path carries it. A dry-run create of a ConfigMap returns the
-//     serial that the API server uses (barrier, AnswerBarrier);
-//  3. the replica that answers does not know the SidecarSet yet. So the entry first calls
-//     /pods/fresh, where the replica compares its snapshot with what is stored before it
-//     answers (Freshness). Before a replica or the leader writes an entry, it records the
-//     names of the SidecarSets that are on their way, so that replicas look up only a few.
+// A SidecarSet goes this way: its validating webhook calls Widen, which writes its need into the
+// slot of its selectors (the entry ignores failures) and awaits the prober. Then it is stored. The
+// leader sees it stored, sets its policy in place, awaits the prober, and writes Ready. A Pod's
+// call has the slot and the number of the last write that added or raised a need in its path:
+// Knowledge lets it be answered when the snapshot holds the needs up to that number.
 //
-// # States of an entry
+// Every write has the resourceVersion that it was planned from as a precondition, and begins a new
+// serial. So of two writers one plans again.
 //
-//	          review, no entry with these selectors
-//	absent ───────────────────────────────────────────► provisional
-//	  ▲  │                                               │       │
-//	  │  │ leader sees a SidecarSet stored               │       │ 1 s after the last
-//	  │  ▼                                               │       │ review: absent
-//	  │ fresh ◄──────────────────────────────────────────┘
-//	  │  │ ▲    leader sees the SidecarSet stored
-//	  │  │ │
-//	  │  │ │ review, or the leader sees new content
-//	  │  ▼ │
-//	  │ settled      W after the last write for an admission
-//	  │  │
-//	  │  │ last SidecarSet gone (from fresh, too)
-//	  │  ▼
-//	  └─ orphan      W after the last review; W after the leader closed it at the latest
+// # Invariants
 //
-// The leader removes a provisional entry after the barrier has shown that the entry that
-// replaces it is in force. Any Pod can send a review, and so cause a provisional entry. So
-// such an entry makes API servers ignore failures, and wait for one second at most. Fresh
-// and settled entries have the failure policy and the timeout of their SidecarSets. Fresh
-// entries have the path /pods/fresh, settled ones /pods.
+//  1. A need stays until a read shows a later fact, or its time is over (entry.Judge; the law tests
+//     of internal/entry; TestNeedsGoAfterARead).
+//  2. A replica answers only if it holds, or has read after the call came, every need that was
+//     stored then (the tests of Knowledge; test/protocol).
+//  3. If a review gives no warning, every API server that can be reached uses the need (the tests of
+//     the prober and the Keeper; test/protocol).
+//  4. A review changes no policy, timeout or selector of an entry that is present (the law tests of
+//     internal/entry).
 //
-// # Who writes what
+// # Timers
 //
-//	replica   puts entries on the fresh path, and adds provisional ones
-//	leader    everything else: adds, settles, closes, removes, restores, isolates
-//	both      record the name of a SidecarSet before they write its entry
-//	leader    removes names
+// Both are the leader's own. They run from when it first sees the last review of a need:
+// entry.StoredWithin (90 s), and entry.StoredSoon (2 s) where no stored SidecarSet has the selectors.
 //
-// Every write has the resourceVersion of the object that it was planned from as a
-// precondition, and gives the object a new serial. The serial of the last write for an
-// admission is recorded per entry (sidecarset.io/widened).
-//
-// # Clocks
-//
-// Each duration is measured by one process, on its own clock:
-//
-//	replica   trusts its snapshot for 20 s after the beginning of its last check
-//	          (monotonic and wall clock, which must agree within 1 s), checks every 10 s
-//	leader    W = 90 s (a SidecarSet on its way into storage) + 20 s (trust) + 10 s
-//	          (clocks), from when it sees the last write for an admission, for the entry
-//	          and for the recorded name; up to an eighth of W and 8 s more, so that entries
-//	          which are due at different moments are written together, and few at a time
-//	leader    1 s for a provisional entry, 20 s until a place for one comes back
-//
-// # Why no Pod is missed
-//
-// Take a Pod whose request an API server gets after it uses the entry of a stored
-// SidecarSet. If the entry is on the fresh path, the replica that answers has done one of
-// two things since the request came. It has listed the SidecarSets, and its snapshot holds
-// this one. Or it has read the recorded names: the SidecarSet is among them, or was stored
-// before the check by which the replica trusts its snapshot. If the entry is on /pods, W
-// has passed since the last write for an admission. The SidecarSet was stored within 90 s
-// of its review, so every replica that trusts its snapshot began a check after that. A
-// replica that cannot check refuses.
-//
-// The leader writes Ready only after two things. It has itself written the entry on the
-// fresh path for that content. And every API server that can be reached uses that serial, so
-// that none uses an older object, with the entry on /pods, any more. If a leader was replaced
-// meanwhile, its write fails on the precondition. The leader settles and removes entries only
-// if a live list shows that it knows all stored SidecarSets.
-//
-// docs/design/0005, 0008 and 0011 have the reasons; test/protocol simulates all of this, with
-// faults, from a seed.
+// docs/design/0005 has the reasons. test/protocol simulates all of this, with faults, from a seed.
 package entries

@@ -3,14 +3,18 @@ package entries
 import (
 	"context"
 	"errors"
+	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/sidecarset/operator/internal/entryplan"
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/rival"
 	"github.com/sidecarset/operator/webhooks/snapshot"
@@ -18,66 +22,43 @@ import (
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=sidecarsets.apps.kruise.io,verbs=get
 
-// Snapshots are the source of the snapshots that the leader uses.
-type Snapshots interface {
-	// Current returns the latest snapshot; nil as long as there is none.
-	Current() *match.Snapshot
-	// Notify makes every later snapshot send on the channel, without waiting for a
-	// receiver. It is called before the manager starts.
-	Notify(changed chan<- struct{})
-}
-
 // leader maintains the webhook entries that the stored SidecarSets need, and decides
 // for each SidecarSet whether the next Pod will be injected. It is level based: a pass
 // reads the whole state, and each change requests another pass. Only the goroutine of
 // Start uses the fields from replicas on.
 type leader struct {
-	webhooks *Keeper
-	sets     Snapshots
-	live     client.Reader
-	writer   client.Client
-	again    chan struct{} // has capacity 1
-	began    time.Time
+	*Keeper
+	live  client.Reader
+	again chan struct{} // has capacity 1
 
-	calls    callWatch
 	probe    *podProbe // nil if no Pods are tried
 	replicas replicaWatch
 
-	promises promises // observe begins them, plan and apply keep them
-	places   places   // of plan and apply
-	refused  refusals // of apply
-	memory   memory   // of plan
-	paces    paces    // of plan and apply
-	// unprovenTries is how often apply has kept provisional entries.
-	unprovenTries int
+	sets           storedSets
+	reviews        entry.Reviews
+	states         [entry.Slots]slotState
+	definitionSeen time.Time // when the CustomResourceDefinition was last found
 }
 
-// paces limit the writes of each configuration.
-type paces [entryplan.MaxConfigurations + 1]*rate.Limiter
-
-func newLeader(w *Keeper, sets Snapshots, live client.Reader, writer client.Client) *leader {
-	settings := &w.options.Settings
-	return &leader{
-		webhooks: w, sets: sets, live: live, writer: writer, again: make(chan struct{}, 1), began: time.Now(),
-		replicas: replicaWatch{live: live, service: settings.Service, assumed: w.options.ServesWebhooks || settings.URL != ""},
-		promises: promises{}, places: places{entries: map[string]place{}}, refused: refusals{}, memory: memory{windows: entryplan.Windows{}}, paces: newPaces(),
+func newLeader(k *Keeper, live client.Reader) *leader {
+	settings := &k.options.Settings
+	l := &leader{
+		Keeper: k, live: live, again: make(chan struct{}, 1),
+		replicas: replicaWatch{live: live, service: settings.Service, assumed: k.options.ServesWebhooks || settings.URL != ""},
+		sets:     storedSets{}, reviews: entry.Reviews{},
 	}
+	if k.options.ProbeNamespace != "" {
+		l.probe = newPodProbe(k.options.ProbeNamespace, k.writer, l.wake)
+	}
+	k.slots.Notify(l.again)
+	k.catalog.Notify(l.again)
+	k.options.Rivals.Notify(l.again)
+	return l
 }
 
 func (l *leader) wake() { snapshot.Signal(l.again) }
 
-func newPaces() (p paces) {
-	for i := range p {
-		perSecond := rate.Limit(writesPerSecond)
-		if i == entryplan.Provisional {
-			perSecond = provisionalWritesPerSecond // each SidecarSet that is stored is two
-		}
-		p[i] = rate.NewLimiter(perSecond, writesAtOnce)
-	}
-	return p
-}
-
-// NeedLeaderElection reports true: entries are removed by one process only.
+// NeedLeaderElection reports true: needs are removed by one process only.
 func (*leader) NeedLeaderElection() bool { return true }
 
 const (
@@ -87,26 +68,21 @@ const (
 	// that time otherwise.
 	soon  = 500 * time.Millisecond
 	later = 10 * time.Second
+	// lookInterval is the time between two questions to all API servers: which serials they use,
+	// and whether they get answers.
+	lookInterval = 10 * time.Second
 	// definitionRecheck is how often the CustomResourceDefinition is read while there
 	// are SidecarSets.
 	definitionRecheck = 5 * time.Second
-	// If all entries of an object are new, the leader writes the object twice for each. See
-	// edits for objects that another program keeps editing.
-	writesAtOnce    = 2 * entryplan.MaxEntries
-	writesPerSecond = 1
-
-	provisionalWritesPerSecond = 40
 )
 
-// Start keeps entries and readiness up to date, and guards the manifests' configurations,
-// until ctx ends.
+// Start keeps entries and readiness up to date until ctx ends.
 func (l *leader) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithName("pod-webhooks")
 	ctx = log.IntoContext(ctx, logger)
 	var others sync.WaitGroup
 	defer others.Wait()
-	others.Go(func() { l.calls.run(ctx, l.webhooks.barrier, l.barrierToAsk, l.wake) })
-	others.Go(func() { l.guardManifests(ctx) })
+	others.Go(func() { l.look(ctx) })
 	problem := ""
 	for {
 		next, err := l.pass(ctx)
@@ -139,56 +115,53 @@ func (l *leader) rest(ctx context.Context, next time.Duration) bool {
 	return true
 }
 
+// look asks all API servers at intervals until ctx ends. An API server may go back to an older
+// copy of a slot after it was proven to use a newer one.
+func (l *leader) look(ctx context.Context) {
+	for {
+		slots, static := l.slots.All(), false
+		if l.options.Static {
+			slots, static = [entry.Slots]*entry.Slot{}, l.options.Rivals.HasStaticBarrier()
+		}
+		if err := l.prober.look(ctx, slots, static); err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).V(1).Info("Could not ask the API servers which webhook entries they use", "reason", err.Error())
+		}
+		l.wake()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(lookInterval):
+		}
+	}
+}
+
 // pass reads the whole state once, writes what differs, and returns the time until the
-// next pass if nothing changes. Its phases are observe, plan, apply, prove and judge.
+// next pass if nothing changes. Its phases are observe, keep, prove and judge.
 func (l *leader) pass(ctx context.Context) (next time.Duration, err error) {
 	v := l.observe(ctx)
 	if v == nil {
 		return soon, nil
 	}
-	if !v.rival.ClaimsEntries() && !l.webhooks.options.Static {
-		err := l.write(ctx, v)
-		v.problem = errors.Join(v.problem, err)
+	if !v.rival.ClaimsEntries() && !l.options.Static {
+		v.problem = l.keep(ctx, v)
 		l.prove(ctx, v)
 	}
 	l.judge(ctx, v)
 	return v.next, v.problem
 }
 
-// writeTimeout is the timeout of the writes of one pass. After them, the pass proves and
-// judges: an API server that accepts requests and does not answer must not delay a change
-// of Ready.
-const writeTimeout = 5 * time.Second
-
-// write plans and applies.
-func (l *leader) write(ctx context.Context, v *view) error {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	plan, err := l.plan(ctx, v)
-	if err != nil {
-		return err
-	}
-	return l.apply(ctx, v, plan)
-}
-
-// view is the state that one pass has read. Each phase adds values that later phases need.
+// view is the state that one pass has read.
 type view struct {
-	// Of observe.
-	now     time.Time
-	catalog *match.Snapshot
-	wanted  []entryplan.Entry
-	served  bool // some replica can answer
-	rival   *rival.Injector
-
-	// Of plan and apply.
-	settings *entryplan.Settings // nil if there are none
-	overflow *entryplan.Entry
-	layout   entryplan.Layout // as it is after the last write
-	paced    map[int]bool     // configurations that are not written now
-	problem  error            // why a write has failed
-
-	// Of prove.
-	unproven map[int]string // what API servers say, by configuration
+	now      time.Time
+	catalog  *match.Snapshot
+	slots    [entry.Slots]*entry.Slot // as they are after the writes of this pass
+	absent   [entry.Slots]error       // why there is no version of a slot that has to have entries
+	settings *entry.Settings          // nil if there are none
+	served   bool                     // some replica can answer
+	rival    *rival.Injector
+	facts    map[string]entry.Fact // by SidecarSet, from reads after the version of the present slot was seen
+	reads    int                   // of SidecarSets
+	problem  error                 // why a write has failed
 
 	next time.Duration // when the next pass begins at the latest
 }
@@ -196,56 +169,126 @@ type view struct {
 // wakeAfter has the next pass begin after a time at the latest.
 func (v *view) wakeAfter(d time.Duration) { v.next = min(v.next, max(d, time.Millisecond)) }
 
-// observe finds out which entries SidecarSets need, and since when. It returns nil while
-// there is no snapshot, or while Rivals has not looked for another injector yet.
+// observe finds out which entries SidecarSets need. It returns nil while there is no snapshot, or
+// while Rivals has not looked for another injector yet.
 func (l *leader) observe(ctx context.Context) *view {
-	catalog, options := l.sets.Current(), &l.webhooks.options
-	if catalog == nil || options.Rivals.Ready(nil) != nil {
+	catalog := l.catalog.Current()
+	if catalog == nil || l.options.Rivals.Ready(nil) != nil {
 		return nil
 	}
-	v := &view{
-		now: time.Now(), catalog: catalog, rival: options.Rivals.Injector(), layout: l.webhooks.store.current(),
-		paced: map[int]bool{}, unproven: map[int]string{}, next: later,
-	}
+	v := &view{now: time.Now(), catalog: catalog, rival: l.options.Rivals.Injector(), slots: l.slots.All(), next: later}
 	v.served = l.replicas.any(ctx, v.now)
-	v.wanted = l.promises.observe(catalog, options.Settings.ExcludedNamespaces, v.now)
-	l.webhooks.m.entries.Set(float64(len(v.wanted)))
+	l.reviews.Observe(&v.slots, v.now)
+	wanted := entry.Combine(l.sets.observe(catalog, l.options.Settings.ExcludedNamespaces, v.now))
+	stored, entries, unstored := l.stored(), 0, 0
+	for i := range wanted {
+		st := &l.states[i]
+		if !reflect.DeepEqual(st.wanted, wanted[i]) {
+			st.wanted, st.changed, st.done = wanted[i], true, nil
+		}
+		entries += len(st.wanted)
+		if s := v.slots[i]; s != nil {
+			unstored += len(s.Unstored(stored))
+		}
+	}
+	l.m.entries.Set(float64(entries))
+	l.m.unstored.Set(float64(unstored))
 	return v
 }
 
-// required returns the configuration with the entry of a SidecarSet, and the lowest serial
-// of it that API servers have to use; false if it is not written yet.
-func (l *leader) required(v *view, p *promise) (placement, bool) {
-	placed, ok := l.places.of(p.servedBy(v.overflow))
-	if !ok || v.layout[placed.configuration] == nil || !p.known && p.written.serial == 0 {
-		return placed, false
+// keepTimeout bounds the reads and writes of one pass. After them, the pass proves and judges:
+// an API server that accepts requests and does not answer must not delay a change of Ready.
+const keepTimeout = 5 * time.Second
+
+// keep brings the slots up to date.
+func (l *leader) keep(ctx context.Context, v *view) error {
+	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
+	defer cancel()
+	going, err := l.uninstalling(ctx, v)
+	if err != nil {
+		return err
 	}
-	if p.written.configuration == placed.configuration {
-		placed.serial = max(placed.serial, p.written.serial)
+	var errs []error
+	for i := range v.slots {
+		if going {
+			errs = append(errs, l.removeAll(ctx, v, i))
+		} else {
+			errs = append(errs, l.keepSlot(ctx, v, i))
+		}
 	}
-	return placed, true
+	return errors.Join(errs...)
+}
+
+// uninstalling reports whether the operator is being uninstalled: its Namespace is being
+// deleted, or the CustomResourceDefinition is deleted with all SidecarSets. If the operator's
+// entries stayed, API servers would refuse Pods, because no replica could answer.
+func (l *leader) uninstalling(ctx context.Context, v *view) (bool, error) {
+	settings, err := l.settings(ctx)
+	if errors.Is(err, errUninstalling) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	v.settings = settings
+	return l.definitionIsGone(ctx, v)
+}
+
+// definitionIsGone reports whether SidecarSets have no CustomResourceDefinition. The
+// snapshot cannot tell: an API server may end the watch of SidecarSets before it has
+// sent all deletions, and the last SidecarSets that the snapshot holds then stay in it.
+func (l *leader) definitionIsGone(ctx context.Context, v *view) (bool, error) {
+	if len(v.catalog.Programs()) == 0 || v.now.Sub(l.definitionSeen) < definitionRecheck {
+		return false, nil
+	}
+	crd := snapshot.Metadata(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	switch err := l.live.Get(ctx, client.ObjectKey{Name: appsv1beta1.Resource.GroupResource().String()}, crd); {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("reading the CustomResourceDefinition: %w", err)
+	}
+	l.definitionSeen = v.now
+	return false, nil
+}
+
+// removeAll empties a slot.
+func (l *leader) removeAll(ctx context.Context, v *view, i int) error {
+	if v.slots[i] == nil {
+		return nil
+	}
+	next := v.slots[i].RemoveAll()
+	if next == nil {
+		return nil
+	}
+	return l.writePlan(ctx, v, i, entry.Plan{Next: next}, false)
 }
 
 // proveTimeout bounds how long a pass waits for API servers.
 const proveTimeout = 500 * time.Millisecond
 
-// prove asks API servers whether they use the configurations that SidecarSets need.
+// prove asks API servers whether they use the slots that SidecarSets need.
 func (l *leader) prove(ctx context.Context, v *view) {
 	ctx, cancel := context.WithTimeout(ctx, proveTimeout)
 	defer cancel()
-	asked := map[int]bool{}
-	for _, program := range v.catalog.Programs() {
-		needs, ok := l.required(v, l.promises[program.Name()])
-		if !ok || asked[needs.configuration] || !v.served {
-			continue
-		}
-		c := v.layout[needs.configuration]
-		if l.webhooks.barrier.passed(c.Name, needs.serial) {
-			continue
-		}
-		asked[needs.configuration] = true
-		if err := l.webhooks.barrier.await(ctx, c.Name, entryplan.Serial(c)); err != nil {
-			v.unproven[needs.configuration] = err.Error()
+	var all sync.WaitGroup
+	for i, s := range v.slots {
+		st := &l.states[i]
+		st.unproven = nil
+		switch {
+		case s == nil || s.Serial == 0 || len(st.wanted) == 0 || !v.served:
+		case l.prober.passed(i, s.Serial):
+			st.tries = 0
+		default:
+			all.Go(func() {
+				st.unproven = l.prober.await(ctx, i, func() (uint64, error) {
+					if now := l.slots.At(i); now != nil {
+						return now.Serial, nil
+					}
+					return 0, errNoSlot
+				})
+			})
 		}
 	}
+	all.Wait()
 }

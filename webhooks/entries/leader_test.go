@@ -1,9 +1,7 @@
 package entries
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -11,44 +9,301 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/fixtures"
-	"github.com/sidecarset/operator/internal/inject"
-	"github.com/sidecarset/operator/internal/match"
-	"github.com/sidecarset/operator/internal/status"
 )
 
-func TestTheLeaderTellsOfAnEntryThatItRestored(t *testing.T) {
+func TestTheLeaderSetsThePolicyWhenItSeesTheSidecarSetStored(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		set := fixtures.LogSet(1)
+		set.UID = "another"
+		c.have()
+		if err := c.review(t, l, set); err != nil {
+			t.Fatal(err)
+		}
+		_, s := c.webhook(t, set)
+		number := s.Number
 		l.judged(t)
-		for name := range c.configurations {
-			without := c.configurations[name].DeepCopy()
-			without.Webhooks = nil
-			c.change(without)
+		if w, _ := c.webhook(t, set); *w.FailurePolicy != admissionregistrationv1.Ignore {
+			t.Error("it is not stored yet, and failures are not ignored")
 		}
-		if len(c.told) != 0 {
-			t.Errorf("the leader tells of %q before anything was lost", c.told)
+		c.have(set)
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("it says %+v", got)
 		}
-		for range 3 {
+		w, s := c.webhook(t, set)
+		if *w.FailurePolicy != admissionregistrationv1.Fail || *w.TimeoutSeconds != 5 || s.Number != number {
+			t.Errorf("the entry is %+v, with number %d after %d", w, s.Number, number)
+		}
+		l.judged(t) // finds nothing to do
+		// Other annotations begin no new generation, so there is no review.
+		set = set.DeepCopy()
+		set.Annotations[appsv1beta1.AnnotationFailurePolicy] = "Ignore"
+		c.have(set)
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("it says %+v", got)
+		}
+		if w, s := c.webhook(t, set); *w.FailurePolicy != admissionregistrationv1.Ignore || s.Number != number {
+			t.Errorf("the entry is %+v", w)
+		}
+		// A DELETE with a finalizer raises the generation without a review.
+		set = set.DeepCopy()
+		set.Generation = 2
+		c.have(set)
+		if got := l.judged(t); !got.Ready || !slices.Equal(c.needs(t, set), []int64{2}) {
+			t.Errorf("it says %+v, with the needs %v", got, c.needs(t, set))
+		}
+		before := c.writes
+		for range 10 {
 			l.judged(t)
 		}
-		if want := []string{"log EntryRestored"}; !slices.Equal(c.told, want) {
-			t.Errorf("the leader tells of %q, want %q", c.told, want)
+		if c.writes != before {
+			t.Errorf("%d writes of what is right", c.writes-before)
+		}
+	})
+}
+
+// Each way in which a need goes, and what keeps it.
+func TestNeedsGoAfterARead(t *testing.T) {
+	x := func() *appsv1beta1.SidecarSet { return reviewed("x") }
+	next := func() *appsv1beta1.SidecarSet { set := x(); set.Generation = 2; return set }
+	again := func() *appsv1beta1.SidecarSet { set := x(); set.UID = "another"; return set }
+	z := func() *appsv1beta1.SidecarSet {
+		set := reviewed("z")
+		set.Spec.Selector = x().Spec.Selector
+		return set
+	}
+	for name, tc := range map[string]struct {
+		before   []*appsv1beta1.SidecarSet // stored and seen
+		reviewed *appsv1beta1.SidecarSet
+		also     *appsv1beta1.SidecarSet   // reviewed before
+		stored   []*appsv1beta1.SidecarSet // then
+		seen     []*appsv1beta1.SidecarSet // then
+		unread   error
+		lags     bool
+		of       *appsv1beta1.SidecarSet
+		at       map[time.Duration][]int64 // the generations of its needs
+	}{
+		"never stored": {
+			reviewed: x(), of: x(),
+			at: map[time.Duration][]int64{0: {1}, time.Second: {1}, 2 * time.Second: nil},
+		},
+		"never stored, of selectors in use": {
+			before: []*appsv1beta1.SidecarSet{x()}, reviewed: again(), stored: []*appsv1beta1.SidecarSet{x()}, seen: []*appsv1beta1.SidecarSet{x()}, of: again(),
+			at: map[time.Duration][]int64{0: {1}, 89 * time.Second: {1}, 90 * time.Second: nil},
+		},
+		"never stored, of selectors in use by one that is not seen yet": {
+			also: z(), reviewed: x(), stored: []*appsv1beta1.SidecarSet{z()}, of: x(),
+			at: map[time.Duration][]int64{0: {1}, 89 * time.Second: {1}, 90 * time.Second: nil},
+		},
+		"never stored, in the next generation": {
+			before: []*appsv1beta1.SidecarSet{x()}, reviewed: next(), stored: []*appsv1beta1.SidecarSet{x()}, seen: []*appsv1beta1.SidecarSet{x()}, of: x(),
+			at: map[time.Duration][]int64{0: {2}, 89 * time.Second: {2}, 90 * time.Second: {1}},
+		},
+		"never moved": {
+			before: []*appsv1beta1.SidecarSet{x()}, reviewed: elsewhere(x()), stored: []*appsv1beta1.SidecarSet{x()}, seen: []*appsv1beta1.SidecarSet{x()}, of: elsewhere(x()),
+			at: map[time.Duration][]int64{0: {2}, time.Second: {2}, 3 * time.Second: nil},
+		},
+		"stored, and not seen yet": {
+			reviewed: x(), stored: []*appsv1beta1.SidecarSet{x()}, of: x(),
+			at: map[time.Duration][]int64{0: {1}, time.Hour: {1}},
+		},
+		"moved": {
+			before: []*appsv1beta1.SidecarSet{x()}, reviewed: elsewhere(x()), stored: []*appsv1beta1.SidecarSet{elsewhere(x())}, seen: []*appsv1beta1.SidecarSet{elsewhere(x())}, of: x(),
+			at: map[time.Duration][]int64{0: nil},
+		},
+		"moved, while an API server may use the old entry only": {
+			before: []*appsv1beta1.SidecarSet{x()}, reviewed: elsewhere(x()), stored: []*appsv1beta1.SidecarSet{elsewhere(x())}, seen: []*appsv1beta1.SidecarSet{elsewhere(x())}, lags: true, of: x(),
+			at: map[time.Duration][]int64{0: {1}, time.Hour: {1}},
+		},
+		"deleted": {
+			before: []*appsv1beta1.SidecarSet{x()}, of: x(),
+			at: map[time.Duration][]int64{0: nil},
+		},
+		"deleted and created again": {
+			before: []*appsv1beta1.SidecarSet{x()}, stored: []*appsv1beta1.SidecarSet{again()}, seen: []*appsv1beta1.SidecarSet{again()}, of: x(),
+			at: map[time.Duration][]int64{0: nil},
+		},
+		"gone from the snapshot only": {
+			before: []*appsv1beta1.SidecarSet{x()}, stored: []*appsv1beta1.SidecarSet{x()}, of: x(),
+			at: map[time.Duration][]int64{0: {1}, time.Hour: {1}},
+		},
+		"deleted, and not read": {
+			before: []*appsv1beta1.SidecarSet{x()}, unread: errors.New("etcd is away"), of: x(),
+			at: map[time.Duration][]int64{0: {1}, time.Hour: {1}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			leading(t, func(t *testing.T, l *leader, c *cluster) {
+				c.have(tc.before...)
+				l.judged(t)
+				c.lags = tc.lags
+				if tc.also != nil {
+					if err := c.review(t, l, tc.also); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if tc.reviewed != nil {
+					_ = c.review(t, l, tc.reviewed) // a warning where API servers lag
+				}
+				c.reading = func(string) error { return tc.unread }
+				c.keep(tc.stored...)
+				c.sets.Swap(tc.seen...)
+				start := time.Now()
+				for _, at := range slices.Sorted(func(yield func(time.Duration) bool) {
+					for at := range tc.at {
+						if !yield(at) {
+							return
+						}
+					}
+				}) {
+					for time.Since(start) < at {
+						<-time.After(max(time.Second, at/90))
+						l.judged(t)
+					}
+					if l.judged(t); !slices.Equal(c.needs(t, tc.of), tc.at[at]) {
+						t.Fatalf("after %v the needs are %v, want %v", at, c.needs(t, tc.of), tc.at[at])
+					}
+				}
+			})
+		})
+	}
+}
+
+// What a read showed is old when a review has written since.
+func TestALeaderRemovesNothingThatAReviewHasWrittenMeanwhile(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		set := reviewed("x")
+		c.have()
+		if err := c.review(t, l, set); err != nil {
+			t.Fatal(err)
+		}
+		l.judged(t)
+		<-time.After(entry.StoredSoon)
+		c.reading = func(string) error {
+			c.reading = nil
+			if err := c.review(t, l, set); err != nil {
+				t.Error(err)
+			}
+			return nil
+		}
+		if l.judged(t); len(c.needs(t, set)) != 1 {
+			t.Error("the need is gone")
+		}
+		c.have(set) // is stored just in time
+		<-time.After(entry.StoredSoon)
+		if l.judged(t); len(c.needs(t, set)) != 1 {
+			t.Error("the need is gone")
+		}
+	})
+}
+
+func TestAPassReadsFewSidecarSets(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		var sets []*appsv1beta1.SidecarSet
+		for i := range 2 * maxReads {
+			set := fixtures.LogSet(1)
+			set.Name = "set-" + string(rune('a'+i%26)) + string(rune('a'+i/26))
+			sets = append(sets, set)
+		}
+		c.have(sets...)
+		l.judged(t)
+		reads := 0
+		c.reading = func(string) error { reads++; return nil }
+		c.have()
+		if l.judged(t); reads > maxReads {
+			t.Errorf("a pass read %d SidecarSets", reads)
+		}
+		l.judged(t)
+		if w, _ := c.webhook(t, sets[0]); w != nil || reads != 2*maxReads {
+			t.Errorf("after %d reads the entry is %v", reads, w)
+		}
+	})
+}
+
+// An API server may go back to an older copy of a slot after it was proven to use a newer one. It
+// stays there until the slot is written.
+func TestASlotIsWrittenAgainWhenAnAPIServerWentBack(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		set := fixtures.LogSet(1)
+		if err := c.review(t, l, set); err != nil {
+			t.Fatal(err)
+		}
+		_, older := c.webhook(t, set)
+		ctx, end := contextOf(t)
+		ended := make(chan error)
+		go func() { ended <- l.Start(ctx) }()
+		ready := func() bool { said := l.board.Of("log", set.UID, 1); return said != nil && said.Ready }
+		<-time.After(time.Second)
+		if !ready() {
+			t.Fatal("it is not ready to begin with")
+		}
+		_, newest := c.webhook(t, set)
+		if newest.Serial == older.Serial {
+			t.Fatal("the leader has written nothing")
+		}
+		c.api.uses(older, addressB)
+		<-time.After(lookInterval + 2*time.Second)
+		if _, now := c.webhook(t, set); now.Serial == newest.Serial || now.Number != newest.Number || !ready() {
+			t.Errorf("it is at serial %d after %d, with number %d after %d, ready: %t", now.Serial, newest.Serial, now.Number, newest.Number, ready())
+		}
+		// An API server that uses nothing new is told of, and the slot is not written for ever.
+		lag := func(lags bool) (writes int) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.lags = lags
+			return c.writes
+		}
+		before := lag(true)
+		c.api.uses(older, addressB)
+		<-time.After(time.Minute)
+		said, writes := l.board.Of("log", set.UID, 1), lag(false)-before
+		if writes != writesAnew || said.Ready || said.Reason != appsv1beta1.ReasonNotInForce || !strings.Contains(said.Message, newest.Object.Name) || !strings.Contains(said.Message, addressB) {
+			t.Errorf("after %d writes it says %+v", writes, said)
+		}
+		_, now := c.webhook(t, set)
+		c.api.uses(now)
+		<-time.After(time.Second)
+		if !ready() {
+			t.Error("every API server uses it, and it is not ready")
+		}
+		end()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A deleted slot has no substitute: the selectors decide which slot it is.
+func TestTheLeaderNamesTheObjectThatIsMissing(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		l.judged(t)
+		_, s := c.webhook(t, fixtures.LogSet(1))
+		c.remove(s.Index)
+		if got := l.judged(t); got.Reason != appsv1beta1.ReasonEntryMissing || !strings.Contains(got.Message, s.Object.Name) || !strings.Contains(got.Message, restoreCommand) {
+			t.Errorf("it says %+v", got)
+		}
+		c.apply(s.Index)
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("the object is back, and it says %+v", got)
+		}
+		newer := c.configurations[s.Object.Name].DeepCopy()
+		newer.Annotations[entry.AnnotationFormat] = "99"
+		c.change(newer)
+		before := c.writes
+		if got := l.judged(t); got.Ready || c.writes != before || !strings.Contains(got.Message, "kubectl annotate mutatingwebhookconfigurations "+s.Object.Name) {
+			t.Errorf("a newer version has written it, and after %d writes it says %+v", c.writes-before, got)
 		}
 	})
 }
 
 // An API server may end the watch of SidecarSets before it has sent the last deletions. If
 // entries stayed, API servers would refuse every selected Pod for ever.
-func TestEntriesGoWithTheDefinitionWhateverTheSnapshotHolds(t *testing.T) {
+func TestEntriesGoWithTheOperator(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		left := func() (entries int) {
 			for _, object := range c.configurations {
@@ -56,91 +311,59 @@ func TestEntriesGoWithTheDefinitionWhateverTheSnapshotHolds(t *testing.T) {
 			}
 			return entries
 		}
-		l.judged(t)
-		if left() == 0 {
-			t.Fatal("there is no entry to begin with")
-		}
-		c.undefined = true
-		<-time.After(definitionRecheck)
-		for range 3 {
-			if l.judged(t); left() != 0 {
-				t.Fatalf("%d entries are left", left())
+		for _, gone := range []*bool{&c.undefined, &c.leaving} {
+			if l.judged(t); left() == 0 {
+				t.Fatal("there is no entry to begin with")
 			}
+			*gone = true
+			<-time.After(definitionRecheck)
+			for range 3 {
+				if got := l.judged(t); left() != 0 || got.Ready {
+					t.Fatalf("%d entries are left, and it says %+v", left(), got)
+				}
+			}
+			*gone = false
 		}
-		c.undefined = false
 		if l.judged(t); left() == 0 {
 			t.Error("the definition is back with a SidecarSet, which has no entry")
 		}
 	})
 }
 
+// If the entry were added, API servers would refuse Pods, because no replica could answer.
+func TestNoEntryIsAddedWhileThereIsNoReplica(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		c.replicas = 0
+		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonNoReplica || c.writes != 0 {
+			t.Errorf("it says %+v after %d writes", got, c.writes)
+		}
+		c.replicas = 1
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("when there is one it says %+v", got)
+		}
+		c.replicas = 0
+		<-time.After(replicasKept)
+		if got := l.judged(t); got.Reason != appsv1beta1.ReasonNoReplica || len(c.needs(t, fixtures.LogSet(1))) != 1 {
+			t.Errorf("when it has gone it says %+v", got)
+		}
+		c.slicesErr = errors.New("forbidden") // under the manifests of an older version
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("where it cannot be told it says %+v", got)
+		}
+	})
+}
+
 func TestTheLeaderSaysWhatKeepsAnEntryFromBeingWritten(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		c.err = errors.New("a policy forbids it")
+		c.writing = func(*admissionregistrationv1.MutatingWebhookConfiguration) error {
+			return errors.New("a policy forbids it")
+		}
 		if got := l.judged(t); got.Reason != appsv1beta1.ReasonNotInForce || !strings.Contains(got.Message, "a policy forbids it") {
 			t.Errorf("it says %+v", got)
 		}
-		c.err = nil
+		c.writing = nil
 		if got := l.judged(t); !got.Ready {
 			t.Errorf("it was written, and the leader says %+v", got)
-		}
-	})
-}
-
-// If the SidecarSet were Ready, a user who waits for that would see every Pod refused.
-func TestASidecarSetThatNoPodCanHaveIsNotReady(t *testing.T) {
-	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		object := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").
-			Spec("injectionStrategy", map[string]any{"revision": map[string]any{"revisionName": "log-1", "policy": "Always"}}).Map()
-		object["metadata"].(map[string]any)["generation"] = int64(1)
-		program, err := inject.Compile(object)
-		if err != nil {
-			t.Fatal(err)
-		}
-		catalog := match.Build([]*inject.Program{program}, nil)
-		l.sets.(*fixtures.Snapshots).SwapSnapshot(catalog)
-		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonInvalid || !strings.Contains(got.Message, "spec.injectionStrategy.revision") {
-			t.Errorf("while its revision is not recorded it says %+v", got)
-		}
-		l.sets.(*fixtures.Snapshots).SwapSnapshot(catalog.WithHistory(map[string]*inject.Program{"log": program}))
-		if got := l.judged(t); !got.Ready {
-			t.Errorf("when it is it says %+v", got)
-		}
-	})
-}
-
-// Ready would promise that the next selected Pod is injected, but no Pod can be selected.
-func TestASidecarSetThatCanSelectNoPodIsNotReady(t *testing.T) {
-	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		l.webhooks.options.Settings.ExcludedNamespaces = []string{"ours", "kube-system"}
-		set := fixtures.LogSet(1)
-		set.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: "kube-system"}}
-		l.sets.(*fixtures.Snapshots).Swap(set)
-		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonNothingSelected || !strings.Contains(got.Message, "kube-system") {
-			t.Errorf("for an excluded namespace it says %+v", got)
-		}
-		set = fixtures.LogSet(1)
-		set.Spec.Selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpDoesNotExist}}
-		l.sets.(*fixtures.Snapshots).Swap(set)
-		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonNothingSelected || !strings.Contains(got.Message, "label app") {
-			t.Errorf("for a selector that contradicts itself it says %+v", got)
-		}
-	})
-}
-
-func TestInStaticModeTheEntryHasToBeThere(t *testing.T) {
-	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		l.webhooks.options.Static = true
-		if got := l.judged(t); got.Ready || got.Unsure || !strings.Contains(got.Message, "config/overlays/static") {
-			t.Errorf("without an entry it says %+v", got)
-		}
-		l.webhooks.options.Rivals.ours["admins"] = false
-		if got := l.judged(t); got.Ready || !got.Unsure || got.Reason != appsv1beta1.ReasonNotInForce {
-			t.Errorf("while a replica may trust an older snapshot it says %+v", got)
-		}
-		<-time.After(trusted)
-		if got := l.judged(t); !got.Ready || c.writes != 0 {
-			t.Errorf("after %d writes, with an entry, it says %+v", c.writes, got)
 		}
 	})
 }
@@ -150,17 +373,33 @@ func TestInStaticModeTheEntryHasToBeThere(t *testing.T) {
 // version of the API server.
 func TestAnEntryThatIsRefusedIsTriedAgain(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		c.err = apierrors.NewInvalid(admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration").GroupKind(), "sidecarset-pods",
-			field.ErrorList{field.Invalid(field.NewPath("caBundle"), "", "unable to load root certificates")})
+		log, _ := entry.Of(fixtures.LogSet(1))
+		other := reviewed("other") // in the same slot
+		for i := 0; ; i++ {
+			other.Spec.Selector.MatchLabels["app"] = strings.Repeat("o", i+1)
+			if e, err := entry.Of(other); err != nil {
+				t.Fatal(err)
+			} else if e.Slot() == log.Slot() {
+				break
+			}
+		}
+		c.have(fixtures.LogSet(1), other)
+		c.writing = func(written *admissionregistrationv1.MutatingWebhookConfiguration) error {
+			if !slices.ContainsFunc(written.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool { return w.Name == log.Name }) {
+				return nil
+			}
+			return apierrors.NewInvalid(admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration").GroupKind(), written.Name,
+				field.ErrorList{field.Invalid(field.NewPath("caBundle"), "", "unable to load root certificates")})
+		}
 		for range 100 {
 			if got := l.judged(t); got.Ready || got.Reason != appsv1beta1.ReasonEntryRefused || !strings.Contains(got.Message, "unable to load root certificates") {
 				t.Fatalf("it says %+v", got)
 			}
 		}
-		if c.writes > 2 {
-			t.Errorf("%d writes of what was refused", c.writes)
+		if c.writes > 3 || len(c.needs(t, other)) != 1 {
+			t.Errorf("%d writes, and the other SidecarSet has the needs %v", c.writes, c.needs(t, other))
 		}
-		c.err = nil
+		c.writing = nil
 		<-time.After(refusedFor)
 		if got := l.judged(t); !got.Ready {
 			t.Errorf("nothing is wrong any more, and the leader says %+v", got)
@@ -168,277 +407,20 @@ func TestAnEntryThatIsRefusedIsTriedAgain(t *testing.T) {
 	})
 }
 
-// SidecarSets that are admitted at the same time share their writes. If one has no room, the
-// other is still widened.
-func TestAnEntryWithoutRoomDoesNotStopOtherAdmissions(t *testing.T) {
-	leading(t, func(t *testing.T, l *leader, _ *cluster) {
-		admitted := func(name string, namespaces int) *widening {
-			set := fixtures.LogSet(1)
-			set.Name = name
-			set.Spec.Selector.MatchLabels["app"] = name
-			in := metav1.LabelSelectorRequirement{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn}
-			for i := range namespaces {
-				in.Values = append(in.Values, fmt.Sprintf("namespace-%050d", i))
-			}
-			set.Spec.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{in}}
-			entry, err := entryplan.Of(set)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return &widening{entry: entry, done: make(chan error, 1)}
-		}
-		l.judged(t) // the pass sets the limit of provisional entries
-		small, huge := admitted("small", 1), admitted("huge", 20_000)
-		l.webhooks.widen(t.Context(), []*widening{huge, small})
-		if err := <-small.done; err != nil {
-			t.Errorf("the one that has room: %v", err)
-		}
-		if err := <-huge.done; err == nil || !strings.Contains(err.Error(), "no provisional webhook entry") {
-			t.Errorf("the one that has none: %v", err)
-		}
-	})
-}
-
-// weaken edits each webhook as some programs do it.
-func weaken(edited *admissionregistrationv1.MutatingWebhookConfiguration) {
-	for i := range edited.Webhooks {
-		edited.Webhooks[i].MatchPolicy = new(admissionregistrationv1.Exact)
-	}
-	edited.ManagedFields = []metav1.ManagedFieldsEntry{
-		{Manager: "sidecarset-operator", Time: new(metav1.Unix(3, 0)), FieldsV1: metav1.NewFieldsV1(`{"f:webhooks":{}}`)},
-		{Manager: "weakener", Time: new(metav1.Unix(2, 0)), FieldsV1: metav1.NewFieldsV1(`{"f:webhooks":{}}`)},
-		{Manager: "kubectl", Time: new(metav1.Unix(1, 0)), FieldsV1: metav1.NewFieldsV1(`{"f:webhooks":{}}`)},
-		{Manager: "labeller", Time: new(metav1.Unix(3, 0)), FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{}}`)},
-	}
-}
-
-const editedAgain = "Another program (field manager weakener) keeps editing the webhook entries in MutatingWebhookConfiguration sidecarset-pods-"
-
-// If another program edits each object that the leader writes, the leader waits longer and
-// longer.
-func TestTheLeaderPausesAgainstAProgramThatEditsEntries(t *testing.T) {
+func TestInStaticModeTheEntryHasToBeThere(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		c.meddle = weaken
-		for range 1000 {
-			l.judged(t)
+		l.options.Static = true
+		if got := l.judged(t); got.Ready || got.Unsure || !strings.Contains(got.Message, "config/overlays/static") {
+			t.Errorf("without an entry it says %+v", got)
 		}
-		if c.writes > 3 {
-			t.Errorf("%d writes without a pause", c.writes)
+		l.options.Rivals.ours["admins"] = false
+		if got := l.judged(t); got.Ready || !got.Unsure || got.Reason != appsv1beta1.ReasonNotInForce {
+			t.Errorf("while a replica may not have seen it, it says %+v", got)
 		}
-		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonEntryEdited || !strings.HasPrefix(got.Message, editedAgain) {
-			t.Errorf("it says %+v", got)
-		}
-		before, start := c.writes, time.Now()
-		for time.Since(start) < 10*time.Minute {
-			<-time.After(100 * time.Millisecond)
-			l.judged(t)
-		}
-		if got := c.writes - before; got < 13 || got > 15 { // after 1, 2, 4, 8, 16 and 32 s, and then one a minute
-			t.Errorf("%d writes in ten minutes", got)
-		}
-		c.meddle = nil
-		<-time.After(longestWait)
-		l.judged(t)
-		<-time.After(pauseOfEdits)
-		if got := l.judged(t); !got.Ready {
-			t.Errorf("nobody edits it any more, and the leader says %+v", got)
-		}
-	})
-}
-
-// The author of a SidecarSet does not wait until the leader undoes edits in the same object.
-func TestNoSidecarSetWaitsForTheEndOfAPause(t *testing.T) {
-	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		c.meddle = weaken
-		for range 5 {
-			l.judged(t)
-		}
-		c.meddle = nil
-		set := fixtures.LogSet(2)
-		set.Spec.Selector.MatchLabels["app"] = "another"
-		l.sets.(*fixtures.Snapshots).Swap(set)
-		before := c.writes
-		_, _ = l.pass(t.Context())
-		if c.writes == before {
-			t.Error("it waits")
-		}
-	})
-}
-
-// Between two edits, the restored entry is correct. If the leader wrote Ready each time, the
-// condition would change for ever.
-func TestReadyIsNotReportedBetweenRepeatedEdits(t *testing.T) {
-	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		edit := func() status.Readiness {
-			for _, stored := range c.configurations {
-				edited := stored.DeepCopy()
-				weaken(edited)
-				c.change(edited)
-			}
-			<-time.After(longestWait)
-			return l.judged(t)
-		}
-		l.judged(t)
-		for i := range editsOfAProgram - 1 {
-			if got := edit(); !got.Ready {
-				t.Fatalf("restored for the %d. time, and the leader says %+v", i+1, got)
-			}
-		}
-		for range 100 {
-			if got := edit(); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonEntryEdited || !strings.HasPrefix(got.Message, editedAgain) {
-				t.Fatalf("it says %+v", got)
-			}
-		}
-		<-time.After(pauseOfEdits)
-		if got := l.judged(t); !got.Ready {
-			t.Errorf("nobody edits it any more, and the leader says %+v", got)
-		}
-		if got := edit(); !got.Ready {
-			t.Errorf("one edit after a long time, and the leader says %+v", got)
-		}
-	})
-}
-
-// Clouds leave out namespaces of their own, again and again.
-func TestWhatAnotherProgramLeavesOutIsTold(t *testing.T) {
-	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		c.meddle = func(edited *admissionregistrationv1.MutatingWebhookConfiguration) {
-			for i := range edited.Webhooks {
-				s := edited.Webhooks[i].NamespaceSelector
-				if !strings.Contains(metav1.FormatLabelSelector(s), "!system") {
-					s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{Key: "system", Operator: metav1.LabelSelectorOpDoesNotExist})
-				}
-			}
-		}
-		for range 100 {
-			l.judged(t)
-		}
-		if c.writes > 1 {
-			t.Errorf("%d writes", c.writes)
-		}
-		if got := l.judged(t); !got.Ready || !strings.HasSuffix(got.Message, " Another program leaves out namespaces by !system.") {
-			t.Errorf("it says %+v", got)
-		}
-		program, _ := l.sets.Current().Get("log")
-		for all, namespaces := range map[bool]map[string]labels.Set{
-			true:  {"a": {"system": "1"}},
-			false: {"a": {"system": "1"}, "b": {}},
-		} {
-			l.sets.(*fixtures.Snapshots).SwapSnapshot(match.Build([]*inject.Program{program}, namespaces))
-			if got := l.judged(t); got.Ready == all || all && got.Reason != appsv1beta1.ReasonEntryEdited {
-				t.Errorf("with the namespaces %v it says %+v", namespaces, got)
-			}
-		}
-	})
-}
-
-// podsIn gives the leader a podProbe. answer is the API server's answer to each attempt.
-func (l *leader) podsIn(t *testing.T, c *cluster, answer func(ctx context.Context, attempt int) error) (attempts *int) {
-	t.Helper()
-	attempts = new(int)
-	c.pods = func(ctx context.Context, pod *corev1.Pod) error {
-		*attempts++
-		pod.Annotations = map[string]string{appsv1beta1.AnnotationInjectedList: "log"}
-		return answer(ctx, *attempts)
-	}
-	l.probe = newPodProbe("probes", c, l.wake)
-	return attempts
-}
-
-func TestARefusedProbePodIsTriedAgainAtIntervals(t *testing.T) {
-	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		attempts := l.podsIn(t, c, func(_ context.Context, attempt int) error {
-			if attempt <= 3 {
-				return errors.New("quota exceeded")
-			}
-			return nil
-		})
-		if got := l.judged(t); got.Ready || !got.Unsure {
-			t.Errorf("before a Pod was tried it says %+v", got)
+		<-time.After(settles)
+		if got := l.judged(t); !got.Ready || c.writes != 0 {
+			t.Errorf("after %d writes, with an entry, it says %+v", c.writes, got)
 		}
 		synctest.Wait()
-		for range 1000 {
-			if got := l.judged(t); got.Reason != appsv1beta1.ReasonProbeFailed || !strings.Contains(got.Message, "quota exceeded") {
-				t.Fatalf("it says %+v", got)
-			}
-		}
-		if *attempts != 1 {
-			t.Errorf("%d attempts at once", *attempts)
-		}
-		for range 3 {
-			<-time.After(probePause)
-			l.judged(t)
-			synctest.Wait()
-		}
-		if got := l.judged(t); !got.Ready || *attempts != 4 {
-			t.Errorf("after %d attempts it says %+v", *attempts, got)
-		}
-		<-time.After(probeAgain - time.Second)
-		l.judged(t)
-		synctest.Wait()
-		if *attempts != 4 {
-			t.Error("an injected Pod is tried again too soon")
-		}
 	})
-}
-
-// Webhooks of other programs may take long to answer.
-func TestTheLeaderDoesNotWaitForAProbePod(t *testing.T) {
-	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		l.podsIn(t, c, func(ctx context.Context, _ int) error {
-			<-ctx.Done()
-			return ctx.Err()
-		})
-		start := time.Now()
-		for range 10 {
-			l.judged(t)
-			synctest.Wait()
-		}
-		if waited := time.Since(start); waited != 0 {
-			t.Errorf("the leader waited for %v", waited)
-		}
-		<-time.After(probeTimeout)
-		synctest.Wait()
-		if got := l.judged(t); got.Reason != appsv1beta1.ReasonProbeFailed {
-			t.Errorf("it says %+v", got)
-		}
-	})
-}
-
-func TestResultsOfSidecarSetsThatAreGoneAreForgotten(t *testing.T) {
-	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		l.podsIn(t, c, func(context.Context, int) error { return nil })
-		l.judged(t)
-		synctest.Wait()
-		if _, ok := l.probe.results[types.UID("set-1")]; !ok {
-			t.Fatal("there is no result")
-		}
-		l.sets.(*fixtures.Snapshots).Swap()
-		_, _ = l.pass(t.Context())
-		if len(l.probe.results) != 0 {
-			t.Errorf("left: %v", l.probe.results)
-		}
-	})
-}
-
-// whyRefused knows no Pod, so it returns only errors that every Pod would get.
-func TestWhyRefusedReportsOnlyErrorsThatEveryPodGets(t *testing.T) {
-	never := map[string]bool{
-		"refused-hot-upgrade-whose-name-a-sidecar-has": true,
-		"refused-hot-upgrade-whose-names-are-too-long": true,
-		"refused-hot-upgrade-without-an-empty-image":   true,
-		"refused-recorded-revision-that-is-not-there":  true,
-	}
-	for _, c := range fixtures.Cases(t) {
-		t.Run(c.Name, func(t *testing.T) {
-			catalog := c.Snapshot(t)
-			var refused error
-			for _, program := range catalog.Programs() {
-				refused = errors.Join(refused, whyRefused(program, catalog.History(program.Name())))
-			}
-			if (refused != nil) != never[c.Name] {
-				t.Errorf("said of a Pod that nothing is known of: %v", refused)
-			}
-		})
-	}
 }

@@ -10,13 +10,11 @@ import (
 // entryMetrics are the metrics of webhook entries for Pods.
 type entryMetrics struct {
 	entries  prometheus.Gauge
+	unstored prometheus.Gauge
 	writes   *prometheus.CounterVec
 	restored prometheus.Counter
 	foreign  prometheus.Counter
 	widening *prometheus.HistogramVec
-
-	provisional prometheus.Gauge
-	expired     prometheus.Counter
 }
 
 // newEntryMetrics registers the metrics. It panics if they are registered already.
@@ -29,15 +27,14 @@ func newEntryMetrics(registry prometheus.Registerer) *entryMetrics {
 		return r.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	return &entryMetrics{
-		entries: gauge("sidecarset_pod_webhook_entries", "Webhook entries for Pods that the SidecarSets need. Reported by the leader."),
+		entries:  gauge("sidecarset_pod_webhook_entries", "Webhook entries for Pods that the SidecarSets need. Reported by the leader."),
+		unstored: gauge("sidecarset_pod_webhook_unstored_entries", "Webhook entries of SidecarSets that are being admitted, or that strangers have sent reviews of. Reported by the leader."),
 		writes: r.NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecarset_pod_webhook_writes_total",
 			Help: "Writes of objects that hold webhook entries for Pods, by result: written, conflict, error.",
 		}, []string{"result"}),
-		restored:    counter("sidecarset_pod_webhook_restored_total", "Webhook entries that another program removed or edited, and that the leader restored."),
-		foreign:     counter("sidecarset_pod_webhook_foreign_total", "Webhook entries in the operator's objects that another program wrote, and that the leader removed or repaired."),
-		provisional: gauge("sidecarset_pod_webhook_provisional_entries", "Webhook entries of SidecarSets that are being admitted. Reported by the leader."),
-		expired:     counter("sidecarset_pod_webhook_provisional_expired_total", "Provisional webhook entries that the leader removed because no SidecarSet was stored for them."),
+		restored: counter("sidecarset_pod_webhook_restored_total", "Edits of webhook entries by other programs that the leader undid."),
+		foreign:  counter("sidecarset_pod_webhook_foreign_total", "Webhook entries in the operator's objects that another program wrote, and that the leader removed."),
 		widening: r.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "sidecarset_pod_webhook_widening_seconds",
 			Help:    "Time that the admission of a SidecarSet waited until API servers used its webhook entry, by result: in_force, not_proven.",

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -31,17 +30,15 @@ type podProbe struct {
 	writer    client.Client
 	done      func() // is called after each attempt
 
-	turn    chan struct{} // has capacity 1; full while an attempt is being made
-	mu      sync.Mutex
-	results map[types.UID]probeResult // by SidecarSet
+	turn chan struct{} // has capacity 1; full while an attempt is being made
+	mu   sync.Mutex    // guards the results
 }
 
-// probeResult is the state of attempts for one generation of a SidecarSet.
+// probeResult is what attempts for one SidecarSet have shown.
 type probeResult struct {
-	generation int64
-	trying     bool      // an attempt is being made, or waits for its turn
-	at         time.Time // when the last attempt ended; zero before
-	problem    string    // "" if the Pod was injected
+	trying  bool      // an attempt is being made, or waits for its turn
+	at      time.Time // when the last attempt ended; zero before
+	problem string    // "" if the Pod was injected
 }
 
 const (
@@ -54,29 +51,24 @@ const (
 )
 
 func newPodProbe(namespace string, writer client.Client, done func()) *podProbe {
-	return &podProbe{namespace: namespace, writer: writer, done: done, turn: make(chan struct{}, 1), results: map[types.UID]probeResult{}}
+	return &podProbe{namespace: namespace, writer: writer, done: done, turn: make(chan struct{}, 1)}
 }
 
 // check returns nil if a Pod got the sidecars of a SidecarSet, or if the SidecarSet selects
 // no Pod that could be created in the namespace. Otherwise it says why the SidecarSet may
 // not be in force. It does not wait: if an attempt is due, it is made until ctx ends.
-func (p *podProbe) check(ctx context.Context, catalog *match.Snapshot, program *inject.Program) *status.Readiness {
-	set := program.Set
-	sample, ok := p.sample(catalog, program)
+func (p *podProbe) check(ctx context.Context, catalog *match.Snapshot, one *storedSet) *status.Readiness {
+	sample, ok := p.sample(catalog, one.program)
 	if !ok {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	known := p.results[set.UID]
-	if known.generation != set.Generation {
-		known = probeResult{generation: set.Generation}
-	}
+	known := &one.tried
 	if age := time.Since(known.at); !known.trying && (age >= probeAgain || known.problem != "" && age >= probePause) {
 		known.trying = true
-		go p.attempt(ctx, set, sample)
+		go p.attempt(ctx, one, sample)
 	}
-	p.results[set.UID] = known
 	switch {
 	case known.at.IsZero():
 		return readiness.Unsure(appsv1beta1.ReasonNotInForce, fmt.Sprintf("The operator is creating a selected Pod in namespace %s, under dry-run, to see whether it is injected.", p.namespace))
@@ -87,43 +79,18 @@ func (p *podProbe) check(ctx context.Context, catalog *match.Snapshot, program *
 }
 
 // attempt tries a Pod when it is its turn, unless ctx ends before.
-func (p *podProbe) attempt(ctx context.Context, set *appsv1beta1.SidecarSet, sample labels.Set) {
+func (p *podProbe) attempt(ctx context.Context, one *storedSet, sample labels.Set) {
 	select {
 	case p.turn <- struct{}{}:
 	case <-ctx.Done():
 		return
 	}
 	defer func() { <-p.turn }()
+	problem := p.try(ctx, one.program.Name(), sample)
 	p.mu.Lock()
-	wanted := p.wants(set)
-	p.mu.Unlock()
-	if !wanted {
-		return
-	}
-	problem := p.try(ctx, set.Name, sample)
-	p.mu.Lock()
-	if p.wants(set) {
-		p.results[set.UID] = probeResult{generation: set.Generation, at: time.Now(), problem: problem}
-	}
+	one.tried = probeResult{at: time.Now(), problem: problem}
 	p.mu.Unlock()
 	p.done()
-}
-
-// wants reports whether a result about a SidecarSet is still needed. The SidecarSet may have
-// changed, or may be deleted. The caller holds mu.
-func (p *podProbe) wants(set *appsv1beta1.SidecarSet) bool {
-	return p.results[set.UID].generation == set.Generation
-}
-
-// forget drops what is known of SidecarSets that are gone.
-func (p *podProbe) forget(programs []*inject.Program) {
-	present := make(map[types.UID]bool, len(programs))
-	for _, program := range programs {
-		present[program.Set.UID] = true
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	maps.DeleteFunc(p.results, func(uid types.UID, _ probeResult) bool { return !present[uid] })
 }
 
 // sample returns labels of a Pod in the namespace that a SidecarSet selects; false if the

@@ -2,6 +2,8 @@ package entries
 
 import (
 	"context"
+	"net"
+	"strconv"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -18,7 +20,7 @@ type replicaWatch struct {
 	live    client.Reader
 	service admissionregistrationv1.ServiceReference
 	// assumed is true if this process answers webhooks itself, or if API servers call a URL.
-	// Then only callWatch finds out whether a replica answers.
+	// Then only the prober finds out whether a replica answers.
 	assumed bool
 
 	found time.Time // when it last had one, or the endpoints could not be listed
@@ -32,7 +34,7 @@ const (
 )
 
 // any reports whether some replica is ready. If the endpoints cannot be listed, it assumes
-// one; callWatch finds out.
+// one; the prober finds out.
 func (r *replicaWatch) any(ctx context.Context, now time.Time) bool {
 	if r.assumed || now.Sub(r.found) < replicasKept {
 		return true
@@ -49,4 +51,27 @@ func (r *replicaWatch) any(ctx context.Context, now time.Time) bool {
 	}
 	r.found = now
 	return true
+}
+
+// endpoints are "host:port" of all addresses that are ready.
+func endpoints(list *discoveryv1.EndpointSliceList) []string {
+	var hosts []string
+	for i := range list.Items {
+		slice := &list.Items[i]
+		port := "443"
+		for _, p := range slice.Ports {
+			if p.Port != nil {
+				port = strconv.Itoa(int(*p.Port))
+			}
+		}
+		for _, endpoint := range slice.Endpoints {
+			if ready := endpoint.Conditions.Ready; ready != nil && !*ready {
+				continue
+			}
+			for _, address := range endpoint.Addresses {
+				hosts = append(hosts, net.JoinHostPort(address, port))
+			}
+		}
+	}
+	return hosts
 }

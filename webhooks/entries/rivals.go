@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/internal/rival"
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
@@ -82,17 +81,12 @@ func (r *Rivals) StaticEntry() bool {
 	return len(r.ours) > 0
 }
 
-// StaticBarrier is the name of the barrier that such a configuration has; "" if the
-// administrator has left it out.
-func (r *Rivals) StaticBarrier() string {
+// HasStaticBarrier reports whether such a configuration has the barrier entry of static mode. The
+// administrator may leave it out.
+func (r *Rivals) HasStaticBarrier() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, hasBarrier := range r.ours {
-		if hasBarrier {
-			return entryplan.StaticBarrier
-		}
-	}
-	return ""
+	return slices.Contains(slices.Collect(maps.Values(r.ours)), true)
 }
 
 // Notify makes every later change send on this channel, without waiting for a

@@ -2,6 +2,7 @@ package entries
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -16,8 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/test/await"
 )
 
@@ -63,6 +63,7 @@ func (w watched) GetInformer(ctx context.Context, object client.Object, _ ...cac
 }
 
 func TestRivalsFollowConfigurations(t *testing.T) {
+	t.Parallel()
 	server := newWatched(injecting("kruise", "/mutate-pod"), injecting("another", "/elsewhere"))
 	rivals := NewRivals(server, "ours", prometheus.NewRegistry())
 	changed := make(chan struct{}, 1)
@@ -100,6 +101,7 @@ func TestRivalsFollowConfigurations(t *testing.T) {
 // The Rivals tell the entry for Pods that an administrator keeps from the entries that the
 // operator keeps.
 func TestRivalsKnowTheStaticEntry(t *testing.T) {
+	t.Parallel()
 	calling := func(name string, labels map[string]string) *admissionregistrationv1.MutatingWebhookConfiguration {
 		c := injecting(name, "/pods")
 		c.Labels = labels
@@ -107,14 +109,14 @@ func TestRivalsKnowTheStaticEntry(t *testing.T) {
 		c.Webhooks[0].ClientConfig.Service.Namespace = "ours"
 		return c
 	}
-	planned := map[string]string{entryplan.LabelConfiguration: "true"}
+	planned := map[string]string{entry.LabelConfiguration: "true"}
 	server := newWatched(calling("sidecarset-pods-1", planned))
 	rivals := NewRivals(server, "ours", prometheus.NewRegistry())
 	changed := make(chan struct{}, 1)
 	rivals.Notify(changed)
 	go func() { _ = rivals.Start(t.Context()) }()
 
-	await := func(want bool) {
+	present := func(want bool) {
 		t.Helper()
 		await.Eventually(t, "the static entry", func(context.Context) error {
 			if stands, unknown := rivals.StaticEntry(), rivals.Ready(nil); stands != want || unknown != nil {
@@ -130,54 +132,60 @@ func TestRivalsKnowTheStaticEntry(t *testing.T) {
 		case <-t.Context().Done():
 		}
 	}
-	await(false)
+	present(false)
 	server.Add(calling("admins", nil))
-	await(true)
+	present(true)
 	told()
 	server.Modify(calling("admins", planned))
-	await(false)
+	present(false)
 	told()
 	server.Modify(calling("admins", nil))
-	await(true)
+	present(true)
 	told()
-	server.Delete(calling("admins", nil))
-	await(false)
+	if rivals.HasStaticBarrier() {
+		t.Error("it has a barrier that is not there")
+	}
+	both := calling("admins", nil)
+	both.Webhooks = append(both.Webhooks, *both.Webhooks[0].DeepCopy())
+	both.Webhooks[1].ClientConfig.Service.Path = new(entry.PathBarrier + entry.StaticBarrier)
+	server.Modify(both)
+	await.Eventually(t, "the barrier", func(context.Context) error {
+		if !rivals.HasStaticBarrier() {
+			return errors.New("it is not there")
+		}
+		return nil
+	})
+	server.Delete(both)
+	present(false)
 	told()
 }
 
-// Before all configurations have been looked at, there may be another injector: the
-// replica answers no Pods, and the leader writes no entry and judges nothing.
-func TestNoEntryIsWrittenBeforeOtherInjectorsAreKnown(t *testing.T) {
-	leading(t, func(t *testing.T, l *leader, c *cluster) {
+// Before all configurations have been looked at, there may be another injector.
+func TestRivalsAreReadyWhenAllConfigurationsAreKnown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		server, list := newWatched(injecting("kruise", "/mutate-pod")), make(chan struct{})
 		rivals := NewRivals(lateList{server, list}, "ours", prometheus.NewRegistry())
-		rivals.Notify(l.again)
-		l.webhooks.options.Rivals = rivals
+		changed := make(chan struct{}, 1)
+		rivals.Notify(changed)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
 		defer server.Shutdown()
 		defer cancel()
 		go func() { _ = rivals.Start(ctx) }()
 		<-time.After(time.Minute)
-		if next, err := l.pass(ctx); next != soon || err != nil || c.writes != 0 || rivals.Ready(nil) == nil {
-			t.Errorf("ready: %v; a pass writes %d times, with %v, and comes again after %v", rivals.Ready(nil), c.writes, err, next)
-		}
-		program, _ := l.sets.Current().Get("log")
-		if said := l.webhooks.board.Of("log", program.Set.UID, 1); said != nil {
-			t.Errorf("the leader says %+v", said)
+		if rivals.Ready(nil) == nil {
+			t.Error("ready before")
 		}
 		close(list)
 		<-time.After(time.Second)
 		select {
-		case <-l.again:
+		case <-changed:
 		default:
-			t.Error("the leader is not told")
+			t.Error("nobody is told")
 		}
-		if err := rivals.Ready(nil); err != nil {
-			t.Errorf("not ready: %v", err)
-		}
-		if got := l.judged(t); got.Reason != appsv1beta1.ReasonAnotherInjector {
-			t.Errorf("when it is known the leader says %+v", got)
+		if err := rivals.Ready(nil); err != nil || rivals.Injector() == nil {
+			t.Errorf("it knows %v: %v", rivals.Injector(), err)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
@@ -56,14 +58,29 @@ func (l *liveNamespaces) Get(ctx context.Context, key client.ObjectKey, object c
 	return nil
 }
 
-// newInjector returns an Injector. By default, its snapshot is trusted and complete, and
+// paths is an Injector, called by one of its paths, whatever the path of a request is.
+type paths struct{ *pods.Injector }
+
+// static calls by the entry that an administrator keeps.
+func (p paths) static(ctx context.Context, w http.ResponseWriter, r server.Request) error {
+	r.Path = entry.PathPods
+	return p.Handle(ctx, w, r)
+}
+
+// slot calls by an entry of slot 3.
+func (p paths) slot(ctx context.Context, w http.ResponseWriter, r server.Request) error {
+	r.Path = entry.PodsPath(3, 57)
+	return p.Handle(ctx, w, r)
+}
+
+// newInjector returns an Injector. By default, its snapshot holds what is required, and
 // there is no other injector.
-func newInjector(o pods.Options) *pods.Injector {
-	if o.CatchUp == nil {
-		o.CatchUp = func(context.Context) error { return nil }
+func newInjector(o pods.Options) paths {
+	if o.Ensure == nil {
+		o.Ensure = func(context.Context, int, uint64, labels.Labels) error { return nil }
 	}
-	if o.Trusted == nil {
-		o.Trusted = func() bool { return true }
+	if o.Know == nil {
+		o.Know = func(context.Context, []string) error { return nil }
 	}
 	if o.Rival == nil {
 		o.Rival = func() *rival.Injector { return nil }
@@ -77,7 +94,7 @@ func newInjector(o pods.Options) *pods.Injector {
 	if o.RecordEvent == nil {
 		o.RecordEvent = func(events.Event) {}
 	}
-	return pods.NewInjector(o)
+	return paths{pods.NewInjector(o)}
 }
 
 // injector returns a handler that decides by catalog and excludes kube-system.
@@ -87,7 +104,7 @@ func injector(catalog *match.Snapshot, live *liveNamespaces) server.Handler {
 		Namespaces:         live,
 		ExcludedNamespaces: []string{"kube-system"},
 		Clock:              clocktesting.NewFakePassiveClock(fixtures.Now),
-	}).Settled
+	}).static
 }
 
 // catalogOf compiles SidecarSets; the namespace default is known.

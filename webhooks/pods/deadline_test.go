@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/internal/match"
@@ -28,20 +29,20 @@ func (hanging) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, _ .
 // which is after one second or after five.
 func TestALookUpThatHangsIsNamedBeforeTheAPIServerGivesUp(t *testing.T) {
 	snapshot := catalogOf(t, inProd("log", "web"))
-	injector := func() *pods.Injector {
+	injector := func() paths {
 		return newInjector(pods.Options{
 			Snapshot:   func() *match.Snapshot { return snapshot },
-			CatchUp:    func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+			Ensure:     func(ctx context.Context, _ int, _ uint64, _ labels.Labels) error { <-ctx.Done(); return ctx.Err() },
 			Namespaces: hanging{},
 		})
 	}
 	for _, timeout := range []time.Duration{time.Second, 5 * time.Second} {
 		for path, tc := range map[string]struct {
-			handler func(*pods.Injector) server.Handler
+			handler func(paths) server.Handler
 			message string
 		}{
-			"settled": {func(i *pods.Injector) server.Handler { return i.Settled }, "cannot tell which SidecarSets select Pod default/web: reading the labels of Namespace default: context deadline exceeded"},
-			"fresh":   {func(i *pods.Injector) server.Handler { return i.Fresh }, "cannot tell which SidecarSets select Pod default/web: context deadline exceeded"},
+			"static": {func(i paths) server.Handler { return i.static }, "cannot tell which SidecarSets select Pod default/web: reading the labels of Namespace default: context deadline exceeded"},
+			"slot":   {func(i paths) server.Handler { return i.slot }, "cannot tell which SidecarSets select Pod default/web: context deadline exceeded"},
 		} {
 			t.Run(path+" within "+timeout.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

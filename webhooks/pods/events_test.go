@@ -47,7 +47,7 @@ func TestAConflictIsToldToTheSidecarSetsThatHaveIt(t *testing.T) {
 						t.Errorf("the Event says %q", e.Note)
 					}
 				},
-			}).Settled)
+			}).static)
 			document := request(tc.pod.Obj())
 			if tc.change != nil {
 				tc.change(document["request"].(map[string]any))

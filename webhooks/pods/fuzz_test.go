@@ -73,7 +73,7 @@ func FuzzInjectorWithEveryFeature(f *testing.F) {
 				}
 				return 0.9
 			},
-		}).Settled)
+		}).static)
 		envelope := request(nil)
 		envelope["request"].(map[string]any)["object"] = json.RawMessage(pod)
 		w := fixtures.Send(t, handler, bytes.NewReader(fixtures.Encode(t, envelope)))

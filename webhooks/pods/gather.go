@@ -3,7 +3,6 @@ package pods
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -19,67 +18,28 @@ type selection struct {
 	programs []*inject.Program // in the order of their names
 }
 
-// gather finds the SidecarSets that select a Pod. If the snapshot may be behind, it catches
-// up, or reads the Namespace live. A failed look-up is an error, never "not selected".
-func (i *Injector) gather(ctx context.Context, head *review.Head, live bool) (selection, error) {
-	labelsNow := func(name string) (labels.Set, error) {
-		_, known := i.options.Snapshot().NamespaceLabels(name)
-		return i.namespaces.labels(ctx, name, known, i.options.Client(ctx))
-	}
-	if live {
-		labelsNow = i.askAhead(head, labelsNow)
-		if err := ctx.Err(); err != nil {
-			return selection{}, cannotTell(head, err)
-		}
-		if err := i.options.CatchUp(ctx); err != nil {
-			return selection{}, cannotTell(head, err)
-		}
-	}
-	if err := ctx.Err(); err != nil {
-		return selection{}, cannotTell(head, err)
-	}
+// gather finds the SidecarSets that select a Pod. It uses the labels of the Namespace in the
+// snapshot if that selection is certain to be right, and otherwise reads the labels live. It is
+// not certain if the snapshot does not know the Namespace, or if only its labels leave a
+// SidecarSet out: API servers send the Pods that are selected by the labels that they know, so
+// the Namespace may have been labelled a moment ago. A failed look-up is an error, never "not
+// selected".
+func (i *Injector) gather(ctx context.Context, head *review.Head) (selection, error) {
 	snapshot := i.options.Snapshot()
 	if snapshot == nil {
 		return selection{}, server.Unavailable("this replica of the operator has not read all SidecarSets yet; try again in a moment")
 	}
-	programs, err := programs(snapshot, head, live, labelsNow)
+	selected, err := snapshot.Select(head.Namespace, head.Labels, nil)
+	if err != nil || selected.LeftOut {
+		selected, err = snapshot.Select(head.Namespace, head.Labels, func(name string) (labels.Set, error) {
+			_, known := snapshot.NamespaceLabels(name)
+			return i.namespaces.labels(ctx, name, known, i.options.Client(ctx))
+		})
+	}
 	if err != nil {
 		return selection{}, cannotTell(head, err)
 	}
-	return selection{snapshot, programs}, nil
-}
-
-// programs returns the SidecarSets that select a Pod. It uses the labels of the Namespace in
-// the snapshot if that selection is certain to be right, and otherwise reads the labels live.
-// It is not certain if the snapshot does not know the Namespace, or if only its labels leave
-// a SidecarSet out. The API server sends the Pods that are selected by the labels that it
-// knows, so the Namespace may have been labelled a moment ago.
-func programs(snapshot *match.Snapshot, head *review.Head, live bool, labelsNow func(string) (labels.Set, error)) ([]*inject.Program, error) {
-	if !live {
-		selected, err := snapshot.Select(head.Namespace, head.Labels, nil)
-		if err == nil && !selected.LeftOut {
-			return selected.Programs, nil
-		}
-	}
-	selected, err := snapshot.Select(head.Namespace, head.Labels, labelsNow)
-	return selected.Programs, err
-}
-
-// askAhead begins to read the labels of the Namespace live, so that they come while the
-// snapshot catches up. It does so only if the selection by the current snapshot needs them.
-func (i *Injector) askAhead(head *review.Head, labelsNow func(string) (labels.Set, error)) func(string) (labels.Set, error) {
-	snapshot, asked := i.options.Snapshot(), false
-	if snapshot == nil {
-		return labelsNow
-	}
-	_, err := snapshot.Select(head.Namespace, head.Labels, func(string) (labels.Set, error) { asked = true; return nil, nil })
-	if err != nil || !asked {
-		return labelsNow
-	}
-	namespace := head.Namespace
-	answer := sync.OnceValues(func() (labels.Set, error) { return labelsNow(namespace) })
-	go answer() //nolint:errcheck // the selection gets it
-	return func(string) (labels.Set, error) { return answer() }
+	return selection{snapshot, selected.Programs}, nil
 }
 
 func cannotTell(head *review.Head, err error) error {

@@ -14,10 +14,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
@@ -30,11 +32,12 @@ import (
 type Options struct {
 	// Snapshot returns the newest snapshot; nil until there is one.
 	Snapshot func() *match.Snapshot
-	// CatchUp returns nil once Snapshot holds every SidecarSet that was stored when
-	// CatchUp was called, and otherwise the reason why it cannot.
-	CatchUp func(context.Context) error
-	// Trusted reports whether the snapshot may decide on PathPods without CatchUp.
-	Trusted func() bool
+	// Ensure returns nil once Snapshot holds what a call with that number of a slot requires
+	// for a Pod with these labels, and otherwise the reason why it cannot.
+	Ensure func(ctx context.Context, slot int, number uint64, pod labels.Labels) error
+	// Know returns nil once Snapshot holds these SidecarSets as they were stored at some moment
+	// after the call.
+	Know func(ctx context.Context, names []string) error
 	// Namespaces reads Namespaces from the API server, not from a cache.
 	Namespaces client.Reader
 	// Revision asks the API server, not a cache, for the revision that a SidecarSet names.
@@ -86,21 +89,27 @@ func NewInjector(options Options) *Injector {
 	}
 }
 
-// Settled is the server.Handler of the settled path.
-func (i *Injector) Settled(ctx context.Context, w http.ResponseWriter, r server.Request) error {
-	return i.serve(ctx, w, r, !i.options.Trusted())
+// call is what the path of a request says.
+type call struct {
+	// static: the call came by an administrator's entry, which does not say what must be known.
+	static bool
+	slot   int
+	number uint64
 }
 
-// Fresh is the server.Handler of the fresh path: it answers by a snapshot that holds
-// every SidecarSet that was stored when the request came.
-func (i *Injector) Fresh(ctx context.Context, w http.ResponseWriter, r server.Request) error {
-	return i.serve(ctx, w, r, true)
-}
-
-func (i *Injector) serve(ctx context.Context, w http.ResponseWriter, r server.Request, live bool) error {
+// Handle is the server.Handler of entry.PathPods and of the paths that entry.PodsPath makes.
+func (i *Injector) Handle(ctx context.Context, w http.ResponseWriter, r server.Request) error {
 	start := i.options.Clock.Now()
+	c := call{static: r.Path == entry.PathPods}
+	if !c.static {
+		var ok bool
+		if c.slot, c.number, ok = entry.ParsePodsPath(r.Path); !ok {
+			i.metrics.observe(resultInvalid, i.options.Clock.Since(start))
+			return server.Malformed("path", "", errors.New("no webhook entry for Pods has it"))
+		}
+	}
 	reader := readers.Get().(*review.Reader)
-	v := i.decide(ctx, reader, r.Body, live)
+	v := i.decide(ctx, reader, r.Body, c)
 	if errors.Is(ctx.Err(), context.Canceled) {
 		v = verdict{result: resultAbandoned, head: v.head, err: errAbandoned}
 	}
@@ -111,20 +120,40 @@ func (i *Injector) serve(ctx context.Context, w http.ResponseWriter, r server.Re
 	return err
 }
 
-// decide decides about a Pod. If live is true, the SidecarSets and the labels of the
-// Namespace by which it decides are not older than the request. If ctx ends, decide ends
-// early.
-func (i *Injector) decide(ctx context.Context, reader *review.Reader, document []byte, live bool) verdict {
+// decide decides about a Pod, by a snapshot that holds what the call requires. If ctx ends,
+// decide ends early.
+func (i *Injector) decide(ctx context.Context, reader *review.Reader, document []byte, c call) verdict {
 	head, err := reader.ReadHead(document)
 	switch {
 	case err != nil:
 		return verdict{result: resultInvalid, head: head, err: server.Malformed("AdmissionReview", head.UID, err)}
 	case !head.CreatesPod() || inject.Exclusions(i.options.ExcludedNamespaces).Namespace(head.Namespace):
 		return verdict{result: resultIgnored, head: head}
-	case ctx.Err() != nil:
-		return verdict{result: resultError, head: head, err: cannotTell(&head, ctx.Err())}
 	}
-	selected, err := i.gather(ctx, &head, live)
+	if err = ctx.Err(); err == nil && !c.static {
+		err = i.options.Ensure(ctx, c.slot, c.number, labels.Set(head.Labels))
+	}
+	if err != nil {
+		return verdict{result: resultError, head: head, err: cannotTell(&head, err)}
+	}
+	v := i.choose(ctx, reader, document, head)
+	if len(v.plan.Replaces) == 0 {
+		return v
+	}
+	// By an entry of another slot, the API server may have called a replica that knows a newer
+	// content of these SidecarSets. That content must stay.
+	if err := i.options.Know(ctx, v.plan.Replaces); err != nil {
+		return verdict{result: resultError, head: head, err: cannotTell(&head, err)}
+	}
+	return i.choose(ctx, reader, document, head)
+}
+
+// choose decides about a Pod by the newest snapshot.
+func (i *Injector) choose(ctx context.Context, reader *review.Reader, document []byte, head review.Head) verdict {
+	if err := ctx.Err(); err != nil {
+		return verdict{result: resultError, head: head, err: cannotTell(&head, err)}
+	}
+	selected, err := i.gather(ctx, &head)
 	switch {
 	case err != nil:
 		return verdict{result: resultError, head: head, err: err}
@@ -133,12 +162,7 @@ func (i *Injector) decide(ctx context.Context, reader *review.Reader, document [
 	case ctx.Err() != nil:
 		return verdict{result: resultError, head: head, err: cannotTell(&head, ctx.Err())}
 	}
-	v := i.inject(ctx, reader, document, head, selected)
-	if v.plan.TakesBack && !live {
-		// A replica that knows a newer content may have injected it in an earlier call.
-		return i.decide(ctx, reader, document, true)
-	}
-	return v
+	return i.inject(ctx, reader, document, head, selected)
 }
 
 // inject decides what the selected SidecarSets insert into a Pod. Before it denies the Pod

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/rival"
@@ -225,14 +226,12 @@ func TestInjectorEndsWhenTheClientHasGone(t *testing.T) {
 	set := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map()
 	catalog := catalogOf(t, set, inProd("prod", "web"))
 	body := fixtures.Encode(t, request(fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj()))
-	// The Injector reads the labels of the Namespace while the snapshot catches up, so these
-	// two steps come in either order.
 	never := map[string][]string{ // by the step in which the client goes
-		"reading":                  {"selecting", "catching up", "looking at the Namespace", "choosing a clock"},
-		"selecting":                {"catching up", "choosing a clock"},
-		"catching up":              {"choosing a clock"},
-		"looking at the Namespace": {"choosing a clock"},
-		"choosing a clock":         {},
+		"reading":                  {"knowing", "selecting", "looking at the Namespace", "looking for a rival"},
+		"knowing":                  {"selecting", "looking at the Namespace", "looking for a rival"},
+		"selecting":                {"looking for a rival"},
+		"looking at the Namespace": {"looking for a rival"},
+		"looking for a rival":      {},
 	}
 	for at, steps := range never {
 		t.Run("while "+at, func(t *testing.T) {
@@ -247,14 +246,14 @@ func TestInjectorEndsWhenTheClientHasGone(t *testing.T) {
 			}
 			injector := newInjector(pods.Options{
 				Snapshot:   func() *match.Snapshot { do("selecting"); return catalog },
-				CatchUp:    func(context.Context) error { do("catching up"); return nil },
+				Ensure:     func(context.Context, int, uint64, labels.Labels) error { do("knowing"); return nil },
 				Namespaces: &liveNamespaces{labels: map[string]labels.Set{"default": {}}, read: func() { do("looking at the Namespace") }},
-				Rival:      func() *rival.Injector { do("choosing a clock"); return nil },
+				Rival:      func() *rival.Injector { do("looking for a rival"); return nil },
 			})
 			w := httptest.NewRecorder()
-			r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/pods/fresh", endsWith{bytes.NewReader(body), func() { do("reading") }})
+			r := httptest.NewRequestWithContext(ctx, http.MethodPost, entry.PathPods, endsWith{bytes.NewReader(body), func() { do("reading") }})
 			r.Header.Set("Content-Type", "application/json")
-			server.Handler(injector.Fresh).ServeHTTP(w, r)
+			server.Handler(injector.slot).ServeHTTP(w, r)
 			if w.Code != http.StatusServiceUnavailable || strings.Contains(w.Body.String(), "patch") {
 				t.Errorf("code %d, body %s", w.Code, w.Body)
 			}

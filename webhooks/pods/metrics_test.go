@@ -25,7 +25,7 @@ func TestInjectorCountsResults(t *testing.T) {
 	current := catalog
 	handler := server.Handler(newInjector(pods.Options{
 		Snapshot: func() *match.Snapshot { return current }, Registry: registry, ExcludedNamespaces: []string{"kube-system"},
-	}).Settled)
+	}).static)
 	create := func(app, container string) []byte {
 		return fixtures.Encode(t, request(fixtures.Pod("web").Label("app", app).Container(container, "app:v1").Obj()))
 	}

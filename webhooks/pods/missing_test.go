@@ -57,7 +57,7 @@ func (l *lagging) handler(t *testing.T, draw func() float64, sets ...map[string]
 	catalog := catalogOf(t, sets...)
 	return newInjector(pods.Options{
 		Snapshot: func() *match.Snapshot { return catalog }, Namespaces: &liveNamespaces{}, Revision: l.revision, Draw: draw,
-	}).Settled
+	}).static
 }
 
 const recordedSide = `{"spec":{"$patch":"replace","containers":[{"name":"side","image":"side:v1","resources":{},` +

@@ -40,7 +40,7 @@ func TestMadeUpNamespacesCostFewReads(t *testing.T) {
 		attack := func(reviews int) (reads int) {
 			before := live.reads
 			for i := range reviews {
-				if code := send([]server.Handler{injector.Settled, injector.Fresh}[i%2], fmt.Sprint("made-up-", i)); code != http.StatusServiceUnavailable {
+				if code := send([]server.Handler{injector.static, injector.slot}[i%2], fmt.Sprint("made-up-", i)); code != http.StatusServiceUnavailable {
 					t.Fatalf("a Namespace that does not exist is answered with %d", code)
 				}
 			}
@@ -54,7 +54,7 @@ func TestMadeUpNamespacesCostFewReads(t *testing.T) {
 			t.Errorf("500 reviews a second later cost %d reads", reads)
 		}
 		for i := range 300 {
-			if code := send(injector.Settled, "default"); code != http.StatusOK {
+			if code := send(injector.static, "default"); code != http.StatusOK {
 				t.Fatalf("Pod %d of a Namespace that is known is answered with %d", i, code)
 			}
 		}
@@ -63,7 +63,7 @@ func TestMadeUpNamespacesCostFewReads(t *testing.T) {
 		for server := range byte(3) {
 			from = netip.AddrFrom4([4]byte{10, 0, 0, server})
 			for range 100 {
-				if code := send(injector.Settled, "young"); code == http.StatusOK {
+				if code := send(injector.static, "young"); code == http.StatusOK {
 					served++
 				}
 			}

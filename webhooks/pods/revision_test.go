@@ -51,7 +51,7 @@ func TestInjectorGivesARecordedRevision(t *testing.T) {
 				Namespaces: &liveNamespaces{},
 				Clock:      clocktesting.NewFakePassiveClock(fixtures.Now),
 				Draw:       func() float64 { return tc.draw },
-			}).Settled)
+			}).static)
 			pod := fixtures.Pod("p").Label("app", "a").Container("app", "app:v1").Obj()
 			w := fixtures.Send(t, handler, strings.NewReader(string(fixtures.Encode(t, request(pod)))))
 			got := patchOf(t, w.Body.Bytes())

@@ -30,7 +30,7 @@ func TestPodsOfAnotherInjectorAreLeftAlone(t *testing.T) {
 			handler := server.Handler(newInjector(pods.Options{
 				Snapshot: func() *match.Snapshot { return catalog },
 				Rival:    func() *rival.Injector { return tc.rival },
-			}).Settled)
+			}).static)
 			pod := fixtures.Pod("web").Label("app", "web").Container("app", "app:v1")
 			if tc.recorded {
 				pod = pod.Annotation("kruise.io/sidecarset-hash", `{"log":{"hash":"another","sidecarSetName":"log"}}`)

@@ -3,7 +3,6 @@ package sidecarsets_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -63,23 +62,5 @@ func TestALookUpThatHangsIsNamedBeforeTheAPIServerGivesUp(t *testing.T) {
 				})
 			})
 		}
-	}
-}
-
-// In a burst of reviews, a replica may need more than one attempt to know all SidecarSets.
-func TestAReviewWaitsForAnotherAttemptToKnowAllSidecarSets(t *testing.T) {
-	attempts, known := 0, &live{}
-	ask := sidecarsets.NewValidator(sidecarsets.ValidatorOptions{
-		Stored: func(ctx context.Context) (*match.Snapshot, error) {
-			if attempts++; attempts < 3 {
-				return nil, fmt.Errorf("one attempt: %w", context.DeadlineExceeded)
-			}
-			return known.catalog(ctx)
-		},
-		Reader: known, Namespace: "ours",
-	})
-	answer := fixtures.Review(t, ask, sidecarSetReview(t, defaulted(t, betaManifest), ""))
-	if !answer.Allowed || attempts != 3 {
-		t.Errorf("after %d attempts: %v", attempts, answer.Result)
 	}
 }

@@ -35,9 +35,7 @@ const lookUpTimeout = 2 * time.Second
 // ValidatorOptions is what the validating webhook needs.
 type ValidatorOptions struct {
 	// Stored returns a snapshot that holds every SidecarSet that was stored when it was
-	// called. For a moment it may lack a SidecarSet whose author was warned that it is not
-	// in force yet. If it fails with context.DeadlineExceeded, the webhook calls it again
-	// while the API server waits.
+	// called.
 	Stored func(context.Context) (*match.Snapshot, error)
 	// Reader reads SidecarSets, ControllerRevisions and ConfigMaps from the API server,
 	// not from a cache, if a rule about the SidecarSet needs them.
@@ -245,9 +243,6 @@ func (v *validator) gather(ctx context.Context, set *appsv1beta1.SidecarSet) (va
 // the snapshot, so that many reviews at a time need no copies.
 func (v *validator) others(ctx context.Context) ([]*appsv1beta1.SidecarSet, error) {
 	catalog, err := v.Stored(ctx)
-	for errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil { // the API server still waits
-		catalog, err = v.Stored(ctx)
-	}
 	if err != nil {
 		return nil, lookUpError("the other SidecarSets", err)
 	}

@@ -8,7 +8,6 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/hub"
-	"github.com/sidecarset/operator/internal/inject"
 )
 
 // Widener makes API servers call us for the Pods that a SidecarSet selects.
@@ -24,9 +23,10 @@ const widenTimeout = 500 * time.Millisecond
 
 // widen is the last step before a SidecarSet is stored. If it succeeds, the webhook entry is
 // in force for Pods that directly follow the SidecarSet. If it fails, the author gets a
-// warning and no refusal, because the leader writes the entry later.
+// warning and no refusal, because the leader writes the entry later. What begins no new
+// generation changes no selectors.
 func (v *validator) widen(ctx context.Context, request *admissionv1.AdmissionRequest, set, old *hub.SidecarSet) []string {
-	if v.Widener == nil || request.DryRun != nil && *request.DryRun || old != nil && inject.IdentityOf(set.Object) == inject.IdentityOf(old.Object) {
+	if v.Widener == nil || request.DryRun != nil && *request.DryRun || old != nil && set.Set.Generation == old.Set.Generation {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, widenTimeout)

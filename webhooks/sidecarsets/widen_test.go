@@ -37,9 +37,8 @@ func (w *widener) Widen(ctx context.Context, set *appsv1beta1.SidecarSet) error 
 
 func TestSidecarSetIsWidenedWhileItIsAdmitted(t *testing.T) {
 	alpha := strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1)
-	changed := strings.Replace(betaManifest, "busybox:1.36", "busybox:1.37", 1)
+	changed := strings.Replace(betaManifest, "{name: log}", "{name: log, generation: 2}", 1) // as the API server counts
 	annotated := strings.Replace(betaManifest, "{name: log}", "{name: log, annotations: {sidecarset.io/failure-policy: Ignore}}", 1)
-	labelled := strings.Replace(betaManifest, "{name: log}", "{name: log, labels: {team: a}}", 1)
 	beta := []string{"apps.kruise.io/v1beta1 log"}
 	tests := map[string]struct {
 		manifest, old string
@@ -49,8 +48,7 @@ func TestSidecarSetIsWidenedWhileItIsAdmitted(t *testing.T) {
 		"a new one is":                      {manifest: betaManifest, want: beta},
 		"one of v1alpha1 is, as v1beta1":    {manifest: alpha, want: beta},
 		"a changed one is":                  {manifest: changed, old: betaManifest, want: beta},
-		"one with another annotation is":    {manifest: annotated, old: betaManifest, want: beta},
-		"one with another label is not":     {manifest: labelled, old: betaManifest},
+		"one with another annotation isn't": {manifest: annotated, old: betaManifest},
 		"the same in another version isn't": {manifest: betaManifest, old: alpha},
 		"an unchanged one is not":           {manifest: betaManifest, old: betaManifest},
 		"one under dry-run is not":          {manifest: betaManifest, dryRun: true},

@@ -19,13 +19,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
@@ -56,9 +57,10 @@ type Catalog struct {
 
 	mu       sync.Mutex
 	pending  pendingChanges
-	changed  chan struct{} // has capacity 1: something is pending
-	holds    Versions      // of the SidecarSets that the snapshot holds, and of some deleted ones
-	advanced chan struct{} // closed when holds changes
+	changed  chan struct{}      // has capacity 1: something is pending
+	holds    Versions           // of the SidecarSets that the snapshot holds, and of some deleted ones
+	gone     sets.Set[identity] // SidecarSets that were stored, and that the snapshot has no more
+	advanced chan struct{}      // closed when holds changes
 	notify   []chan<- struct{}
 
 	// Only the goroutine of Start uses the following.
@@ -72,6 +74,7 @@ type Catalog struct {
 type catalogState struct {
 	catalog  *match.Snapshot
 	problems map[string]error
+	needs    map[string]entry.Need // of all SidecarSets, also those without a Program
 }
 
 // pendingChanges are the newest states of objects since the last rebuild. A deleted
@@ -80,8 +83,12 @@ type pendingChanges struct {
 	sidecarSets map[string]*unstructured.Unstructured
 	namespaces  map[string]*metav1.PartialObjectMetadata
 	revisions   map[string]*appsv1.ControllerRevision
-	versions    Versions // of the SidecarSets, the deleted ones included
+	versions    Versions   // of the SidecarSets, the deleted ones included
+	gone        []identity // also those that were stored after the last rebuild
 }
+
+// identity is of one SidecarSet. Another one with the same name has another UID.
+type identity struct{ name, uid string } // the UID is short
 
 func newPendingChanges() pendingChanges {
 	return pendingChanges{
@@ -94,10 +101,11 @@ func newPendingChanges() pendingChanges {
 
 // compiledSet is a SidecarSet in the version that was compiled last.
 type compiledSet struct {
-	identity inject.Identity
-	bytes    int             // estimate of its memory, here and in the informer
-	program  *inject.Program // nil if the object cannot be used at all
-	err      error
+	need    entry.Need
+	content inject.Identity
+	bytes   int             // estimate of its memory, here and in the informer
+	program *inject.Program // nil if the object cannot be used at all
+	err     error
 }
 
 // Informers is the part of the manager's cache that Follow needs.
@@ -115,6 +123,7 @@ func NewCatalog(informers Informers, registry prometheus.Registerer) *Catalog {
 		pending:    newPendingChanges(),
 		changed:    make(chan struct{}, 1),
 		holds:      Versions{},
+		gone:       sets.New[identity](),
 		advanced:   make(chan struct{}),
 		compiled:   map[string]compiledSet{},
 		namespaces: map[string]labels.Set{},
@@ -252,6 +261,9 @@ func (c *Catalog) sidecarSetChanged(name string, object, before *unstructured.Un
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pending.sidecarSets[name] = object
+	if before != nil && (object == nil || object.GetUID() != before.GetUID()) {
+		c.pending.gone = append(c.pending.gone, identity{name, entry.ShortUID(before.GetUID())})
+	}
 	if object == nil {
 		object = before
 	}
@@ -301,11 +313,15 @@ func (c *Catalog) applySidecarSets(logger logr.Logger, changes map[string]*unstr
 			differ = true
 			continue
 		}
-		identity := inject.IdentityOf(object.Object)
-		if known, ok := c.compiled[name]; ok && known.identity == identity {
+		content := inject.IdentityOf(object.Object)
+		if known, ok := c.compiled[name]; ok && known.content == content {
 			continue
 		}
-		next := compiledSet{identity: identity, bytes: storedBytes(object)}
+		next := compiledSet{
+			need:    entry.Need{Name: name, UID: entry.ShortUID(object.GetUID()), Generation: object.GetGeneration()},
+			content: content,
+			bytes:   storedBytes(object),
+		}
 		if next.program, next.err = inject.Compile(object.Object); next.err != nil {
 			logger.Error(next.err, "SidecarSet cannot be used as it is stored", "SidecarSet", name, "resourceVersion", object.GetResourceVersion())
 		}
@@ -342,11 +358,12 @@ func (c *Catalog) applyNamespaces(changes map[string]*metav1.PartialObjectMetada
 // publish swaps the snapshot.
 func (c *Catalog) publish() {
 	programs := make([]*inject.Program, 0, len(c.compiled))
-	problems := map[string]error{}
+	problems, needs := map[string]error{}, make(map[string]entry.Need, len(c.compiled))
 	bytes := 0
 	for _, name := range slices.Sorted(maps.Keys(c.compiled)) {
 		set := c.compiled[name]
 		bytes += set.bytes
+		needs[name] = set.need
 		if set.program != nil {
 			programs = append(programs, set.program)
 		}
@@ -361,100 +378,11 @@ func (c *Catalog) publish() {
 			bytes += r.program.Bytes()
 		}
 	}
-	c.state.Store(&catalogState{catalog: match.Build(programs, c.namespaces).WithHistory(recorded), problems: problems})
+	c.state.Store(&catalogState{catalog: match.Build(programs, c.namespaces).WithHistory(recorded), problems: problems, needs: needs})
 	c.metrics.sidecarSets.Set(float64(len(c.compiled)))
 	c.metrics.bytes.Set(float64(bytes))
 	c.metrics.unusable.Set(float64(len(problems)))
 	c.metrics.namespaces.Set(float64(len(c.namespaces)))
-}
-
-// Versions are resourceVersions of SidecarSets, by name. The version of one says
-// nothing about another: a watch that begins anew with a list brings them in any order.
-type Versions map[string]uint64
-
-// maxGone bounds how many deleted SidecarSets are remembered.
-const maxGone = 1000
-
-// advance notes the versions of the SidecarSets that the snapshot now holds, and wakes the
-// callers of WaitFor. If the snapshot is a new one, it sends to the channels of Notify.
-func (c *Catalog) advance(taken pendingChanges, isNew bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	maps.Copy(c.holds, taken.versions)
-	// A deleted SidecarSet may be in a list for which WaitFor waits, so some are kept.
-	if len(c.holds) > len(c.compiled)+maxGone {
-		maps.DeleteFunc(c.holds, func(name string, _ uint64) bool { _, ok := c.compiled[name]; return !ok })
-	}
-	close(c.advanced)
-	c.advanced = make(chan struct{})
-	if isNew {
-		for _, ch := range c.notify {
-			Signal(ch)
-		}
-	}
-}
-
-// WaitFor returns nil once the snapshot holds each of these SidecarSets in its version or a
-// later one. For a SidecarSet that was deleted since, it does not wait. It returns an error
-// if ctx ends before.
-func (c *Catalog) WaitFor(ctx context.Context, stored Versions) error {
-	for {
-		behind, advanced := c.behind(stored)
-		if behind == "" && c.state.Load() != nil {
-			return nil
-		}
-		select {
-		case <-advanced:
-			continue
-		case <-ctx.Done():
-		}
-		if behind == "" {
-			return fmt.Errorf("there is no snapshot yet: %w", ctx.Err())
-		}
-		return fmt.Errorf("this replica does not know resourceVersion %d of SidecarSet %q yet: %w", stored[behind], behind, ctx.Err())
-	}
-}
-
-// behind returns a SidecarSet that the snapshot does not hold in its version; "" if it holds
-// all. advanced is closed when this may have changed.
-func (c *Catalog) behind(stored Versions) (name string, advanced <-chan struct{}) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for name, version := range stored {
-		if held, ok := c.holds[name]; !ok || held < version {
-			return name, c.advanced
-		}
-	}
-	return "", c.advanced
-}
-
-// Ahead returns a SidecarSet that this process has seen in a later version than stored has,
-// but not later than the version of the list that stored comes from; "" if there is none.
-// A list contains all changes up to its own version. So there is such a SidecarSet only if
-// etcd was restored, and the version that was seen is not stored any more.
-func (c *Catalog) Ahead(stored Versions, list uint64) (name string, held uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for name, version := range stored {
-		if held := c.holds[name]; version < held && held <= list {
-			return name, held
-		}
-	}
-	return "", 0
-}
-
-// Content is the entryplan.Content of a SidecarSet as the snapshot holds it; "" if it does
-// not hold it.
-func (c *Catalog) Content(name string) string {
-	current := c.Current()
-	if current == nil {
-		return ""
-	}
-	program, ok := current.Get(name)
-	if !ok {
-		return ""
-	}
-	return entryplan.Content(program.Set)
 }
 
 // Signal sends without waiting. A receiver that is behind misses nothing, because it always

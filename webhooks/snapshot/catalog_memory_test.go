@@ -68,7 +68,7 @@ func TestMemoryPerStoredSidecarSet(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			sets := tc.sets
-			transform := CacheOptions(NewWatchHealth(NewTimeline()), "ours").ByObject
+			transform := CacheOptions(NewHealth(), "ours").ByObject
 			var pack func(any) (any, error)
 			for object, options := range transform {
 				if object.GetObjectKind().GroupVersionKind().Kind == "SidecarSet" {

@@ -111,34 +111,6 @@ func TestCatalogSaysWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-func TestCatalogIsAheadOfARestoredSidecarSet(t *testing.T) {
-	c := newFakeCache()
-	c.sets.Add(storedSet("b"))
-	c.sets.Add(storedSet("a"))
-	c.sets.Modify(again(storedSet("a")))
-	catalog := c.run(t)
-	held := c.stored(t)
-	waitFor(t, catalog, held)
-	version := held["a"]
-	tests := map[string]struct {
-		stored snapshot.Versions
-		list   uint64
-		want   string
-	}{
-		"a list up to the change lacks it":     {snapshot.Versions{"a": version - 1}, version, "a"},
-		"the change came after the list":       {snapshot.Versions{"a": version - 1}, version - 1, ""},
-		"the version that is held is stored":   {snapshot.Versions{"a": version}, version, ""},
-		"a SidecarSet that is new is not held": {snapshot.Versions{"c": version - 1}, version, ""},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			if got, _ := catalog.Ahead(tc.stored, tc.list); got != tc.want {
-				t.Errorf("%q is ahead, want %q", got, tc.want)
-			}
-		})
-	}
-}
-
 // The counters in a status change with every Pod. They do not matter to decisions about
 // Pods, so the Catalog compiles a SidecarSet again only if a change matters to a decision.
 func TestCatalogCompilesAgainOnlyIfADecisionMayChange(t *testing.T) {

@@ -2,11 +2,10 @@
 // SidecarSets, Namespaces and ControllerRevisions by the manager's informers and
 // publishes a match.Snapshot, by which package pods decides about Pods.
 //
-// It also knows when a snapshot must not be trusted. WatchHealth notices a watch that
-// has gone silent. A Timeline notices that etcd was restored from a backup.
-// Catalog.WaitFor waits until the snapshot holds given versions. Shared asks the
-// API server once for all requests that need the same answer. RecordedRevisions reads
-// revisions live.
+// Catalog.Holds says whether the snapshot holds what a call requires, and Catalog.WaitFor
+// waits for given versions. Health begins silent watches anew, and ends the process if etcd
+// was restored from a backup. Shared asks the API server once for all requests that need the
+// same answer. RecordedRevisions reads revisions live.
 //
 // The package serves no requests and makes no decision about a Pod.
 package snapshot

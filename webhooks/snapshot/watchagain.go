@@ -13,9 +13,9 @@ import (
 )
 
 // WatchPause is the time between two attempts: from a quarter of a second to five
-// seconds, each up to half as long again. client-go's own pause grows to a minute.
-// After an outage of the API servers, this replica would refuse Pods for that long,
-// because it could not tell whether a stored SidecarSet selects them.
+// seconds, each up to half as long again. client-go's own pause grows to a minute. After an
+// outage of the API servers, this replica would refuse the Pods of changed SidecarSets for
+// that long.
 var WatchPause = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 5 * time.Second}
 
 // persist calls attempt until it succeeds, ctx ends, or it fails for a reason that

@@ -149,10 +149,6 @@ const (
 	ConditionReady = "Ready"
 	// ReasonReady is the reason of a true Ready condition.
 	ReasonReady = "InForce"
-	// ReasonSharedEntry is the reason of a true Ready condition if there are so
-	// many SidecarSets that API servers call the operator for all Pods, not only
-	// for selected ones.
-	ReasonSharedEntry = "SharedEntry"
 	// ReasonPaused is the reason of an Event: spec.injectionStrategy.paused keeps new Pods from
 	// being injected. It is also a reason of a false Progressing condition, if Pods are not updated
 	// because updateStrategy.paused is true or maxUnavailable is 0.
@@ -172,8 +168,8 @@ const (
 	// ReasonEntryRefused says that the API server refuses the webhook entry. The
 	// message is the API server's.
 	ReasonEntryRefused = "EntryRefused"
-	// ReasonNotInForce says that the webhook entry is not written yet, or that an API
-	// server does not use it yet.
+	// ReasonNotInForce says that the webhook entry is not written, for example because there
+	// is no place for it, or that an API server does not use it.
 	ReasonNotInForce = "NotInForce"
 	// ReasonCertificateNotTrusted says that API servers would not accept the
 	// operator's certificate.
@@ -269,9 +265,6 @@ const (
 	// ReasonInjectionConflict says that a Pod was refused because two containers
 	// would have the same name.
 	ReasonInjectionConflict = "InjectionConflict"
-	// ReasonEntryRestored says that another program had removed or changed the
-	// webhook entry, and that the leader wrote it again.
-	ReasonEntryRestored = "EntryRestored"
 	// ReasonNotUpgradable says that Pods cannot be updated in place. The Event is that
 	// of OpenKruise.
 	ReasonNotUpgradable = "NotUpgradablePods"

@@ -1,0 +1,35 @@
+package config
+
+import (
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/rival"
+)
+
+// The leader recognizes the two entries by their paths, and creates ConfigMaps with a label that
+// the barrier entry has to select.
+func TestTheOperatorFindsTheEntriesOfStaticMode(t *testing.T) {
+	var c admissionregistrationv1.MutatingWebhookConfiguration
+	convert(t, object(t, built(t, "overlays/static"), "MutatingWebhookConfiguration", "sidecarset-mutating-webhook"), &c)
+	if !rival.CallsUs(&c, "sidecarset-system") || !rival.HasBarrier(&c, "sidecarset-system") || rival.Find(&c, "sidecarset-system") != nil {
+		t.Fatalf("it does not find them in %v", c.Webhooks)
+	}
+	for i := range c.Webhooks {
+		w := &c.Webhooks[i]
+		if w.Name != "static.barrier.sidecarset.io" {
+			continue
+		}
+		selector, err := metav1.LabelSelectorAsSelector(w.ObjectSelector)
+		if err != nil || !selector.Matches(labels.Set{entry.LabelStaticBarrier: "1"}) || selector.Matches(labels.Set{}) {
+			t.Errorf("the barrier entry selects %v: %v", w.ObjectSelector, err)
+		}
+		if w.NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"] != "sidecarset-system" || *w.FailurePolicy != admissionregistrationv1.Ignore {
+			t.Errorf("every ConfigMap of the cluster may depend on the operator: %v", w)
+		}
+	}
+}

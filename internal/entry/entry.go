@@ -1,0 +1,187 @@
+// Package entry plans the webhook entries that make API servers call the operator for the Pods
+// that SidecarSets select and for no others. It is pure: values in, values out. webhooks/entries
+// writes the objects.
+//
+// Sixteen configuration objects, the slots, hold the entries. A hash of its selectors names the
+// slot of an entry. Every write of a slot has a serial, which rises. A slot records its needs:
+// the SidecarSets that a replica must know before it answers a call for one of its Pods. The
+// path of its entries has a number, the serial of the last write that added or raised a need. So
+// a call says what must be known. See docs/design/0005.
+package entry
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/selectors"
+)
+
+// Entry is one webhook entry: the Pods that it selects, what an API server does with them if it
+// cannot call the operator, and the SidecarSets that it is for.
+type Entry struct {
+	// Name is unique. It follows from the selectors.
+	Name string
+	// Selector and NamespaceSelector choose Pods as in the SidecarSets. A nil
+	// NamespaceSelector is every namespace but the excluded ones.
+	Selector, NamespaceSelector *metav1.LabelSelector
+	// FailurePolicy is Fail if any of the SidecarSets asks for it. TimeoutSeconds is the
+	// longest time that one of them asks for.
+	FailurePolicy  admissionregistrationv1.FailurePolicyType
+	TimeoutSeconds int32
+	// Needs are those of the SidecarSets, in the order of their names.
+	Needs []Need
+}
+
+// Need says which SidecarSet a replica must know, at least in which generation, before it
+// answers a call. A name and a UID identify it.
+type Need struct {
+	Name string `json:"n"`
+	// UID is shortened; see ShortUID.
+	UID        string `json:"u"`
+	Generation int64  `json:"g"`
+	// Review is the serial of the last write by a review of this need; 0 if the leader added it.
+	Review uint64 `json:"r,omitempty"`
+}
+
+// Is reports whether two needs are of the same SidecarSet.
+func (n Need) Is(other Need) bool { return n.Name == other.Name && n.UID == other.UID }
+
+// ShortUID is the part of a UID that needs record.
+func ShortUID(uid types.UID) string {
+	const length = 8
+	return string(uid[:min(len(uid), length)])
+}
+
+// NeedOf is the need of a SidecarSet in its generation.
+func NeedOf(set *appsv1beta1.SidecarSet) Need {
+	return Need{Name: set.Name, UID: ShortUID(set.UID), Generation: set.Generation}
+}
+
+const (
+	// nameSuffix ends the names of all entries; they need three parts.
+	nameSuffix = ".pods.sidecarset.io"
+
+	// unstoredTimeoutSeconds is the timeout of an entry that only reviews ask for. It is as
+	// short as API servers allow.
+	unstoredTimeoutSeconds = 1
+	defaultTimeoutSeconds  = 5
+)
+
+// Of returns the entry that a SidecarSet needs. If the API server would refuse the
+// entry, or a SidecarSet of that name, it returns an error that names the SidecarSet's fields.
+// Annotations with invalid values count as absent.
+func Of(set *appsv1beta1.SidecarSet) (Entry, error) {
+	e := Entry{
+		Selector:          normal(set.Spec.Selector),
+		NamespaceSelector: normal(set.Spec.NamespaceSelector),
+		FailurePolicy:     failurePolicy(set.Annotations),
+		TimeoutSeconds:    timeoutSeconds(set.Annotations),
+		Needs:             []Need{NeedOf(set)},
+	}
+	spec := field.NewPath("spec")
+	var errs field.ErrorList
+	// A review that a stranger made up can have any name. A need is dropped after a read by name,
+	// and for some names there is none.
+	for _, problem := range validation.NameIsDNSSubdomain(set.Name, false) {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), set.Name, problem))
+	}
+	if selectors.IsEmpty(e.Selector) {
+		errs = append(errs, field.Required(spec.Child("selector"), "it selects no Pod while it is empty"))
+	}
+	// Check the selectors as the user wrote them: normal ones have their expressions elsewhere.
+	errs = append(errs, metavalidation.ValidateLabelSelector(set.Spec.Selector, metavalidation.LabelSelectorValidationOptions{}, spec.Child("selector"))...)
+	errs = append(errs, metavalidation.ValidateLabelSelector(set.Spec.NamespaceSelector, metavalidation.LabelSelectorValidationOptions{}, spec.Child("namespaceSelector"))...)
+	if len(errs) > 0 {
+		return Entry{}, errs.ToAggregate()
+	}
+	sum := hash(e.Selector, e.NamespaceSelector)
+	e.Name = hex.EncodeToString(sum[:8]) + nameSuffix
+	return e, nil
+}
+
+// Slot is the index of the slot that the entry belongs in.
+func (e *Entry) Slot() int { return SlotOf(e.Name) }
+
+// SlotOf is the index of the slot that the entry of that name belongs in.
+func SlotOf(entry string) int {
+	sum := hash(entry)
+	return int(binary.BigEndian.Uint32(sum[:4]) % Slots)
+}
+
+// normal returns an equal selector whose parts are in a fixed order, so that SidecarSets
+// with equal selectors share an entry. An empty selector selects everything, as nil does.
+func normal(s *metav1.LabelSelector) *metav1.LabelSelector {
+	if selectors.IsEmpty(s) {
+		return nil
+	}
+	s = s.DeepCopy()
+	for i := range s.MatchExpressions {
+		slices.Sort(s.MatchExpressions[i].Values)
+	}
+	slices.SortFunc(s.MatchExpressions, func(a, b metav1.LabelSelectorRequirement) int {
+		return cmp.Or(strings.Compare(a.Key, b.Key), cmp.Compare(a.Operator, b.Operator), slices.Compare(a.Values, b.Values))
+	})
+	return s
+}
+
+func hash(parts ...any) [sha256.Size]byte {
+	content, err := json.Marshal(parts)
+	if err != nil {
+		panic(err) // strings
+	}
+	return sha256.Sum256(content)
+}
+
+func failurePolicy(annotations map[string]string) admissionregistrationv1.FailurePolicyType {
+	if annotations[appsv1beta1.AnnotationFailurePolicy] == string(admissionregistrationv1.Ignore) {
+		return admissionregistrationv1.Ignore
+	}
+	return admissionregistrationv1.Fail
+}
+
+func timeoutSeconds(annotations map[string]string) int32 {
+	seconds, err := strconv.ParseInt(annotations[appsv1beta1.AnnotationTimeoutSeconds], 10, 32)
+	if err != nil || seconds < 1 || seconds > appsv1beta1.MaxTimeoutSeconds {
+		return defaultTimeoutSeconds
+	}
+	return int32(seconds)
+}
+
+// Combine merges entries of the same name. It returns them by slot, in the order of names.
+func Combine(entries []Entry) (slots [Slots][]Entry) {
+	byName := map[string]*Entry{}
+	for _, e := range entries {
+		merged := byName[e.Name]
+		if merged == nil {
+			e.Needs = slices.Clone(e.Needs)
+			byName[e.Name] = &e
+			continue
+		}
+		if e.FailurePolicy == admissionregistrationv1.Fail {
+			merged.FailurePolicy = e.FailurePolicy
+		}
+		merged.TimeoutSeconds = max(merged.TimeoutSeconds, e.TimeoutSeconds)
+		merged.Needs = append(merged.Needs, e.Needs...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		e := byName[name]
+		slices.SortFunc(e.Needs, func(a, b Need) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID)) })
+		slots[e.Slot()] = append(slots[e.Slot()], *e)
+	}
+	return slots
+}

@@ -1,0 +1,131 @@
+package entry_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entry"
+)
+
+func TestSidecarSetsWithEqualSelectorsShareAnEntry(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		a, b *appsv1beta1.SidecarSet
+		same bool
+	}{
+		"another name is the same":                    {sidecarSet("a", "web"), sidecarSet("b", "web"), true},
+		"another policy is":                           {annotated(appsv1beta1.AnnotationFailurePolicy, "Ignore"), sidecarSet("log", "web"), true},
+		"values in another order are":                 {selecting(in("app", "a", "b")), selecting(in("app", "b", "a")), true},
+		"requirements in another order are":           {selecting(in("app", "a"), exists("tier")), selecting(exists("tier"), in("app", "a")), true},
+		"two requirements of a key in another order":  {selecting(in("app", "a"), exists("app")), selecting(exists("app"), in("app", "a")), true},
+		"two of a key and an operator in another too": {selecting(in("app", "a"), in("app", "b")), selecting(in("app", "b"), in("app", "a")), true},
+		"an empty namespace selector is none":         {inNamespaces(&metav1.LabelSelector{}), sidecarSet("log", "web"), true},
+		"another value is not":                        {sidecarSet("a", "web"), sidecarSet("a", "db"), false},
+		"another operator is not":                     {selecting(exists("app")), selecting(metav1.LabelSelectorRequirement{Key: "app", Operator: metav1.LabelSelectorOpDoesNotExist}), false},
+		"another namespace selector is not":           {inNamespaces(&metav1.LabelSelector{MatchLabels: map[string]string{"env": "prod"}}), sidecarSet("log", "web"), false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			before := tc.a.DeepCopy()
+			a, b := entryOf(t, tc.a), entryOf(t, tc.b)
+			if same := a.Name == b.Name && cmp.Equal(a.Selector, b.Selector) && cmp.Equal(a.NamespaceSelector, b.NamespaceSelector); same != tc.same {
+				t.Errorf("entries\n%v\n%v, want the same: %v", a, b, tc.same)
+			}
+			if diff := cmp.Diff(before, tc.a); diff != "" {
+				t.Errorf("Of changed the SidecarSet (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAnnotationsGivePolicyAndTimeout(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		key, value string
+		policy     admissionregistrationv1.FailurePolicyType
+		seconds    int32
+	}{
+		"Ignore is taken":              {appsv1beta1.AnnotationFailurePolicy, "Ignore", admissionregistrationv1.Ignore, 5},
+		"an unknown policy is Fail":    {appsv1beta1.AnnotationFailurePolicy, "ignore", admissionregistrationv1.Fail, 5},
+		"1 s is taken":                 {appsv1beta1.AnnotationTimeoutSeconds, "1", admissionregistrationv1.Fail, 1},
+		"30 s are taken":               {appsv1beta1.AnnotationTimeoutSeconds, "30", admissionregistrationv1.Fail, 30},
+		"0 s are the default":          {appsv1beta1.AnnotationTimeoutSeconds, "0", admissionregistrationv1.Fail, 5},
+		"31 s are the default":         {appsv1beta1.AnnotationTimeoutSeconds, "31", admissionregistrationv1.Fail, 5},
+		"a duration is the default":    {appsv1beta1.AnnotationTimeoutSeconds, "10s", admissionregistrationv1.Fail, 5},
+		"a huge number is the default": {appsv1beta1.AnnotationTimeoutSeconds, "4294967297", admissionregistrationv1.Fail, 5},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if e := entryOf(t, annotated(tc.key, tc.value)); e.FailurePolicy != tc.policy || e.TimeoutSeconds != tc.seconds {
+				t.Errorf("got %s, %d s; want %s, %d s", e.FailurePolicy, e.TimeoutSeconds, tc.policy, tc.seconds)
+			}
+		})
+	}
+}
+
+func TestOfNamesTheFieldThatIsWrong(t *testing.T) {
+	t.Parallel()
+	broken := metav1.LabelSelectorRequirement{Key: "zone", Operator: "Sometimes", Values: []string{"a"}}
+	tests := map[string]struct {
+		set  *appsv1beta1.SidecarSet
+		want string
+	}{
+		"no selector":                            {selecting(), "spec.selector: Required"},
+		"an unknown operator":                    {selecting(broken), "spec.selector.matchExpressions[0].operator"},
+		"the position is that of the SidecarSet": {selecting(broken, exists("app")), "spec.selector.matchExpressions[0].operator"},
+		"no values":                              {selecting(in("app")), "spec.selector.matchExpressions[0].values"},
+		"a value that is no label value":         {sidecarSet("log", "not a value"), "spec.selector.matchLabels"},
+		"a selector of namespaces":               {inNamespaces(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{exists("a b")}}), "spec.namespaceSelector.matchExpressions[0].key"},
+		"no name":                                {sidecarSet("", "web"), "metadata.name"},
+		"a name that is a path":                  {sidecarSet("../nodes", "web"), "metadata.name"},
+		"a very long name":                       {sidecarSet(strings.Repeat("a", 254), "web"), "metadata.name"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if e, err := entry.Of(tc.set); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("Of = %v, %v; want an error about %s", e, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestCombineMergesEntries(t *testing.T) {
+	t.Parallel()
+	patient := annotated(appsv1beta1.AnnotationTimeoutSeconds, "9")
+	patient.Name, patient.UID, patient.Annotations[appsv1beta1.AnnotationFailurePolicy] = "b", uid("b"), "Ignore"
+	web, strict, db := entryOf(t, patient), entryOf(t, sidecarSet("a", "web")), entryOf(t, sidecarSet("c", "db"))
+	given := []entry.Entry{web, db, strict}
+	slots := entry.Combine(given)
+	merged := slots[web.Slot()]
+	if len(merged) > 1 { // db is in the same slot
+		merged = merged[:1]
+	}
+	want := strict
+	want.TimeoutSeconds, want.Needs = 9, []entry.Need{{Name: "a", UID: "       a", Generation: 1}, {Name: "b", UID: "       b", Generation: 1}}
+	if diff := cmp.Diff([]entry.Entry{want}, merged); diff != "" {
+		t.Errorf("merged (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]entry.Need{entry.NeedOf(patient)}, given[0].Needs); diff != "" {
+		t.Errorf("Combine changed its input (-want +got):\n%s", diff)
+	}
+}
+
+func TestEntriesAreSpreadOverTheSlots(t *testing.T) {
+	t.Parallel()
+	var got [entry.Slots]int
+	for i := range 1600 {
+		e := entryOf(t, sidecarSet("x", fmt.Sprint("app-", i)))
+		got[e.Slot()]++
+	}
+	for slot, n := range got {
+		if n < 65 || n > 135 { // 100 and 3.6 standard deviations
+			t.Errorf("slot %d has %d of 1600 entries", slot, n)
+		}
+	}
+}

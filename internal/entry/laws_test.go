@@ -1,0 +1,342 @@
+package entry_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/test/rounds"
+)
+
+// world is one slot as an API server stores it, SidecarSets that come and go, and programs that
+// edit the slot.
+type world struct {
+	t       *testing.T
+	rng     *rand.Rand
+	version int
+	slot    *entry.Slot
+	serials []uint64 // of all writes of the operator since the record was lost, newest last
+	newest  uint64   // of all serials
+	sets    map[string]*appsv1beta1.SidecarSet
+	apps    []string
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), version: 100, sets: map[string]*appsv1beta1.SidecarSet{}, apps: appsOf(t, 5, 6)}
+	w.slot = parsed(t, applied(5, w.version))
+	return w
+}
+
+// aSidecarSet returns what a user may apply: a new SidecarSet, or another generation of one.
+func (w *world) aSidecarSet() *appsv1beta1.SidecarSet {
+	set := sidecarSet(fmt.Sprint("set-", w.rng.IntN(8)), w.apps[w.rng.IntN(len(w.apps))])
+	set.UID = uid(fmt.Sprint(w.version, w.rng.IntN(2)))
+	if is := w.sets[set.Name]; is != nil && w.rng.IntN(3) > 0 {
+		set.UID, set.Generation = is.UID, is.Generation+w.rng.Int64N(3)
+	}
+	if w.rng.IntN(3) == 0 {
+		set.Annotations = map[string]string{appsv1beta1.AnnotationFailurePolicy: "Ignore", appsv1beta1.AnnotationTimeoutSeconds: "9"}
+	}
+	return set
+}
+
+func (w *world) isStored(name string, n entry.Need) bool {
+	set := w.sets[n.Name]
+	return set != nil && entry.NeedOf(set).Is(n) && entryOf(w.t, set).Name == name
+}
+
+func (w *world) wanted() []entry.Entry {
+	var all []entry.Entry
+	for _, set := range w.sets {
+		all = append(all, entryOf(w.t, set))
+	}
+	return entry.Combine(all)[5]
+}
+
+// review has a SidecarSet reviewed. Some of these are stored.
+func (w *world) review() {
+	w.t.Helper()
+	set := w.aSidecarSet()
+	e, before := entryOf(w.t, set), w.slot
+	next, refused := before.Review([]entry.Entry{e}, w.isStored, 0, settings())
+	if next == nil {
+		if refused[e.Name] == nil {
+			w.t.Fatal("nothing is written, and nothing refused")
+		}
+		return
+	}
+	w.write(next)
+	if !w.slot.Holds(e.Name, e.Needs[0]) {
+		w.t.Fatalf("%v is not held after its review", e.Needs)
+	}
+	for name, needs := range before.Needs {
+		for _, n := range needs {
+			is, ok := needIn(w.slot, name, n)
+			if !ok || is != n && !(n.Is(e.Needs[0]) && name == e.Name && is.Generation >= n.Generation) {
+				w.t.Fatalf("a review of %v has made %v of need %v", e.Needs, is, n)
+			}
+		}
+	}
+	for _, is := range w.slot.Object.Webhooks {
+		was := webhookOf(before, is.Name)
+		switch {
+		case is.Name == barrierOf(w.slot).Name:
+		case was == nil:
+			if is.Name != e.Name || *is.FailurePolicy != admissionregistrationv1.Ignore || *is.TimeoutSeconds != 1 {
+				w.t.Fatalf("a review of %s has added %v", e.Name, is)
+			}
+		default:
+			then := *was
+			if strings.HasSuffix(is.Name, ".pods.sidecarset.io") {
+				then.ClientConfig = is.ClientConfig
+			}
+			if !reflect.DeepEqual(then, is) {
+				w.t.Fatalf("a review of %s has changed %s (-was +is):\n%s", e.Name, is.Name, cmp.Diff(then, is))
+			}
+		}
+	}
+	if w.rng.IntN(2) == 0 {
+		w.sets[set.Name] = set
+	}
+}
+
+// lead reconciles the slot with verdicts by chance, and checks that there is nothing left to do.
+func (w *world) lead() {
+	w.t.Helper()
+	wanted, leftOut, before := w.wanted(), map[string]bool{}, w.slot
+	if len(wanted) > 0 && w.rng.IntN(4) == 0 {
+		leftOut[wanted[w.rng.IntN(len(wanted))].Name] = true
+	}
+	said := map[string]entry.Verdict{}
+	verdict := func(name string, n entry.Need) entry.Verdict {
+		key := fmt.Sprint(name, n)
+		if _, ok := said[key]; !ok {
+			said[key] = []entry.Verdict{{}, {Drop: true}, {Lower: 1 + w.rng.Int64N(max(n.Generation, 1))}}[w.rng.IntN(3)]
+		}
+		return said[key]
+	}
+	p := before.Reconcile(wanted, leftOut, verdict, w.rng.IntN(8) == 0, settings())
+	if len(p.Refused) > 0 {
+		w.t.Fatalf("refused are %v", p.Refused)
+	}
+	if p.Next == nil && before.Serial == 0 && before.IsEmpty() && len(wanted) == 0 {
+		return
+	}
+	if p.Next != nil {
+		w.write(p.Next)
+	}
+	for name, needs := range before.Needs {
+		for _, n := range needs {
+			is, ok := needIn(w.slot, name, n)
+			v, asked := said[fmt.Sprint(name, n)]
+			least := int64(0) // the generation that is stored with the selectors of the entry
+			if w.isStored(name, n) {
+				least = w.sets[n.Name].Generation
+			}
+			switch {
+			case asked == (least >= n.Generation) && !leftOut[name]:
+				w.t.Fatalf("for need %v of %s, of which %d is stored, a verdict was asked for: %v", n, name, least, asked)
+			case ok && v.Lower > 0 && is.Generation != max(v.Lower, least):
+				w.t.Fatalf("need %v of %s is lowered to %v, and the verdict was %v", n, name, is, v)
+			case !ok && (leftOut[name] || webhookOf(before, name) == nil):
+			case !ok && (!v.Drop || w.isStored(name, n)):
+				w.t.Fatalf("need %v of %s is gone without a verdict", n, name)
+			case ok && is.Generation < n.Generation && v.Lower == 0:
+				w.t.Fatalf("need %v of %s is lowered to %v without a verdict", n, name, is)
+			}
+		}
+	}
+	for i := range wanted {
+		if e := &wanted[i]; w.slot.Says(e, settings()) == leftOut[e.Name] {
+			w.t.Fatalf("after a pass the slot says %v of %s:\n%v", !leftOut[e.Name], e.Name, webhookOf(w.slot, e.Name))
+		}
+	}
+	if entries := slices.Sorted(slices.Values(w.slot.Entries())); !slices.Equal(entries, slices.Sorted(maps.Keys(w.slot.Needs))) {
+		w.t.Fatalf("the entries are %v, and have needs %v", entries, w.slot.Needs)
+	}
+	if again := w.slot.Reconcile(wanted, leftOut, keep, false, settings()); again.Next != nil || len(again.Foreign) > 0 {
+		w.t.Fatalf("a second pass writes (-first +second):\n%s", cmp.Diff(w.slot.Object, again.Next))
+	}
+}
+
+func needIn(s *entry.Slot, name string, n entry.Need) (entry.Need, bool) {
+	at := slices.IndexFunc(s.Needs[name], n.Is)
+	if at < 0 {
+		return entry.Need{}, false
+	}
+	return s.Needs[name][at], true
+}
+
+// write stores what the operator writes, and checks what is so of every write.
+func (w *world) write(next *configuration) {
+	w.t.Helper()
+	before := w.slot
+	if next.ResourceVersion != before.Object.ResourceVersion {
+		w.t.Fatalf("version %s has no precondition", next.ResourceVersion)
+	}
+	given := before.Object.DeepCopy()
+	w.put(next)
+	after := w.slot
+	scribble(reflect.ValueOf(next))
+	if !reflect.DeepEqual(given, before.Object) {
+		w.t.Fatalf("what is written shares memory with what was read (-before +after):\n%s", cmp.Diff(given, before.Object))
+	}
+	if after.Serial <= w.newest {
+		w.t.Fatalf("serial %d follows %d", after.Serial, w.newest)
+	}
+	if w.newest = after.Serial; before.Serial == 0 {
+		w.serials = nil
+	}
+	w.serials = append(w.serials, after.Serial)
+	raised := false
+	for name, needs := range after.Needs {
+		for _, n := range needs {
+			was, ok := needIn(before, name, n)
+			raised = raised || !ok || was.Generation < n.Generation
+		}
+	}
+	if want := map[bool]uint64{true: after.Serial, false: before.Number}[raised]; after.Number != want {
+		w.t.Fatalf("the number is %d, want %d; a need was added or raised: %v", after.Number, want, raised)
+	}
+	for _, name := range after.Entries() {
+		if path := *webhookOf(after, name).ClientConfig.Service.Path; path != entry.PodsPath(5, after.Number) {
+			w.t.Fatalf("%s has the path %s, and the number is %d", name, path, after.Number)
+		}
+	}
+	if barrier := barrierOf(after); barrier != nil {
+		var want []string
+		for _, serial := range slices.Backward(w.serials[max(0, len(w.serials)-8):]) {
+			want = append(want, fmt.Sprint(serial))
+		}
+		r := barrier.ObjectSelector.MatchExpressions[0]
+		if r.Key != entry.BarrierLabel(5) || !slices.Equal(r.Values, want) || *barrier.ClientConfig.Service.Path != entry.BarrierPath(5) {
+			w.t.Fatalf("the barrier is %v, want the serials %v", barrier, want)
+		}
+	} else if !after.IsEmpty() {
+		w.t.Fatal("there is no barrier")
+	}
+	if owners := after.Object.OwnerReferences; len(owners) != 1 || owners[0].UID != "uid-ours" {
+		w.t.Fatalf("the owners are %v", owners)
+	}
+	if c := after.Object; c.Labels[optOut] != "true" || c.Annotations[optOut] != "true" || !entry.Labelled().Matches(labels.Set(c.Labels)) {
+		w.t.Fatalf("the labels are %v, the annotations %v", c.Labels, c.Annotations)
+	}
+}
+
+func (w *world) put(c *configuration) {
+	w.t.Helper()
+	c = c.DeepCopy()
+	w.version += w.rng.IntN(5)
+	c.ResourceVersion = fmt.Sprint(w.version)
+	w.slot = stored(w.t, c)
+	w.version = int(w.slot.Version)
+}
+
+// edit is what another program, or a user with kubectl, does to the slot.
+func (w *world) edit() {
+	c := w.slot.Object.DeepCopy()
+	kinds := 9
+	if len(c.Webhooks) == 0 {
+		kinds = 4
+	}
+	at := w.rng.IntN(max(len(c.Webhooks), 1))
+	switch w.rng.IntN(kinds) {
+	case 0: // deleted, and applied again
+		c = applied(5, 0)
+	case 1:
+		c.Webhooks = nil
+	case 2:
+		delete(c.Annotations, "sidecarset.io/slot")
+	case 3:
+		if webhookOf(w.slot, "other.example.com") == nil && len(w.slot.Object.Webhooks) > 0 {
+			added := *c.Webhooks[0].DeepCopy()
+			added.Name = []string{"other.example.com", "other.pods.sidecarset.io"}[w.rng.IntN(2)]
+			if webhookOf(w.slot, added.Name) == nil {
+				c.Webhooks = append(c.Webhooks, added)
+			}
+		}
+	case 4:
+		c.Webhooks = slices.Delete(c.Webhooks, at, at+1)
+	case 5:
+		c.Webhooks[at].FailurePolicy = new(admissionregistrationv1.Fail)
+	case 6:
+		c.Webhooks[at].NamespaceSelector.MatchExpressions = append(c.Webhooks[at].NamespaceSelector.MatchExpressions, notIn("control-plane", "true"))
+	case 7:
+		c.Webhooks[at].ClientConfig.CABundle = [][]byte{[]byte("another"), nil}[w.rng.IntN(2)]
+	case 8:
+		c.Webhooks[at].ObjectSelector = nil
+	}
+	w.put(c)
+}
+
+// Whatever happens, each write keeps the laws of design 0005, and one pass of the leader is enough.
+func TestLawsHoldWhateverHappens(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(rounds.Of(60, 10)) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			w := newWorld(t, seed)
+			for range 100 {
+				switch w.rng.IntN(9) {
+				case 0, 1, 2, 3:
+					w.review()
+				case 4:
+					w.edit()
+				case 5:
+					for _, name := range slices.Sorted(maps.Keys(w.sets))[:min(1, len(w.sets))] {
+						delete(w.sets, name)
+					}
+				case 6: // stored without a review of ours
+					set := w.aSidecarSet()
+					w.sets[set.Name] = set
+				default:
+					w.lead()
+				}
+			}
+			if next := w.slot.RemoveAll(); next != nil {
+				if w.write(next); !w.slot.IsEmpty() || len(w.slot.Needs) > 0 || w.slot.RemoveAll() != nil {
+					t.Fatalf("%v is left", w.slot.Object)
+				}
+			}
+		})
+	}
+}
+
+// scribble changes all memory that a value refers to.
+func scribble(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			scribble(v.Elem())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			scribble(v.Field(i))
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			scribble(v.Index(i))
+		}
+	case reflect.Map:
+		if v.CanInterface() && !v.IsNil() {
+			v.Clear()
+		}
+	case reflect.String:
+		if v.CanSet() {
+			v.SetString("scribbled")
+		}
+	case reflect.Uint8:
+		if v.CanSet() {
+			v.SetUint(0)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package entry
+
+import (
+	"maps"
+	"slices"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// Verdict is what the leader does with a need that no SidecarSet of its snapshot has.
+type Verdict struct {
+	// Drop removes the need. Otherwise it stays, in generation Lower if that is not 0.
+	Drop  bool
+	Lower int64
+}
+
+// Plan is what Reconcile returns.
+type Plan struct {
+	// Next is nil if nothing has to be written. Its resourceVersion has to be a precondition of
+	// the write.
+	Next *admissionregistrationv1.MutatingWebhookConfiguration
+	// Refused are the wanted entries that have no place, by name, with the reason.
+	Refused map[string]error
+	// Foreign are the webhooks that another program has added, and that Next does not have.
+	Foreign []string
+}
+
+// Reconcile returns the object as the stored SidecarSets need it. wanted are the entries of this
+// slot; see Combine. leftOut are those that the API server does not take. verdict is asked about
+// needs that wanted does not have, and about those that it has in an older generation. anew has
+// the object written although nothing differs.
+//
+// The needs in wanted stay, and are raised to what is stored. An entry without needs goes. An
+// entry of which only needs of reviews are left is not changed.
+func (s *Slot) Reconcile(wanted []Entry, leftOut map[string]bool, verdict func(entry string, n Need) Verdict, anew bool, settings *Settings) (p Plan) {
+	if s.Serial == 0 && s.IsEmpty() && len(wanted) == 0 {
+		return p // as the manifests have it
+	}
+	w := s.write(settings, settings.excluded())
+	exclude(w.object.Webhooks, s.Excluded, w.record.Excluded)
+	kept := make([]*Entry, 0, len(wanted))
+	byName := make(map[string]*Entry, len(wanted))
+	for i := range wanted {
+		if e := &wanted[i]; !leftOut[e.Name] {
+			kept, byName[e.Name] = append(kept, e), e
+		}
+	}
+	for name, needs := range s.Needs {
+		w.record.Needs[name] = judged(needs, byName[name], func(n Need) Verdict { return verdict(name, n) })
+	}
+	p.Refused = w.want(kept)
+	p.Foreign = w.clear(leftOut)
+	if w.raised || anew || !sameObject(w.finish(s.Serial), s.Object) {
+		p.Next = w.next()
+	}
+	return p
+}
+
+// RemoveAll returns the object without entries and needs; nil if it has none. Its owner stays.
+func (s *Slot) RemoveAll() *admissionregistrationv1.MutatingWebhookConfiguration {
+	if s.IsEmpty() && len(s.Needs) == 0 {
+		return nil
+	}
+	w := s.write(&Settings{Ownerless: true}, s.Excluded)
+	w.object.Webhooks, w.record.Needs = nil, nil
+	return w.next()
+}
+
+// judged returns the needs of an entry that stay. e is the wanted entry; nil if it is not wanted.
+func judged(needs []Need, e *Entry, verdict func(Need) Verdict) (stay []Need) {
+	for _, n := range needs {
+		stored := Need{}
+		if e != nil {
+			if at := slices.IndexFunc(e.Needs, n.Is); at >= 0 {
+				stored = e.Needs[at]
+			}
+		}
+		isStored := stored.Name != ""
+		if isStored && n.Generation <= stored.Generation {
+			stay = append(stay, n)
+			continue
+		}
+		v := verdict(n)
+		if v.Drop && !isStored {
+			continue
+		}
+		if v.Lower > 0 {
+			n.Generation = max(v.Lower, stored.Generation)
+		}
+		stay = append(stay, n)
+	}
+	return stay
+}
+
+// want adds or repairs the wanted entries. It returns those that have no place, and those of whose
+// needs some have none. What is present keeps its place.
+func (w *writing) want(wanted []*Entry) (refused map[string]error) {
+	refused = map[string]error{}
+	entries, bytes, needsBytes := MaxEntries, maxBytes, maxNeedsBytes // what is left
+	for _, e := range wanted {
+		if at := find(w.object, e.Name); at >= 0 {
+			webhook := w.settings.webhook(e, w.record.Excluded)
+			carry(&w.object.Webhooks[at], &webhook)
+			w.object.Webhooks[at] = webhook
+			entries, bytes = entries-1, bytes-webhook.Size()
+		}
+		for _, n := range e.Needs {
+			if slices.ContainsFunc(w.record.Needs[e.Name], n.Is) {
+				w.raise(e.Name, n)
+				needsBytes -= n.bytes()
+			}
+		}
+	}
+	for _, e := range wanted {
+		var added []admissionregistrationv1.MutatingWebhook // the entry, if it is absent
+		if find(w.object, e.Name) < 0 {
+			webhook := w.settings.webhook(e, w.record.Excluded)
+			size := webhook.Size()
+			if entries <= 0 || size > bytes {
+				refused[e.Name] = errFull
+				continue
+			}
+			entries, bytes, added = entries-1, bytes-size, append(added, webhook)
+		}
+		for _, n := range e.Needs {
+			switch {
+			case slices.ContainsFunc(w.record.Needs[e.Name], n.Is):
+			case n.bytes() > needsBytes:
+				refused[e.Name] = errFull
+			default:
+				w.raise(e.Name, n)
+				needsBytes -= n.bytes()
+			}
+		}
+		if len(w.record.Needs[e.Name]) > 0 {
+			w.object.Webhooks = append(w.object.Webhooks, added...)
+		}
+	}
+	return refused
+}
+
+// clear removes the entries without needs, and the needs without entries. It returns the webhooks
+// that another program has added.
+func (w *writing) clear(leftOut map[string]bool) (foreign []string) {
+	barrier := w.object.Name + barrierSuffix
+	w.object.Webhooks = slices.DeleteFunc(w.object.Webhooks, func(one admissionregistrationv1.MutatingWebhook) bool {
+		switch _, ours := w.slot.Needs[one.Name]; {
+		case one.Name == barrier:
+			return false
+		case len(w.record.Needs[one.Name]) > 0 && !leftOut[one.Name]:
+			return false
+		case !ours:
+			foreign = append(foreign, one.Name)
+		}
+		return true
+	})
+	maps.DeleteFunc(w.record.Needs, func(name string, needs []Need) bool { return len(needs) == 0 || find(w.object, name) < 0 })
+	return foreign
+}
+
+// sameObject reports whether two versions of an object do not differ in what Reconcile writes.
+func sameObject(a, b *admissionregistrationv1.MutatingWebhookConfiguration) bool {
+	return slices.EqualFunc(a.Webhooks, b.Webhooks, same) && maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations) &&
+		equality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences)
+}
+
+// Says reports whether the slot has an entry as it is wanted, with its policy, its timeout and its
+// needs, but for what another program leaves out. It does not look at the bundle.
+func (s *Slot) Says(e *Entry, settings *Settings) bool {
+	at := find(s.Object, e.Name)
+	if at < 0 || slices.ContainsFunc(e.Needs, func(n Need) bool { return !s.Holds(e.Name, n) }) {
+		return false
+	}
+	present := s.Object.Webhooks[at]
+	webhook := settings.webhook(e, settings.excluded())
+	webhook.ClientConfig = settings.clientConfig(PodsPath(s.Index, s.Number))
+	carry(&present, &webhook)
+	return same(present, webhook)
+}

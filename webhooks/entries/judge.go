@@ -1,0 +1,157 @@
+package entries
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/readiness"
+	"github.com/sidecarset/operator/internal/status"
+)
+
+// judge writes on the board whether the next Pod of each SidecarSet will be injected.
+func (l *leader) judge(ctx context.Context, v *view) {
+	obstacle := l.installation(ctx, v).Obstacle()
+	if obstacle != nil || v.problem != nil {
+		v.wakeAfter(soon)
+	}
+	programs := v.catalog.Programs()
+	next := make(map[string]boardEntry, len(programs))
+	for _, program := range programs {
+		var judged status.Readiness
+		if obstacle != nil {
+			judged = *obstacle
+		} else {
+			judged = readiness.Of(l.facts(v, l.sets[program.Name()]))
+		}
+		if judged.Ready && l.probe != nil {
+			if problem := l.probe.check(ctx, v.catalog, l.sets[program.Name()]); problem != nil {
+				judged = *problem
+			}
+		}
+		if !judged.Ready {
+			v.wakeAfter(soon)
+		}
+		next[program.Name()] = boardEntry{program.Set.UID, program.Set.Generation, judged}
+	}
+	l.board.replace(next)
+}
+
+// installation are the facts that concern every SidecarSet.
+func (l *leader) installation(ctx context.Context, v *view) readiness.Installation {
+	i := readiness.Installation{
+		Namespace: l.options.Settings.Namespace, Rival: v.rival.Message(), Served: v.served,
+		Calls: l.prober.problem(l.options.Settings.Namespace, v.now),
+	}
+	// If other processes serve the webhooks, a call that was answered proves more than the
+	// certificate of this one.
+	if err := l.options.Certificate(ctx); l.options.ServesWebhooks || !l.prober.answered(v.now) {
+		i.Certificate = err
+	}
+	return i
+}
+
+// facts are the facts that concern one SidecarSet.
+func (l *leader) facts(v *view, one *storedSet) readiness.SidecarSet {
+	facts := readiness.SidecarSet{
+		Selectors: one.err, Nothing: one.nothing,
+		Paused: one.program.Set.Spec.InjectionStrategy.Paused, Invalid: one.refuse,
+	}
+	switch {
+	case l.options.Static:
+		facts.Static = l.staticEntry(v, one)
+	case one.err == nil:
+		facts.Refused, facts.Entry = l.states[one.entry.Slot()].refused[one.entry.Name], l.entryFacts(v, one)
+	}
+	return facts
+}
+
+// settles is how long replicas take at most to see a SidecarSet, if their watches are healthy.
+const settles = 5 * time.Second
+
+// staticEntry has the facts about the one entry that an administrator keeps. Its calls do not
+// say what must be known, so replicas answer from what they know.
+func (l *leader) staticEntry(v *view, one *storedSet) *readiness.Static {
+	left := settles - v.now.Sub(one.since)
+	if left > 0 {
+		v.wakeAfter(left)
+	}
+	return &readiness.Static{Present: l.options.Rivals.StaticEntry(), Settles: left > 0}
+}
+
+// entryFacts has the facts about the entry of a SidecarSet.
+func (l *leader) entryFacts(v *view, one *storedSet) (facts readiness.Entry) {
+	i := one.entry.Slot()
+	s, st := v.slots[i], &l.states[i]
+	facts.Problem = v.problem
+	if s == nil {
+		facts.NoObject = whyAbsent(entry.ConfigurationName(i), v.absent[i])
+		return facts
+	}
+	if st.edits.stay || st.edits.goOn(v.now) {
+		facts.Fought, facts.By = s.Object.Name, st.edits.by
+	}
+	if v.settings == nil {
+		return facts
+	}
+	e := st.wanted[slices.IndexFunc(st.wanted, func(e entry.Entry) bool { return e.Name == one.entry.Name })]
+	e.Needs = one.entry.Needs
+	facts.Written = s.Says(&e, v.settings)
+	if !facts.Written {
+		facts.NoPlace = st.noPlace[e.Name]
+	}
+	if n := s.Narrowing(&e); n.By != "" {
+		facts.Narrowed, facts.LeavesAllOut = n.By, leavesAllOut(v.catalog, n)
+	}
+	facts.Proven = s.Serial > 0 && l.prober.passed(i, s.Serial)
+	if st.unproven != nil && !facts.Proven {
+		facts.Problem = st.unproven
+		if st.tries >= writesAnew {
+			facts.Stuck = s.Object.Name
+		}
+	}
+	return facts
+}
+
+// leavesAllOut reports whether another program leaves out every Namespace that an entry selects.
+func leavesAllOut(catalog *match.Snapshot, n entry.Narrowing) bool {
+	some := func(selector *metav1.LabelSelector) bool {
+		compiled, err := metav1.LabelSelectorAsSelector(selector)
+		if err != nil {
+			return true
+		}
+		for range catalog.NamespacesWith(compiled) {
+			return true
+		}
+		return false
+	}
+	return !some(n.To) && some(n.From)
+}
+
+const (
+	// restoreCommand brings back the objects for entries, and changes nothing else. It
+	// works with the file that the operator was installed from.
+	restoreCommand = "kubectl apply --server-side -f dist/install.yaml -l " + entry.LabelConfiguration
+	// unlockCommand makes this version of the operator use an object that a newer one wrote.
+	unlockCommand = "kubectl annotate mutatingwebhookconfigurations %s " + entry.AnnotationFormat + "-"
+)
+
+// whyAbsent says why there is no version of an object that has to have entries, and what to do;
+// "" if that is another error than those of the object itself.
+func whyAbsent(name string, err error) string {
+	switch {
+	case errors.Is(err, entry.ErrFormat):
+		return fmt.Sprintf("A newer version of the operator has written MutatingWebhookConfiguration %s, in a format that this version cannot read. "+
+			"Run that version again; or, to stay with this one, have it write the object anew: "+unlockCommand, name, name)
+	case errors.Is(err, errNoSlot):
+		return fmt.Sprintf("MutatingWebhookConfiguration %s does not exist. It has to hold the webhook entry, and the operator has no right to create it. "+
+			"Apply it again, from the file that the operator was installed with: %s", name, restoreCommand)
+	}
+	return ""
+}

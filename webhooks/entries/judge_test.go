@@ -1,0 +1,176 @@
+package entries
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/status"
+)
+
+func TestReadinessBelongsToOneUIDAndGeneration(t *testing.T) {
+	b := &Board{}
+	b.replace(map[string]boardEntry{"log": {uid: "old", generation: 1, readiness: status.Readiness{Ready: true}}})
+	if b.Of("log", "new", 1) != nil {
+		t.Error("a SidecarSet of the same name is ready")
+	}
+	if b.Of("log", "old", 2) != nil {
+		t.Error("the next generation is ready")
+	}
+	if b.Of("log", "old", 1) == nil {
+		t.Error("the SidecarSet itself is not")
+	}
+}
+
+// contextOf returns a context that the test ends.
+func contextOf(t *testing.T) (context.Context, func()) {
+	t.Helper()
+	ctx, end := context.WithCancel(t.Context())
+	return ctx, end
+}
+
+// If the SidecarSet were Ready, a user who waits for that would see every Pod refused.
+func TestASidecarSetThatNoPodCanHaveIsNotReady(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		object := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").
+			Spec("injectionStrategy", map[string]any{"revision": map[string]any{"revisionName": "log-1", "policy": "Always"}}).Map()
+		object["metadata"].(map[string]any)["generation"] = int64(1)
+		program, err := inject.Compile(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		catalog := match.Build([]*inject.Program{program}, nil)
+		c.sets.SwapSnapshot(catalog)
+		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonInvalid || !strings.Contains(got.Message, "spec.injectionStrategy.revision") {
+			t.Errorf("while its revision is not recorded it says %+v", got)
+		}
+		c.sets.SwapSnapshot(catalog.WithHistory(map[string]*inject.Program{"log": program}))
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("when it is it says %+v", got)
+		}
+	})
+}
+
+// Ready would promise that the next selected Pod is injected, but no Pod can be selected.
+func TestASidecarSetThatCanSelectNoPodIsNotReady(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		l.options.Settings.ExcludedNamespaces = []string{"ours", "kube-system"}
+		set := fixtures.LogSet(1)
+		set.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: "kube-system"}}
+		c.have(set)
+		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonNothingSelected || !strings.Contains(got.Message, "kube-system") {
+			t.Errorf("for an excluded namespace it says %+v", got)
+		}
+		set = fixtures.LogSet(1)
+		set.Spec.Selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpDoesNotExist}}
+		c.have(set)
+		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonNothingSelected || !strings.Contains(got.Message, "label app") {
+			t.Errorf("for a selector that contradicts itself it says %+v", got)
+		}
+	})
+}
+
+// podsIn gives the leader a podProbe. answer is the API server's answer to each attempt.
+func (l *leader) podsIn(t *testing.T, c *cluster, answer func(ctx context.Context, attempt int) error) (attempts *int) {
+	t.Helper()
+	attempts = new(int)
+	c.pods = func(ctx context.Context, pod *corev1.Pod) error {
+		*attempts++
+		pod.Annotations = map[string]string{appsv1beta1.AnnotationInjectedList: "log"}
+		return answer(ctx, *attempts)
+	}
+	l.probe = newPodProbe("probes", c, l.wake)
+	return attempts
+}
+
+func TestARefusedProbePodIsTriedAgainAtIntervals(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		attempts := l.podsIn(t, c, func(_ context.Context, attempt int) error {
+			if attempt <= 3 {
+				return errors.New("quota exceeded")
+			}
+			return nil
+		})
+		if got := l.judged(t); got.Ready || !got.Unsure {
+			t.Errorf("before a Pod was tried it says %+v", got)
+		}
+		synctest.Wait()
+		for range 1000 {
+			if got := l.judged(t); got.Reason != appsv1beta1.ReasonProbeFailed || !strings.Contains(got.Message, "quota exceeded") {
+				t.Fatalf("it says %+v", got)
+			}
+		}
+		if *attempts != 1 {
+			t.Errorf("%d attempts at once", *attempts)
+		}
+		for range 3 {
+			<-time.After(probePause)
+			l.judged(t)
+			synctest.Wait()
+		}
+		if got := l.judged(t); !got.Ready || *attempts != 4 {
+			t.Errorf("after %d attempts it says %+v", *attempts, got)
+		}
+		<-time.After(probeAgain - time.Second)
+		l.judged(t)
+		synctest.Wait()
+		if *attempts != 4 {
+			t.Error("an injected Pod is tried again too soon")
+		}
+	})
+}
+
+// Webhooks of other programs may take long to answer.
+func TestTheLeaderDoesNotWaitForAProbePod(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		l.podsIn(t, c, func(ctx context.Context, _ int) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		start := time.Now()
+		for range 10 {
+			l.judged(t)
+			synctest.Wait()
+		}
+		if waited := time.Since(start); waited != 0 {
+			t.Errorf("the leader waited for %v", waited)
+		}
+		<-time.After(probeTimeout)
+		synctest.Wait()
+		if got := l.judged(t); got.Reason != appsv1beta1.ReasonProbeFailed {
+			t.Errorf("it says %+v", got)
+		}
+	})
+}
+
+// whyRefused knows no Pod, so it returns only errors that every Pod would get.
+func TestWhyRefusedReportsOnlyErrorsThatEveryPodGets(t *testing.T) {
+	never := map[string]bool{
+		"refused-hot-upgrade-whose-name-a-sidecar-has": true,
+		"refused-hot-upgrade-whose-names-are-too-long": true,
+		"refused-hot-upgrade-without-an-empty-image":   true,
+		"refused-recorded-revision-that-is-not-there":  true,
+	}
+	for _, c := range fixtures.Cases(t) {
+		t.Run(c.Name, func(t *testing.T) {
+			catalog := c.Snapshot(t)
+			var refused error
+			for _, program := range catalog.Programs() {
+				refused = errors.Join(refused, whyRefused(program, catalog.History(program.Name())))
+			}
+			if (refused != nil) != never[c.Name] {
+				t.Errorf("said of a Pod that nothing is known of: %v", refused)
+			}
+		})
+	}
+}

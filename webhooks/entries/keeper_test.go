@@ -1,0 +1,230 @@
+package entries
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/rival"
+)
+
+func TestAReviewReturnsWhenEveryAPIServerCallsForItsPods(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		set := reviewed("new")
+		if err := c.review(t, l, set); err != nil {
+			t.Fatal(err)
+		}
+		w, s := c.webhook(t, set)
+		if w == nil || *w.FailurePolicy != admissionregistrationv1.Ignore || *w.TimeoutSeconds != 1 || *w.ClientConfig.Service.Path != entry.PodsPath(s.Index, s.Number) {
+			t.Fatalf("the entry is %+v", w)
+		}
+		if !l.prober.passed(s.Index, s.Serial) {
+			t.Error("no API server was asked")
+		}
+		// The number of calls says what a replica must know. So the next generation has another one.
+		number := s.Number
+		set = set.DeepCopy()
+		set.Generation = 2
+		if err := c.review(t, l, set); err != nil {
+			t.Fatal(err)
+		}
+		if _, s = c.webhook(t, set); s.Number <= number {
+			t.Errorf("after number %d comes %d", number, s.Number)
+		}
+		// A review of what is there already is written, too: a leader may be about to remove it.
+		version := s.Version
+		if err := c.review(t, l, set); err != nil {
+			t.Fatal(err)
+		}
+		if _, again := c.webhook(t, set); again.Version == version || again.Number != s.Number {
+			t.Errorf("it was written at version %d with number %d, then %d with %d", version, s.Number, again.Version, again.Number)
+		}
+		c.lags = true
+		start := time.Now()
+		if err := c.review(t, l, reviewed("late")); err == nil || time.Since(start) > reviewTimeout {
+			t.Errorf("API servers lag; after %v got %v", time.Since(start), err)
+		}
+	})
+}
+
+func TestReviewsThatComeTogetherShareAWrite(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		set := reviewed("shared")
+		begun, release := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		c.writing = func(*admissionregistrationv1.MutatingWebhookConfiguration) error {
+			once.Do(func() { close(begun); <-release })
+			return nil
+		}
+		var all sync.WaitGroup
+		answers := make([]error, 11)
+		for i := range answers {
+			set := set.DeepCopy()
+			set.Name = fmt.Sprint("shared-", i)
+			all.Go(func() { answers[i] = c.review(t, l, set) })
+			if i == 0 {
+				<-begun
+			}
+		}
+		synctest.Wait()
+		close(release)
+		all.Wait()
+		if err := errors.Join(answers...); err != nil || c.writes != 2 {
+			t.Errorf("%d writes, %v", c.writes, err)
+		}
+		if w, s := c.webhook(t, set); w == nil || len(s.Needs[w.Name]) != len(answers) {
+			t.Errorf("the slot has the needs %v", s.Needs)
+		}
+	})
+}
+
+func TestAReviewWritesAgainWhenTheSlotHasChanged(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		set := reviewed("new")
+		_, s := c.webhook(t, set)
+		other := s.Object.DeepCopy()
+		other.Annotations = map[string]string{"theirs": "1"}
+		c.changeUnseen(other)
+		if err := c.review(t, l, set); err != nil {
+			t.Fatal(err)
+		}
+		if _, s := c.webhook(t, set); len(c.needs(t, set)) != 1 || s.Object.Annotations["theirs"] != "1" {
+			t.Errorf("the slot is %+v", s.Object)
+		}
+		c.remove(s.Index)
+		if err := c.review(t, l, set); err == nil || !strings.Contains(err.Error(), s.Object.Name) {
+			t.Errorf("there is no object: %v", err)
+		}
+	})
+}
+
+func TestStrangersReviewsLeaveLittleBehind(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		l.judged(t)
+		standing := func() (unstored, fail int) {
+			for _, s := range c.slots.All() {
+				for _, w := range s.Object.Webhooks {
+					switch {
+					case !strings.HasSuffix(w.Name, ".pods.sidecarset.io"):
+					case *w.FailurePolicy == admissionregistrationv1.Fail:
+						fail++
+					default:
+						unstored++
+					}
+				}
+			}
+			return unstored, fail
+		}
+		forged, before, start := 0, c.writes, time.Now()
+		for time.Since(start) < 5*time.Minute {
+			for range 3 {
+				forged++
+				_ = c.review(t, l, reviewed(fmt.Sprint("ghost-", forged)))
+			}
+			if unstored, fail := standing(); unstored > entry.MaxUnstored || fail != 1 {
+				t.Fatalf("%d entries of reviews, %d with the policy Fail", unstored, fail)
+			}
+			<-time.After(100 * time.Millisecond)
+			if got := l.judged(t); !got.Ready {
+				t.Fatalf("the SidecarSet that is stored: %+v", got)
+			}
+		}
+		// Each write of a review is followed by the leader's, which removes the entry.
+		if most := 2 * (reviewBurst + int(time.Since(start)/reviewInterval) + 1); c.writes-before > most {
+			t.Errorf("%d writes, want %d at most", c.writes-before, most)
+		}
+		<-time.After(entry.StoredSoon)
+		l.judged(t)
+		if unstored, fail := standing(); unstored != 0 || fail != 1 {
+			t.Errorf("%d entries of reviews are left, %d with the policy Fail", unstored, fail)
+		}
+	})
+}
+
+func TestReviewsOfWhatIsStoredKeepTheirPace(t *testing.T) {
+	t.Parallel()
+	p, now, stored := &pace{}, time.Now(), map[string]bool{}
+	holds := func(n entry.Need) bool { return stored[n.Name] }
+	write := func(name string) bool {
+		_, err := p.take([]entry.Need{{Name: name}}, holds, now)
+		return err == nil
+	}
+	for i := range 10 * reviewBurst { // as fast as one is stored after the other
+		name := fmt.Sprint("stored-", i)
+		if !write(name) {
+			t.Fatalf("SidecarSet %d has to wait", i)
+		}
+		stored[name] = true
+	}
+	if undo, err := p.take(nil, holds, now); err != nil {
+		t.Fatal(err)
+	} else {
+		undo() // a write that has failed is none
+	}
+	count := func(name string) (writes int) {
+		for range 10 * reviewBurst {
+			if write(name) {
+				writes++
+			}
+		}
+		return writes
+	}
+	if got := count("ghost"); got != reviewBurst {
+		t.Errorf("%d writes at once", got)
+	}
+	// A review of what is stored already counts: a stranger can copy it.
+	for _, name := range []string{"ghost", "stored-0"} {
+		now = now.Add(30 * reviewInterval)
+		if got := count(name); got != 30 {
+			t.Errorf("then %d writes of %s in 30 intervals", got, name)
+		}
+	}
+}
+
+func TestNoReviewWritesWhileTheOperatorGoes(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		c.leaving = true
+		if err := c.review(t, l, reviewed("new")); !errors.Is(err, errUninstalling) {
+			t.Errorf("the Namespace is being deleted: %v", err)
+		}
+		c.leaving = false
+		l.options.Rivals.current.Store(&rival.Injector{Configuration: "theirs", OfOurKind: true})
+		if err := c.review(t, l, reviewed("new")); err == nil || c.writes != 0 {
+			t.Errorf("a second operator has the entries: %v after %d writes", err, c.writes)
+		}
+		l.options.Rivals.current.Store(nil)
+		set := reviewed("new")
+		set.Spec.Selector = &metav1.LabelSelector{}
+		if err := c.review(t, l, set); err == nil {
+			t.Error("an empty selector has an entry")
+		}
+	})
+}
+
+// The admission plugin OwnerReferencesPermissionEnforcement refuses an owner.
+func TestEntriesAreWrittenWithoutAnOwnerWhereNoneIsAllowed(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		c.writing = func(written *admissionregistrationv1.MutatingWebhookConfiguration) error {
+			if len(written.OwnerReferences) > 0 {
+				return apierrors.NewForbidden(configurationResource, written.Name, errors.New("cannot set blockOwnerDeletion"))
+			}
+			return nil
+		}
+		_ = c.review(t, l, reviewed("new"))
+		if err := c.review(t, l, reviewed("new")); err != nil {
+			t.Errorf("the second time: %v", err)
+		}
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("the leader says %+v", got)
+		}
+	})
+}

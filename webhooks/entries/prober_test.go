@@ -1,0 +1,371 @@
+package entries
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/fixtures"
+)
+
+// versionsOf returns successive versions of the slot that the selectors of a SidecarSet for Pods
+// with the label app belong in.
+func versionsOf(t *testing.T, app string, count int) (versions []*entry.Slot) {
+	t.Helper()
+	set := fixtures.LogSet(1)
+	set.Spec.Selector.MatchLabels["app"] = app
+	e, err := entry.Of(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: entry.ConfigurationName(e.Slot())}}
+	settings := &entry.Settings{Namespace: "ours", Service: admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhooks"}, Bundle: []byte("bundle")}
+	for i := range count + 1 {
+		next.ResourceVersion = strconv.Itoa(100 + i)
+		s, err := entry.Parse(next)
+		if err != nil {
+			t.Fatal(err)
+		}
+		versions = append(versions, s)
+		next, _ = s.Review([]entry.Entry{e}, func(string, entry.Need) bool { return true }, 0, settings)
+	}
+	return versions[1:]
+}
+
+// awaitFor asks for as long as the author of a SidecarSet waits.
+func awaitFor(t *testing.T, p *prober, s *entry.Slot) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	return p.await(ctx, s.Index, func() (uint64, error) { return s.Serial, nil })
+}
+
+// lookFor looks as the leader does, every ten seconds, for some time.
+func lookFor(t *testing.T, p *prober, lasting time.Duration, used ...*entry.Slot) {
+	t.Helper()
+	var slots [entry.Slots]*entry.Slot
+	for _, s := range used {
+		slots[s.Index] = s
+	}
+	for begin := time.Now(); ; <-time.After(10 * time.Second) {
+		if err := p.look(t.Context(), slots, false); err != nil {
+			t.Fatal(err)
+		}
+		if time.Since(begin) >= lasting {
+			return
+		}
+	}
+}
+
+func TestAwaitPassesWhereEveryAPIServerUsesTheSlot(t *testing.T) {
+	t.Parallel()
+	inCluster(t, []string{addressA, addressB}, func(t *testing.T, p *prober, c *proberCluster) {
+		v := versionsOf(t, "web", 4)
+		c.uses(v[2], addressA) // has been written again since
+		c.uses(v[0], addressB)
+		err := awaitFor(t, p, v[1])
+		if err == nil || strings.Contains(err.Error(), addressA) || p.passed(v[1].Index, v[1].Serial) {
+			t.Errorf("one is behind: %v", err)
+		}
+		for _, part := range []string{addressB, v[1].Object.Name, fmt.Sprint("serial ", v[1].Serial)} {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%q does not say %s", err, part)
+			}
+		}
+		go func() {
+			<-time.After(100 * time.Millisecond)
+			c.uses(v[1], addressB)
+		}()
+		if err := awaitFor(t, p, v[1]); err != nil || !p.passed(v[1].Index, v[1].Serial) || p.passed(v[2].Index, v[2].Serial) {
+			t.Errorf("it has caught up: %v", err)
+		}
+		if p.passed((v[1].Index+1)%entry.Slots, v[1].Serial) {
+			t.Error("another slot has passed as well")
+		}
+		if c.servers[configuredHost].asked != 0 {
+			t.Error("the configured host was asked although API servers answer by their own addresses")
+		}
+		asked := c.servers[addressA].asked
+		if err := awaitFor(t, p, v[0]); err != nil || c.servers[addressA].asked != asked {
+			t.Errorf("what is proven is asked again: %v", err)
+		}
+	})
+}
+
+// The barrier entry of a slot that is written often names a serial only for a short time.
+func TestAwaitAsksForWhatIsWantedNow(t *testing.T) {
+	t.Parallel()
+	inCluster(t, []string{addressA}, func(t *testing.T, p *prober, c *proberCluster) {
+		v := versionsOf(t, "web", 20)
+		c.uses(v[19])
+		wanted := 0
+		err := p.await(t.Context(), v[0].Index, func() (uint64, error) { wanted++; return v[min(wanted, 19)].Serial, nil })
+		if err != nil || !p.passed(v[0].Index, v[0].Serial) {
+			t.Errorf("got %v", err)
+		}
+	})
+	inCluster(t, []string{addressA, addressB}, func(t *testing.T, p *prober, _ *proberCluster) {
+		gone := errors.New("no serial holds the need any more")
+		if err := p.await(t.Context(), 3, func() (uint64, error) { return 0, gone }); !errors.Is(err, gone) || err.Error() != gone.Error() {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// An API server that does not run creates no Pods. Its address may stay published for a long time.
+func TestAPIServersThatCannotBeReachedDoNotCount(t *testing.T) {
+	t.Parallel()
+	inCluster(t, []string{addressA, addressB}, func(t *testing.T, p *prober, c *proberCluster) {
+		v := versionsOf(t, "web", 1)[0]
+		c.uses(v, addressA)
+		c.set(func(s *testAPIServer) { s.refuses = true }, addressB)
+		if err := awaitFor(t, p, v); err != nil || !p.passed(v.Index, v.Serial) {
+			t.Fatalf("one refuses connections: %v", err)
+		}
+		c.set(func(s *testAPIServer) { s.refuses = false }, addressB)
+		if err := awaitFor(t, p, v); err == nil || p.passed(v.Index, v.Serial) {
+			t.Fatal("it is back, without the slot, and does not count")
+		}
+		c.uses(v, addressB)
+		if err := awaitFor(t, p, v); err != nil || !p.passed(v.Index, v.Serial) {
+			t.Fatalf("it has caught up: %v", err)
+		}
+	})
+	inCluster(t, []string{addressA, addressB}, func(t *testing.T, p *prober, c *proberCluster) {
+		v := versionsOf(t, "web", 1)[0]
+		c.uses(v, addressA)
+		c.set(func(s *testAPIServer) { s.drops = true }, addressB)
+		if err := awaitFor(t, p, v); err == nil || p.passed(v.Index, v.Serial) {
+			t.Fatal("a packet may have been lost, and the other one is left out at once")
+		}
+		<-time.After(connectTimeout)
+		synctest.Wait()
+		start := time.Now()
+		if err := awaitFor(t, p, v); err != nil || time.Since(start) > unreachablePatience || !p.passed(v.Index, v.Serial) {
+			t.Errorf("the author of a SidecarSet waits for %v: %v", time.Since(start), err)
+		}
+		<-time.After(connectTimeout)
+	})
+}
+
+func TestTheConfiguredHostIsAskedIfNoOtherAnswers(t *testing.T) {
+	t.Parallel()
+	for name, published := range map[string][]string{"none is published": nil, "those that are published are elsewhere": {addressA, addressB}} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, published, func(t *testing.T, p *prober, c *proberCluster) {
+				v := versionsOf(t, "web", 2)
+				c.set(func(s *testAPIServer) { s.refuses = true }, append(published, "none")...)
+				c.uses(v[0], configuredHost)
+				if err := awaitFor(t, p, v[1]); err == nil || p.passed(v[1].Index, v[1].Serial) {
+					t.Fatalf("passed by an older serial: %v", err)
+				}
+				c.uses(v[1], configuredHost)
+				if err := awaitFor(t, p, v[1]); err != nil || !p.passed(v[1].Index, v[1].Serial) {
+					t.Errorf("got %v", err)
+				}
+				if lookFor(t, p, 0, v[1]); !p.answered(time.Now()) {
+					t.Error("it does not count as answered")
+				}
+			})
+		})
+	}
+}
+
+// A quota or a policy engine may refuse the ConfigMap.
+func TestARefusedConfigMapIsNamedAsTheCause(t *testing.T) {
+	t.Parallel()
+	inCluster(t, []string{addressA}, func(t *testing.T, p *prober, c *proberCluster) {
+		v := versionsOf(t, "web", 1)[0]
+		c.uses(v)
+		c.set(func(s *testAPIServer) { s.forbids = "exceeded quota: tight" })
+		var slots [entry.Slots]*entry.Slot
+		slots[v.Index] = v
+		for range 10 {
+			for _, err := range []error{awaitFor(t, p, v), p.look(t.Context(), slots, false)} {
+				if err == nil || !strings.Contains(err.Error(), "ConfigMap in namespace ours under dry-run at API server "+addressA) || !strings.Contains(err.Error(), "exceeded quota: tight") {
+					t.Fatalf("got %v", err)
+				}
+			}
+			<-time.After(10 * time.Second)
+		}
+		if got := p.problem("ours", time.Now()); got != nil {
+			t.Errorf("it counts as a call that is not answered: %+v", got)
+		}
+	})
+}
+
+// An API server can use an older version of a slot again, after a later one was proven.
+func TestLookRevokesWhatAnAPIServerWentBackOn(t *testing.T) {
+	t.Parallel()
+	for name, apps := range map[string][]string{"one slot of several": {"web", "db"}, "the only slot": {"web"}} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, []string{addressA, addressB}, func(t *testing.T, p *prober, c *proberCluster) {
+				var used []*entry.Slot
+				for _, app := range apps {
+					used = append(used, versionsOf(t, app, 2)[1])
+					c.uses(used[len(used)-1])
+				}
+				passed := func(what string, want bool, s *entry.Slot) {
+					t.Helper()
+					if got := p.passed(s.Index, s.Serial); got != want {
+						t.Errorf("%s: passed is %v, want %v", what, got, want)
+					}
+				}
+				lookFor(t, p, 0, used...)
+				for _, s := range used {
+					passed("after the first look", true, s)
+				}
+				if c.servers[addressA].asked != 1 {
+					t.Errorf("the first look creates %d ConfigMaps", c.servers[addressA].asked)
+				}
+				c.set(func(s *testAPIServer) { s.unanswered = 1 }, addressB)
+				lookFor(t, p, 0, used...)
+				passed("when one call was lost", true, used[0])
+
+				v := versionsOf(t, "web", 3)
+				c.uses(v[0], addressB)
+				passed("before the next look", true, used[0])
+				lookFor(t, p, 0, used...)
+				passed("when B has gone back", false, used[0])
+				if len(used) > 1 {
+					passed("the other slot", true, used[1])
+				}
+				if err := awaitFor(t, p, used[0]); err == nil || !strings.Contains(err.Error(), addressB) {
+					t.Errorf("it is awaited with %v", err)
+				}
+				lookFor(t, p, 2*time.Minute, used...)
+				if got := p.problem("ours", time.Now()); got != nil {
+					t.Errorf("it counts as unanswered: %+v", got)
+				}
+
+				c.uses(v[2])
+				used[0] = v[2]
+				lookFor(t, p, 0, used...)
+				passed("when the slot was written again", true, used[0])
+			})
+		})
+	}
+}
+
+func TestSilenceOfAMinuteIsAProblemAndRevokesNothing(t *testing.T) {
+	t.Parallel()
+	inCluster(t, []string{addressA, addressB}, func(t *testing.T, p *prober, c *proberCluster) {
+		web, db := versionsOf(t, "web", 2)[1], versionsOf(t, "db", 2)[1]
+		c.uses(web)
+		c.uses(db)
+		silent := func(calls int) func(*testAPIServer) { return func(s *testAPIServer) { s.unanswered = calls } }
+		steps := []struct {
+			what    string
+			change  func(*testAPIServer)
+			of      string // "" is all
+			lasting time.Duration
+			reason  string
+		}{
+			{"answered", silent(0), "", 0, ""},
+			{"not answered for a moment", silent(-1), "", 30 * time.Second, ""},
+			{"answered again", silent(0), "", 0, ""},
+			{"not answered for less than a minute", silent(-1), "", 50 * time.Second, ""},
+			{"not answered for a minute", silent(-1), "", 20 * time.Second, appsv1beta1.ReasonNoReplica},
+			{"still not", silent(-1), "", time.Hour, appsv1beta1.ReasonNoReplica},
+			{"answered at last", silent(0), "", 0, ""},
+			{"one API server is not", silent(-1), addressB, 2 * time.Minute, appsv1beta1.ReasonNotInForce},
+			{"creates no ConfigMaps either", func(s *testAPIServer) { s.forbids = "quota" }, addressB, 0, appsv1beta1.ReasonNotInForce},
+			{"does not run any more", func(s *testAPIServer) { s.refuses = true }, addressB, 0, ""},
+		}
+		for _, step := range steps {
+			c.set(step.change, strings.Fields(step.of)...)
+			if step.what == "does not run any more" {
+				p.servers[1].unreachable.Store(true) // connections that are open would still be used
+			}
+			var slots [entry.Slots]*entry.Slot
+			slots[web.Index], slots[db.Index] = web, db
+			for begin := time.Now(); ; {
+				<-time.After(10 * time.Second)
+				_ = p.look(t.Context(), slots, false)
+				if time.Since(begin) >= step.lasting {
+					break
+				}
+			}
+			got := p.problem("ours", time.Now())
+			if got == nil && step.reason != "" || got != nil && (got.Reason != step.reason || got.Ready || got.Unsure) {
+				t.Errorf("%s: it says %+v", step.what, got)
+			}
+			if step.of != "" && got != nil && !strings.Contains(got.Message, "API server "+addressB+" ") {
+				t.Errorf("%s: which one is not said: %s", step.what, got.Message)
+			}
+			if !p.passed(web.Index, web.Serial) || !p.passed(db.Index, db.Serial) {
+				t.Errorf("%s: the proof is revoked", step.what)
+			}
+			if answered, want := p.answered(time.Now()), step.reason != appsv1beta1.ReasonNoReplica; answered != want {
+				t.Errorf("%s: answered is %v", step.what, answered)
+			}
+		}
+	})
+}
+
+func TestASuspendedLeaderDoesNotCountTheTimeAsSilence(t *testing.T) {
+	t.Parallel()
+	inCluster(t, []string{addressA}, func(t *testing.T, p *prober, c *proberCluster) {
+		v := versionsOf(t, "web", 1)[0]
+		c.uses(v)
+		c.set(func(s *testAPIServer) { s.unanswered = -1 })
+		lookFor(t, p, 20*time.Second, v)
+		<-time.After(time.Hour)
+		lookFor(t, p, 20*time.Second, v)
+		if got := p.problem("ours", time.Now()); got != nil {
+			t.Errorf("it says %+v", got)
+		}
+	})
+}
+
+// When the last SidecarSet is deleted, no slot has a barrier entry any more.
+func TestNothingIsAskedAndSoonForgottenWhereThereIsNoEntry(t *testing.T) {
+	t.Parallel()
+	inCluster(t, []string{addressA}, func(t *testing.T, p *prober, c *proberCluster) {
+		v := versionsOf(t, "web", 1)[0]
+		lookFor(t, p, 2*time.Minute, v)
+		if got := p.problem("ours", time.Now()); got == nil || got.Reason != appsv1beta1.ReasonNoReplica {
+			t.Fatalf("while API servers do not call it says %+v", got)
+		}
+		asked := c.servers[addressA].asked
+		empty := *v
+		empty.Object = &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: v.Object.ObjectMeta}
+		lookFor(t, p, 2*time.Minute, &empty)
+		if got := p.problem("ours", time.Now()); got != nil || c.servers[addressA].asked != asked {
+			t.Errorf("it says %+v, and asked %d times", got, c.servers[addressA].asked-asked)
+		}
+	})
+}
+
+func TestInStaticModeTheBarrierOfTheAdministratorIsAsked(t *testing.T) {
+	t.Parallel()
+	inCluster(t, []string{addressA}, func(t *testing.T, p *prober, c *proberCluster) {
+		path := entry.PathBarrier + entry.StaticBarrier
+		c.uses(&entry.Slot{Object: &admissionregistrationv1.MutatingWebhookConfiguration{Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			ClientConfig:   admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Path: &path}},
+			Rules:          []admissionregistrationv1.RuleWithOperations{{Rule: admissionregistrationv1.Rule{Resources: []string{"configmaps"}}}},
+			ObjectSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: entry.LabelStaticBarrier, Operator: metav1.LabelSelectorOpExists}}},
+		}}}})
+		if err := p.look(t.Context(), [entry.Slots]*entry.Slot{}, true); err != nil || !p.answered(time.Now()) {
+			t.Errorf("answered is %v: %v", p.answered(time.Now()), err)
+		}
+		c.set(func(s *testAPIServer) { s.unanswered = -1 })
+		for range 8 {
+			<-time.After(10 * time.Second)
+			_ = p.look(t.Context(), [entry.Slots]*entry.Slot{}, true)
+		}
+		if got := p.problem("ours", time.Now()); got == nil {
+			t.Error("silence is not noticed")
+		}
+	})
+}

@@ -1,0 +1,156 @@
+package snapshot_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/webhooks/snapshot"
+)
+
+// setOf is SidecarSet a with a UID and a generation.
+func setOf(uid types.UID, generation int64) *unstructured.Unstructured {
+	set := storedSet("a")
+	set.SetUID(uid)
+	set.SetGeneration(generation)
+	return set
+}
+
+// knows is what a Catalog says of a need.
+type knows struct{ holds, seen bool }
+
+func knowsOf(catalog *snapshot.Catalog, uid types.UID, generation int64) knows {
+	n := entry.Need{Name: "a", UID: entry.ShortUID(uid), Generation: generation}
+	return knows{catalog.Holds(n), catalog.Seen(n)}
+}
+
+// inPause runs a test with a Catalog whose rebuilds wait for the next call of rebuild.
+func inPause(t *testing.T, test func(c *fakeCache, catalog *snapshot.Catalog, rebuild func())) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeCache()
+		for _, s := range []source{c.sets, c.namespaces, c.revisions} {
+			t.Cleanup(s.Shutdown)
+		}
+		catalog := c.run(t)
+		others := 0
+		rebuild := func() {
+			<-time.After(time.Minute)
+			others++
+			c.sets.Add(storedSet(fmt.Sprint("other-", others))) // the pause after its rebuild begins
+			synctest.Wait()
+		}
+		rebuild()
+		test(c, catalog, rebuild)
+	})
+}
+
+func TestCatalogHoldsASidecarSetFromItsGenerationOn(t *testing.T) {
+	inPause(t, func(c *fakeCache, catalog *snapshot.Catalog, rebuild func()) {
+		if got := knowsOf(catalog, "uid-1", 2); got != (knows{}) {
+			t.Errorf("before it is stored: %+v", got)
+		}
+		c.sets.Add(setOf("uid-1", 2))
+		synctest.Wait()
+		if got := knowsOf(catalog, "uid-1", 2); got.holds || got.seen {
+			t.Errorf("before the snapshot has it: %+v", got)
+		}
+		rebuild()
+		for generation, holds := range map[int64]bool{1: true, 2: true, 3: false} {
+			if got := knowsOf(catalog, "uid-1", generation); got != (knows{holds, true}) {
+				t.Errorf("generation %d: %+v", generation, got)
+			}
+		}
+		if got := knowsOf(catalog, "uid-2", 1); got != (knows{}) {
+			t.Errorf("another UID: %+v", got)
+		}
+	})
+}
+
+func TestCatalogHoldsASidecarSetThatIsGone(t *testing.T) {
+	tests := map[string]func(c *fakeCache, rebuild func()){
+		"deleted": func(c *fakeCache, rebuild func()) {
+			c.sets.Add(setOf("uid-1", 1))
+			rebuild()
+			c.sets.Delete(setOf("uid-1", 1))
+		},
+		"replaced": func(c *fakeCache, rebuild func()) {
+			c.sets.Add(setOf("uid-1", 1))
+			rebuild()
+			c.sets.Modify(setOf("uid-2", 1)) // as after a list
+		},
+		"come and gone between two rebuilds": func(c *fakeCache, _ func()) {
+			c.sets.Add(setOf("uid-1", 1))
+			c.sets.Delete(setOf("uid-1", 1))
+		},
+		"come, gone and created anew between two rebuilds": func(c *fakeCache, _ func()) {
+			c.sets.Add(setOf("uid-1", 1))
+			c.sets.Delete(setOf("uid-1", 1))
+			c.sets.Add(setOf("uid-2", 1))
+		},
+	}
+	for name, happens := range tests {
+		t.Run(name, func(t *testing.T) {
+			inPause(t, func(c *fakeCache, catalog *snapshot.Catalog, rebuild func()) {
+				happens(c, rebuild)
+				synctest.Wait()
+				// The snapshot does not know this yet, so a call for a later generation is not answered.
+				if got := knowsOf(catalog, "uid-1", 9); got.holds {
+					t.Errorf("before the rebuild: %+v", got)
+				}
+				rebuild()
+				if got := knowsOf(catalog, "uid-1", 9); got != (knows{holds: true, seen: true}) {
+					t.Errorf("after the rebuild: %+v", got)
+				}
+			})
+		})
+	}
+}
+
+// A SidecarSet without a Program is known, too: what injects nothing is not missing.
+func TestCatalogHoldsASidecarSetThatCannotBeUsed(t *testing.T) {
+	inPause(t, func(c *fakeCache, catalog *snapshot.Catalog, rebuild func()) {
+		bad := setOf("uid-1", 3)
+		bad.Object["spec"] = "not packed"
+		c.sets.Add(bad)
+		rebuild()
+		if catalog.Problem("a") == nil || catalog.Current().Has("a") {
+			t.Fatal("it can be used")
+		}
+		if got := knowsOf(catalog, "uid-1", 3); got != (knows{true, true}) {
+			t.Errorf("its generation: %+v", got)
+		}
+		if got := knowsOf(catalog, "uid-1", 4); got.holds {
+			t.Errorf("the next generation: %+v", got)
+		}
+	})
+}
+
+// The memory of what is gone is bounded. What is stored is never forgotten.
+func TestCatalogForgetsSomeOfVeryManyThatAreGone(t *testing.T) {
+	inPause(t, func(c *fakeCache, catalog *snapshot.Catalog, rebuild func()) {
+		const many = 1500
+		for i := range many {
+			c.sets.Add(setOf(types.UID(fmt.Sprintf("%08d", i)), 1))
+			synctest.Wait()
+			if i+1 < many {
+				c.sets.Delete(setOf(types.UID(fmt.Sprintf("%08d", i)), 1))
+			}
+		}
+		rebuild()
+		held := 0
+		for i := range many - 1 {
+			if knowsOf(catalog, types.UID(fmt.Sprintf("%08d", i)), 1).holds {
+				held++
+			}
+		}
+		if held < 500 || held > 1000 || !knowsOf(catalog, types.UID(fmt.Sprintf("%08d", many-1)), 1).holds {
+			t.Errorf("%d of %d that are gone are held", held, many)
+		}
+	})
+}

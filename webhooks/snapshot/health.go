@@ -1,0 +1,131 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+const (
+	// lookEvery is how often Health looks at the version of etcd.
+	lookEvery = 10 * time.Second
+	// WatchSilence is the time without an event after which a watch is begun anew. If nothing
+	// changes, the API server sends the first bookmark of a watch after two minutes, and one
+	// per minute from then on. So two bookmarks may be late.
+	WatchSilence = 4 * time.Minute
+	// WatchLate is the time after which a watch is begun anew if it has not delivered what a
+	// read by name showed. A watch usually takes some milliseconds.
+	WatchLate = 2 * time.Second
+)
+
+// Health begins watches anew that deliver nothing, and notices that the cluster's state was
+// restored from a backup. It makes no replica un-ready: a call for a Pod says what must be
+// known, so a replica with a silent watch does not answer by what is out of date.
+//
+// After a restore, the watches ask for the changes after a version that etcd has not reached
+// again. So they stay silent, and the snapshot holds SidecarSets that are not stored any more.
+// What is read from etcd is never older than what was seen before the read began. If it is, etcd
+// was restored, and the process has to end. Only versions of SidecarSets are compared, because
+// API servers may keep other kinds in another etcd.
+//
+// A Health is safe for concurrent use.
+type Health struct {
+	newest   atomic.Uint64 // the highest version of a SidecarSet, or of a list or bookmark of them, that was seen
+	restored chan error    // has capacity 1
+	late     chan struct{} // the watch of SidecarSets receives from it
+}
+
+// NewHealth returns a Health whose NewInformer is for cache.Options.
+func NewHealth() *Health {
+	return &Health{restored: make(chan error, 1), late: make(chan struct{})}
+}
+
+// NewInformer is NewSharedIndexInformer with its watch observed.
+func (h *Health) NewInformer(source toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+	kind := object.GetObjectKind().GroupVersionKind().Kind
+	if kind == "" {
+		kind = fmt.Sprintf("%T", object)
+	}
+	return toolscache.NewSharedIndexInformer(&watchedKind{source, toolscache.ToListerWatcherWithContext(source), kind, h}, object, resync, indexers)
+}
+
+// Run looks every ten seconds, with live, until ctx ends. It returns an error if the cluster's
+// state was restored: the process has to end.
+func (h *Health) Run(ctx context.Context, live client.Reader) error {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-h.restored:
+			return err
+		case <-ticker.C:
+		}
+		if err := h.compare(ctx, live); err != nil {
+			return err
+		}
+	}
+}
+
+// compare lists SidecarSets as they are stored, to get the version of etcd.
+func (h *Health) compare(ctx context.Context, live client.Reader) error {
+	ctx, cancel := context.WithTimeout(ctx, lookEvery)
+	defer cancel()
+	newest := h.newest.Load()
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(appsv1beta1.GroupVersion.WithKind(appsv1beta1.Kind.Kind + "List"))
+	if err := live.List(ctx, list, client.Limit(1)); err != nil {
+		logf.FromContext(ctx).WithName("watches").V(1).Info("Could not list SidecarSets", "reason", err.Error())
+		return nil
+	}
+	version, err := podstate.ParseVersion(list.ResourceVersion)
+	switch {
+	case err != nil:
+		return nil // a version that is not a number has no order
+	case version < newest:
+		return h.Restored("the list of SidecarSets", newest, version)
+	}
+	h.see(list.ResourceVersion)
+	return nil
+}
+
+// see notes the version of a SidecarSet, or of a list or bookmark of them.
+func (h *Health) see(resourceVersion string) {
+	version, err := podstate.ParseVersion(resourceVersion)
+	if err != nil {
+		return // a version that is not a number has no order
+	}
+	for {
+		newest := h.newest.Load()
+		if version <= newest || h.newest.CompareAndSwap(newest, version) {
+			return
+		}
+	}
+}
+
+// Restored notes that an object is stored in an older version than this process had seen before
+// it was read. It makes Run end, and returns the reason for the request at hand.
+func (h *Health) Restored(object string, seen, stored uint64) error {
+	err := fmt.Errorf("the cluster's state (etcd) was restored from a backup: %s is of resourceVersion %d now, and this process has seen %d; "+
+		"it ends, so that it starts again with what is stored", object, stored, seen)
+	select {
+	case h.restored <- err:
+	default: // it is known
+	}
+	return err
+}
+
+// Late notes that the watch of SidecarSets has not delivered for WatchLate what a read showed.
+// The watch begins anew, unless it has just begun.
+func (h *Health) Late() { Signal(h.late) }
