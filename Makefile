@@ -158,7 +158,7 @@ older:
 
 # The operator of an earlier commit, for a test of two versions side by side. Move the commit on
 # when a format changes.
-PREVIOUS := cb54fbc230f85a402201fe33a36e1fcff7f6258a
+PREVIOUS := e72dc7a65a72dc9daab8efbea223257877119a88
 .PHONY: previous
 previous:
 	@if git cat-file -e '$(PREVIOUS)^{commit}' 2>/dev/null; then \
