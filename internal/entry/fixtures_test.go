@@ -3,7 +3,6 @@ package entry_test
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -11,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -164,35 +162,18 @@ func drop(string, entry.Need) entry.Verdict { return entry.Verdict{Drop: true} }
 func all(string, entry.Need) bool           { return true }
 func none(string, entry.Need) bool          { return false }
 
-// valid returns why an API server would refuse an object. Its rules are those of
-// pkg/apis/admissionregistration/validation in Kubernetes, for the fields that entries have.
+// valid returns why an API server would refuse an object: what depends on what was written before.
 func valid(c *configuration) error {
 	errs := apivalidation.ValidateObjectMeta(&c.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	names := map[string]bool{}
 	for i := range c.Webhooks {
 		w, at := &c.Webhooks[i], field.NewPath("webhooks").Index(i)
-		must := func(ok bool, name string, value any) {
-			if !ok {
-				errs = append(errs, field.Invalid(at.Child(name), value, "not allowed"))
-			}
+		if names[w.Name] {
+			errs = append(errs, field.Duplicate(at, w.Name))
 		}
-		must(!names[w.Name] && len(validation.IsDNS1123Subdomain(w.Name)) == 0 && strings.Count(w.Name, ".") >= 2, "name", w.Name)
 		names[w.Name] = true
-		must(len(w.AdmissionReviewVersions) > 0, "admissionReviewVersions", w.AdmissionReviewVersions)
-		must(w.SideEffects != nil && *w.SideEffects == admissionregistrationv1.SideEffectClassNone, "sideEffects", w.SideEffects)
-		must(w.TimeoutSeconds != nil && *w.TimeoutSeconds >= 1 && *w.TimeoutSeconds <= 30, "timeoutSeconds", w.TimeoutSeconds)
-		must(w.FailurePolicy != nil && w.MatchPolicy != nil && w.ReinvocationPolicy != nil, "failurePolicy", w)
-		must((w.ClientConfig.Service == nil) != (w.ClientConfig.URL == nil), "clientConfig", w.ClientConfig)
-		must(len(w.Rules) == 1 && len(w.Rules[0].Operations) > 0 && len(w.Rules[0].APIGroups) > 0 && len(w.Rules[0].APIVersions) > 0 && len(w.Rules[0].Resources) > 0, "rules", w.Rules)
-		if s := w.ClientConfig.Service; s != nil {
-			must(s.Name != "" && s.Namespace != "" && s.Port != nil && *s.Port > 0, "clientConfig.service", s)
-			must(strings.HasPrefix(*s.Path, "/"), "clientConfig.service.path", *s.Path)
-			for _, step := range strings.Split(*s.Path, "/")[1:] {
-				must(len(validation.IsDNS1123Subdomain(step)) == 0, "clientConfig.service.path", *s.Path)
-			}
-		}
-		errs = append(errs, metavalidation.ValidateLabelSelector(w.NamespaceSelector, metavalidation.LabelSelectorValidationOptions{}, at.Child("namespaceSelector"))...)
-		errs = append(errs, metavalidation.ValidateLabelSelector(w.ObjectSelector, metavalidation.LabelSelectorValidationOptions{}, at.Child("objectSelector"))...)
+		errs = append(errs, metavalidation.ValidateLabelSelector(w.NamespaceSelector, metavalidation.LabelSelectorValidationOptions{}, at)...)
+		errs = append(errs, metavalidation.ValidateLabelSelector(w.ObjectSelector, metavalidation.LabelSelectorValidationOptions{}, at)...)
 	}
 	if size := c.Size(); size > 1_500_000 {
 		errs = append(errs, field.TooLong(field.NewPath(""), size, 1_500_000))

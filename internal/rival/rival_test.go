@@ -78,9 +78,6 @@ func TestCallsUsRecognizesWebhooksThatCallTheOperator(t *testing.T) {
 		"an exact one":                        {exact, nil, true},
 		"one by URL":                          {exact, []string{"{service: {namespace: sidecarset-system, name: sidecarset-webhook, path: /pods/3/1700}}", `{url: "https://127.0.0.1:9443/pods/3/1700"}`}, true},
 		"not one that calls somebody else":    {static, []string{"sidecarset-system", "elsewhere"}, false},
-		"not one for updates of Pods":         {static, []string{"[CREATE]", "[UPDATE]"}, false},
-		"not one for SidecarSets only":        {static, []string{"/pods", "/mutate-apps-kruise-io-sidecarset"}, false},
-		"not OpenKruise":                      {openKruise, nil, false},
 		"not a policy engine that covers all": {policies, nil, false},
 		"not one of the wrong slot":           {exact, []string{"/pods/3/", "/pods/16/"}, false},
 	}
@@ -98,10 +95,9 @@ func TestHasBarrierRecognizesTheBarrierOfStaticMode(t *testing.T) {
 		replace []string
 		want    bool
 	}{
-		"it":                                 {[]string{"path: /pods}", "path: /barrier/static}"}, true},
-		"not one that calls somebody else":   {[]string{"path: /pods}", "path: /barrier/static}", "sidecarset-system", "elsewhere"}, false},
-		"not the barrier of a slot":          {[]string{"path: /pods}", "path: /barrier/3}"}, false},
-		"not another path of the operator's": {nil, false},
+		"it":                               {[]string{"path: /pods}", "path: /barrier/static}"}, true},
+		"not one that calls somebody else": {[]string{"path: /pods}", "path: /barrier/static}", "sidecarset-system", "elsewhere"}, false},
+		"not the barrier of a slot":        {[]string{"path: /pods}", "path: /barrier/3}"}, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +120,6 @@ func TestFind(t *testing.T) {
 			&rival.Injector{Configuration: ofKruise.Configuration, Entry: "mpod.kb.io", Server: "kruise.example.com"}},
 		"not OpenKruise whose Pod webhook is off":       {openKruise, []string{"/mutate-pod", "/mutate-something"}, nil},
 		"not OpenKruise without SidecarSets":            {openKruise, []string{"sidecarsets", "clonesets", "sidecarset", "cloneset"}, nil},
-		"not what is called for updates of Pods":        {openKruise, []string{"[CREATE]", "[UPDATE]"}, nil},
 		"not a policy engine, though it covers both":    {policies, nil, nil},
 		"not our static entry":                          {static, nil, nil},
 		"not our exact entries":                         {exact, nil, nil},

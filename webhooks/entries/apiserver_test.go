@@ -16,20 +16,17 @@ import (
 	"testing"
 	"testing/synctest"
 
-	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/internal/entry"
-	"github.com/sidecarset/operator/internal/fixtures"
 )
 
 // pipes is a listener without a network.
@@ -80,7 +77,6 @@ type proberCluster struct {
 // testAPIServer creates ConfigMaps under dry-run. As a real one, it calls the operator by the
 // webhooks of its configurations that select one.
 type testAPIServer struct {
-	t        *testing.T
 	listener *pipes
 
 	mu    sync.Mutex
@@ -108,7 +104,7 @@ func inCluster(t *testing.T, published []string, test func(t *testing.T, p *prob
 	synctest.Test(t, func(t *testing.T) {
 		c := &proberCluster{published: published, servers: map[string]*testAPIServer{}}
 		for _, address := range append([]string{configuredHost}, published...) {
-			s := &testAPIServer{t: t, listener: newPipes(), uses: map[string]*entry.Slot{}}
+			s := &testAPIServer{listener: newPipes(), uses: map[string]*entry.Slot{}}
 			c.servers[address] = s
 			server := httptest.NewUnstartedServer(http.HandlerFunc(s.create))
 			server.Listener = s.listener
@@ -183,8 +179,8 @@ func (s *testAPIServer) create(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked++
-	object := map[string]any{}
-	if err := json.NewDecoder(r.Body).Decode(&object); err != nil || r.URL.Query().Get("dryRun") != "All" || !strings.HasSuffix(r.URL.Path, "/namespaces/ours/configmaps") {
+	probe := &corev1.ConfigMap{}
+	if err := json.NewDecoder(r.Body).Decode(probe); err != nil || r.URL.Query().Get("dryRun") != "All" || !strings.HasSuffix(r.URL.Path, "/namespaces/ours/configmaps") {
 		http.Error(w, "no probe", http.StatusBadRequest)
 		return
 	}
@@ -198,31 +194,21 @@ func (s *testAPIServer) create(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, slot := range s.uses {
 		for i := range slot.Object.Webhooks {
-			object = s.admit(&slot.Object.Webhooks[i], object)
+			s.call(&slot.Object.Webhooks[i], probe)
 		}
 	}
-	object["apiVersion"], object["kind"] = "v1", "ConfigMap"
-	_ = json.NewEncoder(w).Encode(object)
+	probe.APIVersion, probe.Kind = "v1", "ConfigMap"
+	_ = json.NewEncoder(w).Encode(probe)
 }
 
-// admit returns the object as it is after the call by one webhook, if that selects it.
-func (s *testAPIServer) admit(webhook *admissionregistrationv1.MutatingWebhook, object map[string]any) map[string]any {
-	has, _, _ := unstructured.NestedStringMap(object, "metadata", "labels")
+// call makes the call of one webhook, if that selects the ConfigMap. It is answered as by AnswerBarrier.
+func (s *testAPIServer) call(webhook *admissionregistrationv1.MutatingWebhook, probe *corev1.ConfigMap) {
 	selector, err := metav1.LabelSelectorAsSelector(webhook.ObjectSelector)
-	if err != nil || webhook.Rules[0].Resources[0] != "configmaps" || !selector.Matches(labels.Set(has)) {
-		return object
-	}
-	if s.unanswered != 0 {
+	switch label, isBarrier := entry.ParseBarrierPath(*webhook.ClientConfig.Service.Path); {
+	case err != nil || !isBarrier || !selector.Matches(labels.Set(probe.Labels)):
+	case s.unanswered != 0:
 		s.unanswered--
-		return object
+	default:
+		metav1.SetMetaDataAnnotation(&probe.ObjectMeta, label, probe.Labels[label])
 	}
-	review := admissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
-		Request: &admissionv1.AdmissionRequest{
-			UID: "uid-1", Operation: admissionv1.Create, DryRun: new(true), Namespace: "ours",
-			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Object: runtime.RawExtension{Raw: fixtures.Encode(s.t, object)},
-		},
-	}
-	answer := fixtures.DecodeReview(s.t, postBarrier(s.t, *webhook.ClientConfig.Service.Path, string(fixtures.Encode(s.t, review))))
-	return fixtures.Patched(s.t, object, answer.Patch)
 }

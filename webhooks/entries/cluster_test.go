@@ -50,39 +50,48 @@ type cluster struct {
 
 	writing func(*admissionregistrationv1.MutatingWebhookConfiguration) error // before a write or a dry-run
 	meddle  func(*admissionregistrationv1.MutatingWebhookConfiguration)       // edits an object that was written
-	reading func(sidecarSet string) error                                     // before a read by name
+	reading func(ctx context.Context, name string) error                      // when a SidecarSet or a slot was read, before the answer
 	pods    func(ctx context.Context, pod *corev1.Pod) error                  // creates Pods
 }
 
-func (c *cluster) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	if _, ok := into.(*unstructured.Unstructured); ok && c.reading != nil {
-		if err := c.reading(key.Name); err != nil {
-			return err
+func (c *cluster) Get(ctx context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	c.mu.Lock()
+	err := c.get(key.Name, into)
+	c.mu.Unlock()
+	kind := into.GetObjectKind().GroupVersionKind().Kind
+	if c.reading != nil && kind != "Namespace" && kind != "CustomResourceDefinition" {
+		if failed := c.reading(ctx, key.Name); failed != nil {
+			return failed
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	return err
+}
+
+func (c *cluster) get(name string, into client.Object) error {
+	set, ok := c.stored[name]
 	switch into := into.(type) {
 	case *metav1.PartialObjectMetadata:
-		if into.Kind == "CustomResourceDefinition" && c.undefined {
-			return apierrors.NewNotFound(schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}, key.Name)
+		switch {
+		case into.Kind == appsv1beta1.Kind.Kind && !ok, into.Kind == "CustomResourceDefinition" && c.undefined:
+			return apierrors.NewNotFound(appsv1beta1.Resource.GroupResource(), name)
+		case into.Kind == appsv1beta1.Kind.Kind:
+			into.ResourceVersion = set.ResourceVersion
 		}
-		into.Name, into.UID = key.Name, "namespace-1"
+		into.Name, into.UID = name, "namespace-1"
 		if c.leaving {
 			into.DeletionTimestamp = new(metav1.Now())
 		}
 	case *unstructured.Unstructured:
-		stored, ok := c.stored[key.Name]
 		if !ok {
-			return apierrors.NewNotFound(appsv1beta1.Resource.GroupResource(), key.Name)
+			return apierrors.NewNotFound(appsv1beta1.Resource.GroupResource(), name)
 		}
-		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(stored)
+		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(set)
 		into.Object = object
 		return err
 	case *admissionregistrationv1.MutatingWebhookConfiguration:
-		stored, ok := c.configurations[key.Name]
+		stored, ok := c.configurations[name]
 		if !ok {
-			return apierrors.NewNotFound(configurationResource, key.Name)
+			return apierrors.NewNotFound(configurationResource, name)
 		}
 		stored.DeepCopyInto(into)
 	default:
@@ -91,15 +100,26 @@ func (c *cluster) Get(_ context.Context, key client.ObjectKey, into client.Objec
 	return nil
 }
 
-func (c *cluster) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
-	list, ok := into.(*discoveryv1.EndpointSliceList)
-	if !ok {
-		return fmt.Errorf("listing a %T", into)
+func (c *cluster) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
+	switch list := into.(type) {
+	case *discoveryv1.EndpointSliceList:
+		for range c.replicas {
+			list.Items = append(list.Items, discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}}}})
+		}
+		return c.slicesErr
+	case *metav1.PartialObjectMetadataList:
+		if o := (&client.ListOptions{}).ApplyOptions(options); list.Kind != "SidecarSetList" || o.Limit == 0 || o.Raw != nil {
+			return errors.New("a list of something else, or not a quorum read")
+		}
+		c.mu.Lock()
+		list.ResourceVersion = strconv.Itoa(c.version)
+		for name, set := range c.stored {
+			list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: set.ResourceVersion}})
+		}
+		c.mu.Unlock()
+		return c.reading(ctx, "all")
 	}
-	for range c.replicas {
-		list.Items = append(list.Items, discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}}}})
-	}
-	return c.slicesErr
+	return fmt.Errorf("listing a %T", into)
 }
 
 func (c *cluster) Create(ctx context.Context, object client.Object, _ ...client.CreateOption) error {
@@ -209,10 +229,7 @@ func (c *cluster) have(sets ...*appsv1beta1.SidecarSet) {
 // webhook returns the entry of a SidecarSet, and its slot; nil if there is no entry.
 func (c *cluster) webhook(t *testing.T, set *appsv1beta1.SidecarSet) (*admissionregistrationv1.MutatingWebhook, *entry.Slot) {
 	t.Helper()
-	e, err := entry.Of(set)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := entryOf(t, set)
 	s := c.slots.At(e.Slot())
 	if s != nil {
 		for i := range s.Object.Webhooks {
@@ -319,6 +336,27 @@ func elsewhere(set *appsv1beta1.SidecarSet) *appsv1beta1.SidecarSet {
 	set.Generation++
 	set.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": set.Name + "-elsewhere"}}
 	return set
+}
+
+func entryOf(t *testing.T, set *appsv1beta1.SidecarSet) entry.Entry {
+	t.Helper()
+	e, err := entry.Of(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// besides returns a SidecarSet with another entry in the slot of a SidecarSet's entry.
+func besides(t *testing.T, set *appsv1beta1.SidecarSet) *appsv1beta1.SidecarSet {
+	t.Helper()
+	e := entryOf(t, set)
+	for i := 0; ; i++ {
+		other := reviewed(fmt.Sprint("other-", i))
+		if is := entryOf(t, other); is.Slot() == e.Slot() {
+			return other
+		}
+	}
 }
 
 // review widens for a SidecarSet as the webhook does.

@@ -18,25 +18,13 @@ import (
 	"github.com/sidecarset/operator/internal/status"
 )
 
+// Name and generation do not identify a SidecarSet: one that is created again has generation 1 again.
 func TestReadinessBelongsToOneUIDAndGeneration(t *testing.T) {
 	b := &Board{}
 	b.replace(map[string]boardEntry{"log": {uid: "old", generation: 1, readiness: status.Readiness{Ready: true}}})
-	if b.Of("log", "new", 1) != nil {
-		t.Error("a SidecarSet of the same name is ready")
+	if b.Of("log", "new", 1) != nil || b.Of("log", "old", 2) != nil || b.Of("log", "old", 1) == nil {
+		t.Error("it is of another one")
 	}
-	if b.Of("log", "old", 2) != nil {
-		t.Error("the next generation is ready")
-	}
-	if b.Of("log", "old", 1) == nil {
-		t.Error("the SidecarSet itself is not")
-	}
-}
-
-// contextOf returns a context that the test ends.
-func contextOf(t *testing.T) (context.Context, func()) {
-	t.Helper()
-	ctx, end := context.WithCancel(t.Context())
-	return ctx, end
 }
 
 // If the SidecarSet were Ready, a user who waits for that would see every Pod refused.
@@ -95,60 +83,47 @@ func (l *leader) podsIn(t *testing.T, c *cluster, answer func(ctx context.Contex
 
 func TestARefusedProbePodIsTriedAgainAtIntervals(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		attempts := l.podsIn(t, c, func(_ context.Context, attempt int) error {
-			if attempt <= 3 {
+		attempts := l.podsIn(t, c, func(ctx context.Context, attempt int) error {
+			switch attempt {
+			case 1:
 				return errors.New("quota exceeded")
+			case 2:
+				<-ctx.Done() // webhooks of other programs may take long
 			}
-			return nil
+			return ctx.Err()
 		})
-		if got := l.judged(t); got.Ready || !got.Unsure {
+		judged := func(after time.Duration) status.Readiness {
+			<-time.After(after)
+			synctest.Wait()
+			start := time.Now()
+			got := l.judged(t)
+			if time.Since(start) > 0 {
+				t.Error("the leader waits for the Pod")
+			}
+			synctest.Wait()
+			return got
+		}
+		if got := judged(0); got.Ready || !got.Unsure {
 			t.Errorf("before a Pod was tried it says %+v", got)
 		}
-		synctest.Wait()
-		for range 1000 {
-			if got := l.judged(t); got.Reason != appsv1beta1.ReasonProbeFailed || !strings.Contains(got.Message, "quota exceeded") {
+		for range 100 {
+			if got := judged(0); got.Reason != appsv1beta1.ReasonProbeFailed || !strings.Contains(got.Message, "quota exceeded") {
 				t.Fatalf("it says %+v", got)
 			}
 		}
 		if *attempts != 1 {
 			t.Errorf("%d attempts at once", *attempts)
 		}
-		for range 3 {
-			<-time.After(probePause)
-			l.judged(t)
-			synctest.Wait()
+		judged(probePause)
+		if got := judged(probeTimeout); got.Reason != appsv1beta1.ReasonProbeFailed || !strings.Contains(got.Message, "deadline") {
+			t.Errorf("after an attempt without an answer it says %+v", got)
 		}
-		if got := l.judged(t); !got.Ready || *attempts != 4 {
+		judged(probePause)
+		if got := judged(0); !got.Ready || *attempts != 3 {
 			t.Errorf("after %d attempts it says %+v", *attempts, got)
 		}
-		<-time.After(probeAgain - time.Second)
-		l.judged(t)
-		synctest.Wait()
-		if *attempts != 4 {
+		if judged(probeAgain - time.Second); *attempts != 3 {
 			t.Error("an injected Pod is tried again too soon")
-		}
-	})
-}
-
-// Webhooks of other programs may take long to answer.
-func TestTheLeaderDoesNotWaitForAProbePod(t *testing.T) {
-	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		l.podsIn(t, c, func(ctx context.Context, _ int) error {
-			<-ctx.Done()
-			return ctx.Err()
-		})
-		start := time.Now()
-		for range 10 {
-			l.judged(t)
-			synctest.Wait()
-		}
-		if waited := time.Since(start); waited != 0 {
-			t.Errorf("the leader waited for %v", waited)
-		}
-		<-time.After(probeTimeout)
-		synctest.Wait()
-		if got := l.judged(t); got.Reason != appsv1beta1.ReasonProbeFailed {
-			t.Errorf("it says %+v", got)
 		}
 	})
 }

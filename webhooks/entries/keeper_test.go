@@ -30,23 +30,12 @@ func TestAReviewReturnsWhenEveryAPIServerCallsForItsPods(t *testing.T) {
 		if !l.prober.passed(s.Index, s.Serial) {
 			t.Error("no API server was asked")
 		}
-		// The number of calls says what a replica must know. So the next generation has another one.
-		number := s.Number
-		set = set.DeepCopy()
-		set.Generation = 2
-		if err := c.review(t, l, set); err != nil {
-			t.Fatal(err)
-		}
-		if _, s = c.webhook(t, set); s.Number <= number {
-			t.Errorf("after number %d comes %d", number, s.Number)
-		}
 		// A review of what is there already is written, too: a leader may be about to remove it.
-		version := s.Version
 		if err := c.review(t, l, set); err != nil {
 			t.Fatal(err)
 		}
-		if _, again := c.webhook(t, set); again.Version == version || again.Number != s.Number {
-			t.Errorf("it was written at version %d with number %d, then %d with %d", version, s.Number, again.Version, again.Number)
+		if _, again := c.webhook(t, set); again.Version == s.Version {
+			t.Errorf("it was written at version %d only", s.Version)
 		}
 		c.lags = true
 		start := time.Now()
@@ -58,7 +47,6 @@ func TestAReviewReturnsWhenEveryAPIServerCallsForItsPods(t *testing.T) {
 
 func TestReviewsThatComeTogetherShareAWrite(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		set := reviewed("shared")
 		begun, release := make(chan struct{}), make(chan struct{})
 		var once sync.Once
 		c.writing = func(*admissionregistrationv1.MutatingWebhookConfiguration) error {
@@ -68,7 +56,7 @@ func TestReviewsThatComeTogetherShareAWrite(t *testing.T) {
 		var all sync.WaitGroup
 		answers := make([]error, 11)
 		for i := range answers {
-			set := set.DeepCopy()
+			set := reviewed("shared")
 			set.Name = fmt.Sprint("shared-", i)
 			all.Go(func() { answers[i] = c.review(t, l, set) })
 			if i == 0 {
@@ -81,7 +69,7 @@ func TestReviewsThatComeTogetherShareAWrite(t *testing.T) {
 		if err := errors.Join(answers...); err != nil || c.writes != 2 {
 			t.Errorf("%d writes, %v", c.writes, err)
 		}
-		if w, s := c.webhook(t, set); w == nil || len(s.Needs[w.Name]) != len(answers) {
+		if w, s := c.webhook(t, reviewed("shared")); w == nil || len(s.Needs[w.Name]) != len(answers) {
 			t.Errorf("the slot has the needs %v", s.Needs)
 		}
 	})
@@ -110,32 +98,21 @@ func TestAReviewWritesAgainWhenTheSlotHasChanged(t *testing.T) {
 func TestStrangersReviewsLeaveLittleBehind(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		l.judged(t)
-		standing := func() (unstored, fail int) {
+		standing := func() (unstored int) {
 			for _, s := range c.slots.All() {
-				for _, w := range s.Object.Webhooks {
-					switch {
-					case !strings.HasSuffix(w.Name, ".pods.sidecarset.io"):
-					case *w.FailurePolicy == admissionregistrationv1.Fail:
-						fail++
-					default:
-						unstored++
-					}
-				}
+				unstored += len(s.Entries())
 			}
-			return unstored, fail
+			return unstored - 1
 		}
-		forged, before, start := 0, c.writes, time.Now()
-		for time.Since(start) < 5*time.Minute {
-			for range 3 {
-				forged++
-				_ = c.review(t, l, reviewed(fmt.Sprint("ghost-", forged)))
+		before, start := c.writes, time.Now()
+		for forged := 0; time.Since(start) < 5*time.Minute; forged++ {
+			_ = c.review(t, l, reviewed(fmt.Sprint("ghost-", forged)))
+			if unstored := standing(); unstored > entry.MaxUnstored {
+				t.Fatalf("%d entries of reviews", unstored)
 			}
-			if unstored, fail := standing(); unstored > entry.MaxUnstored || fail != 1 {
-				t.Fatalf("%d entries of reviews, %d with the policy Fail", unstored, fail)
-			}
-			<-time.After(100 * time.Millisecond)
-			if got := l.judged(t); !got.Ready {
-				t.Fatalf("the SidecarSet that is stored: %+v", got)
+			if forged%3 == 0 {
+				<-time.After(100 * time.Millisecond)
+				l.judged(t)
 			}
 		}
 		// Each write of a review is followed by the leader's, which removes the entry.
@@ -143,9 +120,8 @@ func TestStrangersReviewsLeaveLittleBehind(t *testing.T) {
 			t.Errorf("%d writes, want %d at most", c.writes-before, most)
 		}
 		<-time.After(entry.StoredSoon)
-		l.judged(t)
-		if unstored, fail := standing(); unstored != 0 || fail != 1 {
-			t.Errorf("%d entries of reviews are left, %d with the policy Fail", unstored, fail)
+		if l.judged(t); standing() != 0 {
+			t.Errorf("%d entries of reviews are left", standing())
 		}
 	})
 }

@@ -1,22 +1,19 @@
-package entries_test
+package entries
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -25,8 +22,6 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entry"
-	"github.com/sidecarset/operator/internal/fixtures"
-	"github.com/sidecarset/operator/webhooks/entries"
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
@@ -34,9 +29,13 @@ import (
 type lateWatch struct {
 	mu      sync.Mutex
 	watches []*watch.FakeWatcher
+	until   <-chan struct{} // the list waits for it, if not nil
 }
 
-func (*lateWatch) List(metav1.ListOptions) (runtime.Object, error) {
+func (l *lateWatch) List(metav1.ListOptions) (runtime.Object, error) {
+	if l.until != nil {
+		<-l.until
+	}
 	list := &unstructured.UnstructuredList{}
 	list.SetResourceVersion("1")
 	return list, nil
@@ -65,31 +64,41 @@ func (l *lateWatch) begun() int {
 	return len(l.watches)
 }
 
-// etcd is what is stored. Reads by a client show it at once; the watches of the replica show it
-// when the test delivers it.
-type etcd struct {
-	client.Reader
+// replica is a replica whose watches are as late as the test likes. Its reads show what is stored.
+type replica struct {
+	*cluster
+	*Knowledge
+	t           *testing.T
+	sets, slots *lateWatch
 
-	mu      sync.Mutex
-	version int
-	sets    map[string]*unstructured.Unstructured
-	slots   map[string]*admissionregistrationv1.MutatingWebhookConfiguration
-	err     error
-	asked   []string
-	hold    chan struct{} // reads answer when it is closed; nil does not hold
+	mu        sync.Mutex
+	informers map[string]toolscache.SharedIndexInformer
+	asked     []string      // what was read
+	err       error         // of reads
+	hold      chan struct{} // reads answer when it is closed; nil does not hold
 }
 
-func (e *etcd) next() string {
-	e.version++
-	return strconv.Itoa(e.version)
+func (r *replica) GetInformer(ctx context.Context, object client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	kind := object.GetObjectKind().GroupVersionKind().Kind
+	if r.informers[kind] == nil {
+		source := map[string]*lateWatch{"SidecarSet": r.sets, "MutatingWebhookConfiguration": r.slots}[kind]
+		if source == nil {
+			source = &lateWatch{}
+		}
+		r.informers[kind] = r.health.NewInformer(source, object, 0, toolscache.Indexers{})
+		go r.informers[kind].RunWithContext(ctx)
+	}
+	return r.informers[kind], nil
 }
 
 // wait notes a read that has been made, and holds its answer back.
-func (e *etcd) wait(ctx context.Context, what string) error {
-	e.mu.Lock()
-	e.asked = append(e.asked, what)
-	hold, err := e.hold, e.err
-	e.mu.Unlock()
+func (r *replica) wait(ctx context.Context, what string) error {
+	r.mu.Lock()
+	r.asked = append(r.asked, what)
+	hold, err := r.hold, r.err
+	r.mu.Unlock()
 	if hold != nil {
 		select {
 		case <-hold:
@@ -100,88 +109,15 @@ func (e *etcd) wait(ctx context.Context, what string) error {
 	return err
 }
 
-func (e *etcd) Get(ctx context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	missing := apierrors.NewNotFound(schema.GroupResource{}, key.Name)
-	e.mu.Lock()
-	set, slot := e.sets[key.Name], e.slots[key.Name]
-	e.mu.Unlock()
-	if err := e.wait(ctx, key.Name); err != nil {
-		return err
-	}
-	switch into := into.(type) {
-	case *metav1.PartialObjectMetadata:
-		if into.GroupVersionKind() != appsv1beta1.Kind {
-			return fmt.Errorf("reading kind %s", into.GroupVersionKind())
-		}
-		if set == nil {
-			return missing
-		}
-		into.Name, into.ResourceVersion = key.Name, set.GetResourceVersion()
-	case *admissionregistrationv1.MutatingWebhookConfiguration:
-		if slot == nil {
-			return missing
-		}
-		slot.DeepCopyInto(into)
-	default:
-		return fmt.Errorf("reading a %T", into)
-	}
-	return nil
-}
-
-func (e *etcd) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
-	o := (&client.ListOptions{}).ApplyOptions(options)
-	list, ok := into.(*metav1.PartialObjectMetadataList)
-	if !ok || list.Kind != "SidecarSetList" || o.Limit == 0 || o.Raw != nil {
-		return errors.New("a list of something else, or not a quorum read")
-	}
-	e.mu.Lock()
-	list.ResourceVersion = strconv.Itoa(e.version)
-	for name, set := range e.sets {
-		list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: set.GetResourceVersion()}})
-	}
-	e.mu.Unlock()
-	return e.wait(ctx, "all")
-}
-
 // reads returns and forgets what was read.
-func (e *etcd) reads() (asked []string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	asked, e.asked = e.asked, nil
-	slices.Sort(asked)
-	return asked
-}
-
-// replica is a replica whose watches are as late as the test likes.
-type replica struct {
-	*entries.Knowledge
-	t       *testing.T
-	etcd    *etcd
-	health  *snapshot.Health
-	catalog *snapshot.Catalog
-	slots   *entries.Slots
-	kinds   map[string]*lateWatch // by the kind that is watched
-
-	mu        sync.Mutex
-	informers map[string]toolscache.SharedIndexInformer
-}
-
-func (r *replica) GetInformer(ctx context.Context, object client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
+func (r *replica) reads() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	kind := object.GetObjectKind().GroupVersionKind().Kind
-	if r.informers[kind] == nil {
-		r.kinds[kind] = &lateWatch{}
-		r.informers[kind] = r.health.NewInformer(r.kinds[kind], object, 0, toolscache.Indexers{})
-		go r.informers[kind].RunWithContext(ctx)
-	}
-	return r.informers[kind], nil
+	slices.Sort(r.asked)
+	asked := strings.Join(r.asked, " ")
+	r.asked = nil
+	return asked
 }
-
-const (
-	setKind  = "SidecarSet"
-	slotKind = "MutatingWebhookConfiguration"
-)
 
 // withReplica runs a test with a replica of a cluster with empty slots, in a bubble.
 func withReplica(t *testing.T, test func(t *testing.T, r *replica)) {
@@ -191,19 +127,23 @@ func withReplica(t *testing.T, test func(t *testing.T, r *replica)) {
 		defer synctest.Wait()
 		defer cancel()
 		r := &replica{
-			t: t, health: snapshot.NewHealth(), kinds: map[string]*lateWatch{}, informers: map[string]toolscache.SharedIndexInformer{},
-			etcd: &etcd{version: 10, sets: map[string]*unstructured.Unstructured{}, slots: map[string]*admissionregistrationv1.MutatingWebhookConfiguration{}},
+			t: t, sets: &lateWatch{}, slots: &lateWatch{}, informers: map[string]toolscache.SharedIndexInformer{},
+			cluster: &cluster{
+				api: &proberCluster{}, version: 10,
+				stored: map[string]*appsv1beta1.SidecarSet{}, configurations: map[string]*admissionregistrationv1.MutatingWebhookConfiguration{},
+			},
 		}
-		r.catalog = snapshot.NewCatalog(r, nil)
-		r.slots = entries.NewSlots(r, r.etcd)
-		r.Knowledge = entries.NewKnowledge(r.slots, r.catalog, r.health, r.etcd, prometheus.NewRegistry())
+		r.reading = r.wait
+		slots, health := NewSlots(r, r), snapshot.NewHealth()
+		r.Knowledge = NewKnowledge(slots, snapshot.NewCatalog(r, nil), health, r, prometheus.NewRegistry())
 		go func() { _ = r.catalog.Start(ctx) }()
-		if err := r.slots.Start(ctx); err != nil {
+		if err := slots.Start(ctx); err != nil {
 			t.Fatal(err)
 		}
 		for i := range entry.Slots {
-			r.put(&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{
-				Name: entry.ConfigurationName(i), UID: types.UID(entry.ConfigurationName(i)), Labels: map[string]string{entry.LabelConfiguration: "true"},
+			name := entry.ConfigurationName(i)
+			r.changeUnseen(&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{
+				Name: name, UID: types.UID(name), Labels: map[string]string{entry.LabelConfiguration: "true"},
 			}})
 		}
 		synctest.Wait() // the watches have begun
@@ -211,50 +151,19 @@ func withReplica(t *testing.T, test func(t *testing.T, r *replica)) {
 	})
 }
 
-// put stores an object of a slot.
-func (r *replica) put(c *admissionregistrationv1.MutatingWebhookConfiguration) {
-	c.ResourceVersion = r.etcd.next()
-	r.etcd.slots[c.Name] = c
-}
-
-// selecting is a SidecarSet for Pods with the label app=<app>.
-func selecting(name, app string, uid types.UID, generation int64) *unstructured.Unstructured {
-	set := &unstructured.Unstructured{Object: fixtures.SidecarSet(name).Select("app", app).Container(name, name+":v1").Map()}
-	set.SetUID(uid)
-	set.SetGeneration(generation)
+// logSet is a generation of SidecarSet log, for Pods with the label app=web.
+func logSet(uid types.UID, generation int64) *appsv1beta1.SidecarSet {
+	set := reviewed("web")
+	set.Name, set.UID, set.Generation = "log", uid, generation
 	return set
 }
 
-func entryOf(t *testing.T, set *unstructured.Unstructured) entry.Entry {
-	t.Helper()
-	typed := &appsv1beta1.SidecarSet{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(set.Object, typed); err != nil {
-		t.Fatal(err)
-	}
-	e, err := entry.Of(typed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
-}
-
-// besides returns the value of the label app whose entry is another one of the same slot.
-func besides(t *testing.T, app string) string {
-	t.Helper()
-	slot := func(app string) int { e := entryOf(t, selecting("x", app, "u", 1)); return e.Slot() }
-	for i := 0; ; i++ {
-		if other := fmt.Sprint(app, i); slot(other) == slot(app) {
-			return other
-		}
-	}
-}
-
-// review writes the need of a SidecarSet, as its validating webhook does, and returns the number
-// that calls have from now on.
-func (r *replica) review(set *unstructured.Unstructured) (slot int, number uint64) {
+// review writes the need of a SidecarSet, as its validating webhook does, and returns the slot and
+// the number that calls have from now on.
+func (r *replica) review(set *appsv1beta1.SidecarSet) (slot int, number uint64) {
 	r.t.Helper()
 	e := entryOf(r.t, set)
-	s, err := entry.Parse(r.etcd.slots[entry.ConfigurationName(e.Slot())])
+	s, err := entry.Parse(r.stands(e.Slot()))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -262,40 +171,41 @@ func (r *replica) review(set *unstructured.Unstructured) (slot int, number uint6
 	if len(refused) > 0 {
 		r.t.Fatal(refused)
 	}
-	r.put(next)
-	s, err = entry.Parse(next)
-	if err != nil {
+	r.changeUnseen(next)
+	if s, err = entry.Parse(next); err != nil {
 		r.t.Fatal(err)
 	}
 	return s.Index, s.Number
 }
 
+// stands returns a copy of the object of a slot, as it is stored.
+func (r *replica) stands(slot int) *admissionregistrationv1.MutatingWebhookConfiguration {
+	return r.configurations[entry.ConfigurationName(slot)].DeepCopy()
+}
+
 // store stores a SidecarSet.
-func (r *replica) store(set *unstructured.Unstructured) {
-	r.etcd.mu.Lock()
-	defer r.etcd.mu.Unlock()
-	set.SetResourceVersion(r.etcd.next())
-	r.etcd.sets[set.GetName()] = set
+func (r *replica) store(set *appsv1beta1.SidecarSet) {
+	r.cluster.mu.Lock()
+	defer r.cluster.mu.Unlock()
+	r.version++
+	set.ResourceVersion = strconv.Itoa(r.version)
+	r.stored[set.Name] = set
 }
 
-// remove deletes a SidecarSet.
-func (r *replica) remove(set *unstructured.Unstructured) {
-	r.etcd.mu.Lock()
-	defer r.etcd.mu.Unlock()
-	set.SetResourceVersion(r.etcd.next())
-	delete(r.etcd.sets, set.GetName())
-}
+// learn delivers SidecarSet log as it is stored.
+func (r *replica) learn() { r.hear(watch.Added, r.stored["log"]) }
 
-// learn delivers a SidecarSet.
-func (r *replica) learn(event watch.EventType, set *unstructured.Unstructured) {
-	r.kinds[setKind].deliver(event, set)
+func (r *replica) hear(event watch.EventType, set *appsv1beta1.SidecarSet) {
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(set)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.sets.deliver(event, &unstructured.Unstructured{Object: object})
 }
 
 // learnSlots delivers all slots as they are stored.
 func (r *replica) learnSlots() {
-	for i := range entry.Slots {
-		if c, ok := r.etcd.slots[entry.ConfigurationName(i)]; ok {
-			r.kinds[slotKind].deliver(watch.Modified, c)
-		}
+	for _, c := range r.configurations {
+		r.slots.deliver(watch.Modified, c)
 	}
 }

@@ -1,9 +1,8 @@
-package entries_test
+package entries
 
 import (
 	"errors"
 	"strconv"
-	"strings"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -13,115 +12,76 @@ import (
 	"github.com/sidecarset/operator/internal/entry"
 )
 
-// slotWith returns a slot with the need of a SidecarSet, as it is stored.
-func (r *replica) slotWith(name string) (slot int, stored *admissionregistrationv1.MutatingWebhookConfiguration) {
-	slot, _ = r.review(selecting(name, "web", "uid-1", 1))
-	return slot, r.etcd.slots[entry.ConfigurationName(slot)]
-}
-
-// versionAt is the version of a slot that the replica knows; 0 if it knows none.
-func (r *replica) versionAt(slot int) int {
-	if s := r.slots.At(slot); s != nil {
-		return int(s.Version)
+// knows checks which version of a slot the replica knows; nil is none.
+func (r *replica) knows(slot int, when string, c *admissionregistrationv1.MutatingWebhookConfiguration) {
+	r.t.Helper()
+	known, want := "", ""
+	if s := r.Knowledge.slots.At(slot); s != nil {
+		known = strconv.FormatUint(s.Version, 10)
 	}
-	return 0
-}
-
-func versionOf(c *admissionregistrationv1.MutatingWebhookConfiguration) int {
-	version, _ := strconv.Atoi(c.ResourceVersion)
-	return version
+	if c != nil {
+		want = c.ResourceVersion
+	}
+	if known != want {
+		r.t.Errorf("%s it knows version %q, want %q", when, known, want)
+	}
 }
 
 func TestSlotsKnowTheNewestVersion(t *testing.T) {
 	withReplica(t, func(t *testing.T, r *replica) {
-		slot, first := r.slotWith("a")
-		r.kinds[slotKind].deliver(watch.Added, first)
-		if got := r.versionAt(slot); got != versionOf(first) {
-			t.Fatalf("version %d, want %d from the watch", got, versionOf(first))
+		slot, _ := r.review(logSet("uid-1", 1))
+		first := r.stands(slot)
+		r.slots.deliver(watch.Added, first)
+		r.knows(slot, "by the watch", first)
+		r.review(logSet("uid-1", 2))
+		second, told := r.stands(slot), make(chan struct{}, 1)
+		r.Knowledge.slots.Notify(told)
+		read, err := r.Knowledge.slots.Read(t.Context(), slot)
+		if err != nil || read.Object.ResourceVersion != second.ResourceVersion || len(told) != 1 {
+			t.Fatalf("read version %v, %v; told %d times", read, err, len(told))
 		}
-		_, second := r.slotWith("b")
-		told := make(chan struct{}, 1)
-		r.slots.Notify(told)
-		read, err := r.slots.Read(t.Context(), slot)
-		if err != nil || int(read.Version) != versionOf(second) || r.versionAt(slot) != versionOf(second) || len(told) != 1 {
-			t.Fatalf("read version %v, %v; known is %d; told %d times", read, err, r.versionAt(slot), len(told))
-		}
-		r.kinds[slotKind].deliver(watch.Modified, first) // the watch is late
-		if got := r.versionAt(slot); got != versionOf(second) {
-			t.Errorf("version %d after an older one came by the watch", got)
-		}
-		all := r.slots.All()
-		if all[slot] == nil || all[(slot+1)%entry.Slots] != nil {
-			t.Error("All does not have the known slots")
-		}
-	})
-}
+		r.slots.deliver(watch.Modified, first) // the watch is late
+		r.knows(slot, "after an older one came by the watch", second)
 
-func TestSlotsForgetADeletedObject(t *testing.T) {
-	tests := map[string]func(t *testing.T, r *replica, slot int){
-		"by the watch": func(_ *testing.T, r *replica, slot int) {
-			r.kinds[slotKind].deliver(watch.Deleted, r.etcd.slots[entry.ConfigurationName(slot)])
-		},
-		"by a read": func(t *testing.T, r *replica, slot int) {
-			delete(r.etcd.slots, entry.ConfigurationName(slot))
-			if _, err := r.slots.Read(t.Context(), slot); err == nil || !strings.Contains(err.Error(), "reading MutatingWebhookConfiguration "+entry.ConfigurationName(slot)+": the object does not exist") {
-				t.Errorf("the read returns %v", err)
-			}
-		},
-	}
-	for name, happens := range tests {
-		t.Run(name, func(t *testing.T) {
-			withReplica(t, func(t *testing.T, r *replica) {
-				slot, c := r.slotWith("a")
-				r.kinds[slotKind].deliver(watch.Added, c)
-				happens(t, r, slot)
-				if r.versionAt(slot) != 0 {
-					t.Error("it is known")
-				}
-			})
-		})
-	}
-}
-
-// The event of the deletion comes when the next object of the name was read already.
-func TestSlotsKeepAnObjectThatWasMadeAnew(t *testing.T) {
-	withReplica(t, func(t *testing.T, r *replica) {
-		slot, first := r.slotWith("a")
-		r.kinds[slotKind].deliver(watch.Added, first)
-		anew := first.DeepCopy()
+		// The event of the deletion comes when the next object of the name was read already.
+		anew := second.DeepCopy()
 		anew.UID = types.UID("another")
-		r.put(anew)
-		if _, err := r.slots.Read(t.Context(), slot); err != nil {
-			t.Fatal(err)
-		}
-		r.kinds[slotKind].deliver(watch.Deleted, first)
-		if got := r.versionAt(slot); got != versionOf(anew) {
-			t.Errorf("version %d, want %d", got, versionOf(anew))
-		}
+		r.changeUnseen(anew)
+		_, _ = r.Knowledge.slots.Read(t.Context(), slot)
+		r.slots.deliver(watch.Deleted, second)
+		r.knows(slot, "when it was made anew", anew)
+		r.slots.deliver(watch.Added, anew)
+		r.slots.deliver(watch.Deleted, anew)
+		r.knows(slot, "when it was deleted", nil)
 	})
 }
 
-func TestSlotsSayWhyTheyCannotRead(t *testing.T) {
+func TestSlotsForgetWhatTheyCannotRead(t *testing.T) {
 	withReplica(t, func(t *testing.T, r *replica) {
-		slot, c := r.slotWith("a")
-		r.kinds[slotKind].deliver(watch.Added, c)
-		newer := c.DeepCopy()
+		slot, _ := r.review(logSet("uid-1", 1))
+		c := r.stands(slot)
+		r.slots.deliver(watch.Added, c)
+		r.err = errors.New("etcd is away")
+		_, err := r.Knowledge.slots.Read(t.Context(), slot)
+		if r.knows(slot, "after a read that has failed", c); err == nil {
+			t.Error("the read does not say so")
+		}
+		r.err = nil
+		newer := r.stands(slot)
 		newer.Annotations[entry.AnnotationFormat] = "99"
-		r.put(newer)
-		r.kinds[slotKind].deliver(watch.Modified, newer)
-		_, err := r.slots.Read(t.Context(), slot)
-		if r.versionAt(slot) != 0 || !errors.Is(err, entry.ErrFormat) {
-			t.Errorf("version %d is known, and it cannot be read because of %v", r.versionAt(slot), err)
+		r.changeUnseen(newer)
+		r.slots.deliver(watch.Modified, newer)
+		if _, err := r.Knowledge.slots.Read(t.Context(), slot); !errors.Is(err, entry.ErrFormat) {
+			t.Errorf("of a format that it does not know, it says %v", err)
 		}
-		older := c.DeepCopy()
-		r.put(older)
-		r.kinds[slotKind].deliver(watch.Modified, older)
-		if r.versionAt(slot) != versionOf(older) {
-			t.Error("it cannot be read any more, though its format is known again")
+		r.knows(slot, "of a format that it does not know,", nil)
+		r.changeUnseen(c)
+		r.slots.deliver(watch.Modified, c)
+		r.knows(slot, "when its format is known again,", c)
+		delete(r.configurations, c.Name)
+		if _, err := r.Knowledge.slots.Read(t.Context(), slot); !errors.Is(err, errNoSlot) {
+			t.Errorf("of an object that is gone, it says %v", err)
 		}
-		r.etcd.err = errors.New("etcd is away")
-		if _, err := r.slots.Read(t.Context(), slot); err == nil || r.versionAt(slot) == 0 {
-			t.Errorf("a read that fails returns %v, and leaves version %d", err, r.versionAt(slot))
-		}
+		r.knows(slot, "when a read shows that it is gone", nil)
 	})
 }

@@ -33,14 +33,10 @@ type liveNamespaces struct {
 	labels map[string]labels.Set
 	err    error
 	reads  int
-	read   func() // called at each read, if not nil
 }
 
 func (l *liveNamespaces) Get(ctx context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
 	l.reads++
-	if l.read != nil {
-		l.read()
-	}
 	if _, bounded := ctx.Deadline(); !bounded {
 		return errors.New("a live read without a deadline")
 	}

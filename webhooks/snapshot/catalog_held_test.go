@@ -130,27 +130,3 @@ func TestCatalogHoldsASidecarSetThatCannotBeUsed(t *testing.T) {
 		}
 	})
 }
-
-// The memory of what is gone is bounded. What is stored is never forgotten.
-func TestCatalogForgetsSomeOfVeryManyThatAreGone(t *testing.T) {
-	inPause(t, func(c *fakeCache, catalog *snapshot.Catalog, rebuild func()) {
-		const many = 1500
-		for i := range many {
-			c.sets.Add(setOf(types.UID(fmt.Sprintf("%08d", i)), 1))
-			synctest.Wait()
-			if i+1 < many {
-				c.sets.Delete(setOf(types.UID(fmt.Sprintf("%08d", i)), 1))
-			}
-		}
-		rebuild()
-		held := 0
-		for i := range many - 1 {
-			if knowsOf(catalog, types.UID(fmt.Sprintf("%08d", i)), 1).holds {
-				held++
-			}
-		}
-		if held < 500 || held > 1000 || !knowsOf(catalog, types.UID(fmt.Sprintf("%08d", many-1)), 1).holds {
-			t.Errorf("%d of %d that are gone are held", held, many)
-		}
-	})
-}

@@ -63,17 +63,3 @@ func TestCatalogFollowsRevisions(t *testing.T) {
 	c.revisions.Modify(broken)
 	await.That(t, func() bool { return catalog.Current().History("a") == nil }, "a revision that cannot be used")
 }
-
-func TestCatalogCompilesARevisionOnce(t *testing.T) {
-	c := newFakeCache()
-	c.sets.Add(injecting(t, map[string]any{"customVersion": "v1"}))
-	c.revisions.Add(storedRevision("a-1", "v1", "side:1", 1))
-	catalog := c.run(t)
-	await.That(t, func() bool { return catalog.Ready(nil) == nil }, "the first snapshot")
-	history := catalog.Current().History("a")
-	c.sets.Add(storedSet("b"))
-	await.That(t, func() bool { return catalog.Current().Has("b") }, "another SidecarSet")
-	if history == nil || catalog.Current().History("a") != history {
-		t.Error("the revision was compiled again")
-	}
-}

@@ -189,25 +189,6 @@ func TestCatalogReportsWhatItCannotUse(t *testing.T) {
 	await.That(t, func() bool { return catalog.Problem("bad") == nil }, "the repair to be noticed")
 }
 
-func TestCatalogTellsOfEverySnapshot(t *testing.T) {
-	c := newFakeCache()
-	catalog := snapshot.NewCatalog(c, nil)
-	told := make(chan struct{}, 1)
-	catalog.Notify(told)
-	if catalog.Current() != nil || catalog.Ready(nil) == nil {
-		t.Error("ready before anything was read")
-	}
-	go func() { _ = catalog.Start(t.Context()) }()
-	<-told // the first snapshot, which is empty
-	for _, name := range []string{"a", "b", "c"} {
-		c.sets.Add(storedSet(name))
-		await.That(t, func() bool {
-			<-told
-			return len(selected(t, catalog.Current(), name)) == 1
-		}, name)
-	}
-}
-
 // While 500 SidecarSets are added, the number of rebuilds stays far below the number of
 // changes.
 func TestCatalogCoalescesChanges(t *testing.T) {
@@ -219,6 +200,9 @@ func TestCatalogCoalescesChanges(t *testing.T) {
 		catalog := snapshot.NewCatalog(c, nil)
 		told := make(chan struct{}, 1)
 		catalog.Notify(told)
+		if catalog.Current() != nil || catalog.Ready(nil) == nil {
+			t.Error("ready before anything was read")
+		}
 		go func() { _ = catalog.Start(t.Context()) }()
 		<-told
 		const changes = 500

@@ -145,15 +145,12 @@ func TestHealthEndsAProcessWhoseEtcdWasRestored(t *testing.T) {
 		want    string // "" if the process goes on
 	}{
 		"nothing changes":           {sidecarSets(), func(*observed) {}, ""},
-		"other objects are written": {sidecarSets(), func(o *observed) { o.etcd.set(200, nil) }, ""},
 		"API servers do not answer": {sidecarSets(), func(o *observed) { o.etcd.set(0, errors.New("connection refused")) }, ""},
-		"the state is from before a list": {sidecarSets(), func(o *observed) { o.etcd.set(99, nil) },
-			"restored from a backup: the list of SidecarSets is of resourceVersion 99 now, and this process has seen 100"},
 		"the state is from before an event": {sidecarSets(), func(o *observed) {
 			_, w := o.etcd.watching()
 			w.Action(watch.Bookmark, bookmark("130"))
 			o.etcd.set(120, nil)
-		}, "of resourceVersion 120 now, and this process has seen 130"},
+		}, "restored from a backup: the list of SidecarSets is of resourceVersion 120 now, and this process has seen 130"},
 		"a watch is ahead of a list under way": {sidecarSets(), func(o *observed) {
 			_, w := o.etcd.watching()
 			o.etcd.mu.Lock()
@@ -215,29 +212,6 @@ func TestHealthBeginsASilentWatchAnew(t *testing.T) {
 	})
 }
 
-func TestHealthBeginsALateWatchAnew(t *testing.T) {
-	for name, tc := range map[string]struct {
-		kind runtime.Object
-		want int
-	}{
-		"of SidecarSets":          {sidecarSets(), 2},
-		"but none of other kinds": {namespaces(), 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			observing(t, tc.kind, func(t *testing.T, o *observed) {
-				for range 100 { // many calls at a time
-					o.Late()
-				}
-				pass(snapshot.WatchLate / 2)
-				o.Late() // the new watch has just begun
-				if n, _ := o.etcd.watching(); n != tc.want {
-					t.Errorf("%d watches, want %d", n, tc.want)
-				}
-			})
-		})
-	}
-}
-
 func TestInformersAreSoonBackAfterAnOutage(t *testing.T) {
 	observing(t, namespaces(), func(t *testing.T, o *observed) {
 		_, w := o.etcd.watching()
@@ -250,23 +224,4 @@ func TestInformersAreSoonBackAfterAnOutage(t *testing.T) {
 			t.Errorf("%d watches", n)
 		}
 	})
-}
-
-func TestStripManagedFieldsKeepsTheRest(t *testing.T) {
-	stripManagedFields := snapshot.CacheOptions(snapshot.NewHealth(), "ours").DefaultTransform
-	object := namespace("a", "1")
-	object.Labels = map[string]string{"team": "x"}
-	object.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
-	for range 2 {
-		got, err := stripManagedFields(object)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ns := got.(*corev1.Namespace); ns.ManagedFields != nil || ns.Labels["team"] != "x" || ns.ResourceVersion != "1" {
-			t.Errorf("got %+v", ns)
-		}
-	}
-	if got, err := stripManagedFields(toolscache.DeletedFinalStateUnknown{Key: "a"}); err != nil || got == nil {
-		t.Errorf("got %v, %v for something that is not an object", got, err)
-	}
 }

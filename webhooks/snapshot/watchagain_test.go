@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,14 +27,10 @@ func TestWatchesTryAgainWhatMayHeal(t *testing.T) {
 	}{
 		"no connection":                     {errors.New("connect: connection refused"), true},
 		"a server that fails":               {apierrors.NewInternalError(errors.New("etcd is away")), true},
-		"a conversion that is not served":   {fmt.Errorf("listing: %w", apierrors.NewInternalError(errors.New("conversion webhook failed"))), true},
-		"a server that shuts down":          {apierrors.NewServiceUnavailable("apiserver is shutting down"), true},
 		"too many requests":                 {apierrors.NewTooManyRequests("later", 1), true},
 		"roles that are not known yet":      {apierrors.NewForbidden(podResource, "", errors.New("not yet")), true},
-		"a token that is not known yet":     {apierrors.NewUnauthorized("not yet"), true},
 		"a resourceVersion that is too old": {apierrors.NewResourceExpired("too old"), false},
 		"one that is too large":             {versionTooLarge(), false},
-		"options that are not understood":   {apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil), false},
 		"a kind that is not there":          {apierrors.NewNotFound(podResource, ""), false},
 		"a request that was given up":       {fmt.Errorf("watching: %w", context.Canceled), false},
 	}
@@ -58,29 +53,6 @@ func TestWatchesTryAgainWhatMayHeal(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestWatchesAreNeverFarBehind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var last time.Time
-		longest, attempts, begin := time.Duration(0), 0, time.Now()
-		_, err := persist(t.Context(), "Pod", func() (int, error) {
-			if attempts++; !last.IsZero() {
-				longest = max(longest, time.Since(last))
-			}
-			last = time.Now()
-			if time.Since(begin) < time.Hour {
-				return 0, errors.New("connection refused")
-			}
-			return 7, nil
-		})
-		if limit := WatchPause.Cap * 3 / 2; err != nil || longest > limit {
-			t.Errorf("%v between two attempts, want %v at most; %v", longest, limit, err)
-		}
-		if attempts > 1000 {
-			t.Errorf("%d attempts in an hour", attempts)
-		}
-	})
 }
 
 func TestWatchesEndWithTheirContext(t *testing.T) {
