@@ -16,6 +16,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	clientconfig "sigs.k8s.io/controller-runtime/pkg/client/config"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -208,6 +209,8 @@ func (o Options) manager(health *snapshot.Health) ctrl.Options {
 			Unstructured: true,
 			DisableFor:   []client.Object{&corev1.Pod{}, &corev1.Secret{}, &corev1.ConfigMap{}},
 		}},
+		// A leader with little CPU needs longer than the two minutes after which controllers end by default.
+		Controller:                    config.Controller{CacheSyncTimeout: 10 * time.Minute},
 		HealthProbeBindAddress:        noAddress, // ports.go has servers of our own
 		PprofBindAddress:              o.pprofAddress,
 		Metrics:                       metricsserver.Options{BindAddress: noAddress},

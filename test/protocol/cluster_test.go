@@ -272,10 +272,10 @@ func (w *world) review(s *sidecarSet, then func(*review)) {
 func (w *world) forge(name string) {
 	w.uids++
 	s := &sidecarSet{name: name, uid: w.uids, gen: 1 + w.rng.IntN(3), value: pick(w, w.temper.values)}
-	if real := w.stored.sets[name]; real != nil && w.chance(80) {
-		s.uid, s.gen = real.uid, real.gen+w.rng.IntN(3)
+	if stored := w.stored.sets[name]; stored != nil && w.chance(80) {
+		s.uid, s.gen = stored.uid, stored.gen+w.rng.IntN(3)
 		if w.chance(50) {
-			s.value = real.value
+			s.value = stored.value
 		}
 	} else if w.chance(80) { // an older one of that name
 		for uid, contents := range w.history {

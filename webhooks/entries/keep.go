@@ -32,15 +32,27 @@ type slotState struct {
 	// when the last one was refused.
 	refused   map[string]error
 	refusedAt time.Time
-	// unproven is why API servers are not known to use the slot. tries is how often it was written
-	// again for that since it was last proven.
-	unproven error
-	tries    int
+	// unproven is why API servers are not known to use the slot at serial, since when the leader has
+	// asked. proven is the last serial that they all used. tries is how often the slot was written
+	// again since then, because they did not.
+	unproven       error
+	serial, proven uint64
+	since          time.Time
+	tries          int
 }
 
-// writesAnew is how often a slot is written again because API servers do not use it: an API server
-// may keep an older copy until the object is written.
-const writesAnew = 5
+// An API server may keep an older copy of a slot, or go back to one, until the object is written. So
+// the leader writes a slot again that an API server does not use any more, or does not use soon;
+// writesAnew times at most.
+const (
+	writesAnew  = 5
+	notUsedSoon = 5 * time.Second
+)
+
+// isStuck reports whether API servers do not use a version of the slot that they should use.
+func (st *slotState) isStuck(s *entry.Slot, now time.Time) bool {
+	return st.unproven != nil && st.serial == s.Serial && (st.proven == s.Serial || now.Sub(st.since) >= notUsedSoon)
+}
 
 // keepSlot brings one slot up to date.
 func (l *leader) keepSlot(ctx context.Context, v *view, i int) error {
@@ -49,7 +61,7 @@ func (l *leader) keepSlot(ctx context.Context, v *view, i int) error {
 		return err
 	}
 	s := v.slots[i]
-	anew := st.unproven != nil && st.tries < writesAnew
+	anew := st.isStuck(s, v.now) && st.tries < writesAnew
 	if st.done == s && !anew {
 		return nil
 	}

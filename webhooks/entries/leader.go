@@ -278,8 +278,11 @@ func (l *leader) prove(ctx context.Context, v *view) {
 		switch {
 		case s == nil || s.Serial == 0 || len(st.wanted) == 0 || !v.served:
 		case l.prober.passed(i, s.Serial):
-			st.tries = 0
+			st.proven, st.tries = s.Serial, 0
 		default:
+			if st.serial != s.Serial {
+				st.serial, st.since = s.Serial, v.now
+			}
 			all.Go(func() {
 				st.unproven = l.prober.await(ctx, i, func() (uint64, error) {
 					if now := l.slots.At(i); now != nil {
