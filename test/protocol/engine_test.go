@@ -1,17 +1,32 @@
-// Package protocol tests by simulation that no Pod is missed. It simulates replicas, leaders,
-// API servers and delays, at random from a seed and in simulated time. It reports a Pod that was
-// created without a SidecarSet which the operator had promised.
+// Package protocol tests by simulation that no Pod is missed. It simulates a cluster from a seed
+// and in simulated time, without a cluster, a clock or a goroutine. It reports a Pod that was
+// created without a SidecarSet which it must have; see obligation.
 //
-// As in the operator, internal/entry plans the slots and judges needs. This package models what
-// surrounds it: etcd, watches, reads, the leader's pass and API servers. It uses no cluster, no
-// real clock and no goroutine. See docs/design/0005.
+// What is real: internal/entry, which renders the slots, merges reviews into them, and judges
+// needs. What is modelled:
+//
+//   - etcd: one order of writes, preconditions, slots that are deleted and applied anew.
+//   - API servers: 1 to 3. Each has copies of the slots, which lag one by one, or stay behind
+//     until the next write, or go back to an older one. It reviews and stores SidecarSets, late or
+//     not at all, and calls the entries that select a Pod one after the other.
+//   - Replicas: 1 to 3. The watches lag, stall for up to four minutes, or begin anew with a list.
+//     Requests and answers are slow, or get lost. Replicas crash, and others begin.
+//   - Leaders: elections, leaders that go on beside the next one, and leaders that stop between
+//     their reads and their writes.
+//   - Clients create, update, move and delete SidecarSets; strangers send reviews of real SidecarSets
+//     and of ones that never come.
+//
+// What is not modelled: namespaceSelectors, edits of entries by other programs, the limits of a
+// slot and of what strangers can do, rates of writes, static mode, the hardened layout, a restored
+// etcd, API servers that stop or start, the body of what is injected. See docs/design/0005.
 package protocol
 
 import (
-	"container/heap"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
+	"sort"
 	"strconv"
 	"time"
 
@@ -25,195 +40,112 @@ import (
 
 type configuration = admissionregistrationv1.MutatingWebhookConfiguration
 
-// event is an action at a time. Events of the same time happen in the order in which they were
-// planned.
+// event is an action at a time.
 type event struct {
-	at   time.Duration
-	turn int
-	do   func()
-}
-
-type agenda []event
-
-func (a agenda) Len() int { return len(a) }
-func (a agenda) Less(i, j int) bool {
-	return a[i].at < a[j].at || a[i].at == a[j].at && a[i].turn < a[j].turn
-}
-func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
-func (a *agenda) Push(e any)   { *a = append(*a, e.(event)) }
-func (a *agenda) Pop() any {
-	last := (*a)[len(*a)-1]
-	*a = (*a)[:len(*a)-1]
-	return last
+	at time.Duration
+	do func()
 }
 
 // world is one simulated cluster.
 type world struct {
-	rules     rules
+	wrong     mistake
 	rng       *rand.Rand
 	now       time.Duration
-	turns     int
-	agenda    agenda
+	agenda    []event // in their order
 	faults    bool
 	tracing   bool
 	trace     []string
 	violation string
-	counts    counts
+	counts    map[string]int
+	temper    temper
 
-	stored    stored
+	stored struct { // etcd: one order of all writes
+		version uint64
+		sets    map[string]*sidecarSet
+		slots   [entry.Slots]*entry.Slot
+		log     []record
+	}
 	servers   []*apiServer
-	processes []*process
+	processes []*process // that run
 	followers []*follower
-	// hardened says that the layout is the one in which replicas do not widen.
-	hardened bool
-	temper   temper
-	uids     int
-	// history has the contents of each SidecarSet that was stored, by UID. promised is the
-	// newest generation that the operator has promised to its author: Pods have it from now on.
-	history  map[int][]*sidecarSet
+	uids      int           // so far
+	past      []*sidecarSet // each version that was stored
+	// promised is the newest generation that the operator has promised to its author, by UID: Pods
+	// have it from now on.
 	promised map[int]int
-	// disturbed is until when something keeps the leader from its work.
-	disturbed time.Duration
+	// rounds is how often a leader has found for ten seconds that not all API servers use the newest
+	// serial of a slot.
+	rounds [entry.Slots]int
 }
 
-// temper is which faults happen in one world, and how often. It differs between worlds, because
-// worlds in which each fault is equally frequent are all alike.
+// temper is how often what happens in one world. It differs between worlds: if each fault were
+// equally frequent in all of them, they would be alike.
 type temper struct {
-	faults  [misfortunes]bool
-	long    float64  // percent of faults that last for long
-	stalls  bool     // the watch of a replica stalls when something is stored that matters
-	late    float64  // percent of SidecarSets that are stored late
-	refused float64  // percent of SidecarSets that another webhook refuses
-	slow    float64  // percent of requests and of answers that are slow
-	thinks  float64  // percent of the leader's passes in which it stops between its reads and its writes
-	names   []string // of SidecarSets
-	values  []string // of the labels that they select
-	// ambush makes faults happen at the worst time: SidecarSets are stored as late as possible;
-	// at that moment the watches of API servers and of replicas stall.
-	ambush bool
-	rest   time.Duration // of clients between two writes
-	blind  bool          // the watch of the leader stalls, and it leads on
+	misfortunes   []func(*world)
+	names, values []string      // of SidecarSets, and of the labels that they select
+	rest          time.Duration // of clients between two writes
+
+	// Each of these is a percentage.
+	stalls  float64 // of news that make a watch stall
+	late    float64 // of SidecarSets that are stored at the last moment
+	refused float64 // of SidecarSets that another webhook refuses
+	slow    float64 // of requests and of answers that are slow
+	thinks  float64 // of the leader's passes that stop between reads and writes
+}
+
+func newWorld(seed uint64, wrong mistake, faults bool) *world {
+	w := &world{
+		wrong: wrong, rng: rand.New(rand.NewPCG(seed, 9)), faults: faults, counts: map[string]int{}, promised: map[int]int{},
+	}
+	w.stored.sets = map[string]*sidecarSet{}
+	w.drawTemper()
+	for i := range entry.Slots {
+		w.applySlot(i)
+	}
+	for i := range 1 + w.rng.IntN(3) {
+		w.addServer(i)
+	}
+	for range 1 + w.rng.IntN(3) {
+		w.addProcess()
+	}
+	w.elect()
+	return w
 }
 
 func (w *world) drawTemper() {
 	t := &w.temper
-	for i := range t.faults {
-		t.faults[i] = w.faults && w.chance(50)
-	}
-	for i := range 1 + w.rng.IntN(4) {
+	for i := range 1 + w.rng.IntN(3) {
 		t.names = append(t.names, fmt.Sprint("set-", i))
 	}
-	a, b := w.rng.IntN(entry.Slots), w.rng.IntN(entry.Slots)
-	t.values = []string{values["app"][a][0], values["tier"][b][0]}
-	if w.chance(50) {
-		t.values = append(t.values, values["app"][a][1], values["tier"][a][1])
+	slots := []int{w.rng.IntN(entry.Slots), w.rng.IntN(entry.Slots)}
+	for many := pick(w, []int{2, 2, 3}); len(t.values) < many; {
+		value := fmt.Sprint("app-", w.rng.IntN(1000))
+		if s := (&sidecarSet{name: "set", value: value}).plan(); slices.Contains(slots, s.entry.Slot()) {
+			t.values = append(t.values, value)
+		}
 	}
-	if t.rest = time.Millisecond; !w.faults {
+	if t.rest = 10 * time.Second; !w.faults {
 		return
 	}
-	t.long, t.late, t.refused, t.slow, t.stalls = w.rng.Float64()*60, w.rng.Float64()*40, 8, 2, w.chance(60)
-	switch roll := w.rng.IntN(100); {
-	case roll < 50:
-		t.ambush, t.late, t.refused, t.slow, t.thinks = true, 50, w.rng.Float64()*40, w.rng.Float64()*30, w.rng.Float64()*20
-		t.rest = time.Second + w.upTo(60*time.Second)
-		if t.blind = w.chance(20); t.blind {
-			t.faults[elections], t.faults[crashes], t.faults[lists], t.refused = false, false, false, 40
+	for _, m := range misfortunes {
+		if w.chance(35) {
+			t.misfortunes = append(t.misfortunes, m)
 		}
-		if w.chance(50) {
-			t.names, t.values = []string{"set-0", "set-1"}, t.values[:2]
-		}
-	case roll < 60: // nothing keeps the leader from its work
-		t.faults, t.stalls, t.rest = [misfortunes]bool{goesBack: true}, false, w.upTo(100*time.Second)
-	default:
-		t.thinks = 3
+	}
+	t.late, t.refused, t.slow = w.rng.Float64()*50, w.rng.Float64()*40, w.rng.Float64()*20
+	if t.rest = w.upTo(80 * time.Second); w.chance(80) {
+		t.stalls, t.thinks = w.rng.Float64()*80, w.rng.Float64()*40
+	}
+	if w.chance(20) {
+		t.rest = time.Second
 	}
 }
 
-// values has label values by key and by the slot of the entry that selects them.
-var values = func() map[string]*[entry.Slots][]string {
-	all := map[string]*[entry.Slots][]string{"app": {}, "tier": {}}
-	for key, slots := range all {
-		for i := range 300 {
-			s := &sidecarSet{name: "set", key: key, value: fmt.Sprint(key, "-", i)}
-			s.plan()
-			at := s.entry.Slot()
-			slots[at] = append(slots[at], s.value)
-		}
-	}
-	return all
-}()
-
-// fault is how long a fault lasts.
-func (w *world) fault(usually time.Duration) time.Duration {
-	if w.chance(w.temper.long) {
-		return w.upTo(longest)
-	}
-	return w.upTo(usually)
-}
-
-// longest is how long a watch is silent at most.
-const longest = 250 * time.Second
-
-// spring makes watches stall when a SidecarSet is written.
-func (w *world) spring() {
-	for _, p := range w.processes {
-		if percent := 70.0; !p.ended {
-			if p.leads() {
-				percent = 20
-			}
-			if w.chance(percent) {
-				p.sets.stall(w.between(time.Second, 80*time.Second))
-			}
-			if w.chance(20) {
-				p.rest.stall(w.between(time.Second, 80*time.Second))
-			}
-		}
-	}
-	for _, s := range w.servers {
-		for _, f := range s.watches {
-			if w.chance(10) {
-				f.stall(w.upTo(5 * time.Second))
-			}
-		}
-	}
-}
-
-// counts say how much a run has tried.
-type counts struct {
-	pods, obliged, refused, excused, calls, read int
-	promises, warnings, ready, dropped, mended   int
-}
-
-func (c *counts) add(o counts) {
-	c.pods += o.pods
-	c.obliged += o.obliged
-	c.refused += o.refused
-	c.excused += o.excused
-	c.calls += o.calls
-	c.read += o.read
-	c.promises += o.promises
-	c.warnings += o.warnings
-	c.ready += o.ready
-	c.dropped += o.dropped
-	c.mended += o.mended
-}
-
-// after calls do later.
+// after calls do later. Events of the same time happen in the order in which they were planned.
 func (w *world) after(d time.Duration, do func()) {
-	w.turns++
-	heap.Push(&w.agenda, event{w.now + d, w.turns, do})
-}
-
-// run carries out all events up to a time, or to the first violation.
-func (w *world) run(end time.Duration) {
-	for len(w.agenda) > 0 && w.violation == "" {
-		next := heap.Pop(&w.agenda).(event)
-		if next.at > end {
-			return
-		}
-		w.now = next.at
-		next.do()
-	}
+	at := w.now + max(d, 0)
+	i := sort.Search(len(w.agenda), func(i int) bool { return w.agenda[i].at > at })
+	w.agenda = slices.Insert(w.agenda, i, event{at, do})
 }
 
 func (w *world) note(format string, args ...any) {
@@ -229,29 +161,45 @@ func (w *world) upTo(d time.Duration) time.Duration { return time.Duration(w.rng
 
 func (w *world) between(a, b time.Duration) time.Duration { return a + w.upTo(b-a) }
 
+// lag returns a time below d that is mostly short: half of them are below a sixteenth.
+func (w *world) lag(d time.Duration) time.Duration {
+	return time.Duration(math.Pow(w.rng.Float64(), 4) * float64(d))
+}
+
 func pick[T any](w *world, some []T) T { return some[w.rng.IntN(len(some))] }
 
-// sidecarSet is one version of a SidecarSet. It never changes.
+// once returns a function that calls do the first time that it is called.
+func once(do func(ok bool)) func(ok bool) {
+	over := false
+	return func(ok bool) {
+		if !over {
+			over = true
+			do(ok)
+		}
+	}
+}
+
+// sidecarSet is one version of a SidecarSet. Once it is stored, it never changes.
 type sidecarSet struct {
-	name       string
-	uid, gen   int
-	selected   int // the generation since which its selector is the present one
-	version    uint64
-	key, value string // of the label that it selects
-	ignore     bool   // its failure policy
-	entry      entry.Entry
-	ready      int  // the generation for which the status says Ready
-	deleting   bool // it has a finalizer
+	name     string
+	uid, gen int
+	since    int // the generation since which it selects this value
+	version  uint64
+	value    string // of the label that it selects
+	ignore   bool   // its failure policy
+	entry    entry.Entry
+	ready    int  // the generation for which the status says Ready
+	deleting bool // it has a finalizer
 	// vouched is the first version of its slot that its review has written, if it was stored in
-	// time. API servers that use this version or a later one call for it.
+	// time.
 	vouched *entry.Slot
 }
 
 // plan makes the entry of a SidecarSet.
-func (s *sidecarSet) plan() {
+func (s *sidecarSet) plan() *sidecarSet {
 	object := &appsv1beta1.SidecarSet{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name, UID: types.UID(fmt.Sprintf("%08d", s.uid)), Generation: int64(s.gen)},
-		Spec:       appsv1beta1.SidecarSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{s.key: s.value}}},
+		Spec:       appsv1beta1.SidecarSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{s.value: "yes"}}},
 	}
 	if s.ignore {
 		object.Annotations = map[string]string{appsv1beta1.AnnotationFailurePolicy: "Ignore"}
@@ -260,13 +208,14 @@ func (s *sidecarSet) plan() {
 	if s.entry, err = entry.Of(object); err != nil {
 		panic(err)
 	}
+	return s
 }
 
 func (s *sidecarSet) need() entry.Need { return s.entry.Needs[0] }
 
-func (s *sidecarSet) selects(labels map[string]string) bool { return labels[s.key] == s.value }
-
-func (s *sidecarSet) String() string { return fmt.Sprintf("%s/%d.%d", s.name, s.uid, s.gen) }
+func (s *sidecarSet) String() string {
+	return fmt.Sprintf("%s/%d.%d (%s)", s.name, s.uid, s.gen, s.value)
+}
 
 // record is one entry of the log that all watches follow: a SidecarSet or a slot was written or
 // deleted.
@@ -278,63 +227,52 @@ type record struct {
 	slot    *entry.Slot // nil if it was deleted
 }
 
-// stored is etcd: one order of all writes.
-type stored struct {
-	version uint64
-	sets    map[string]*sidecarSet
-	slots   [entry.Slots]*entry.Slot
-	log     []record
-}
-
 func (w *world) write(r record) {
 	w.stored.version++
 	r.version = w.stored.version
 	w.stored.log = append(w.stored.log, r)
 	for _, f := range w.followers {
 		if f.wants(r) {
-			f.news(len(w.stored.log))
+			f.news(len(w.stored.log), r.set != "")
 		}
 	}
 }
 
 func (w *world) putSet(s sidecarSet) *sidecarSet {
-	if w.faults && w.temper.stalls && w.chance(40) {
-		w.recent().sets.stall(w.fault(30 * time.Second))
-	}
-	if before := w.history[s.uid]; len(before) == 0 || before[len(before)-1].gen < s.gen {
-		w.history[s.uid] = append(before, &s)
-	}
 	s.version = w.stored.version + 1
+	w.past = append(w.past, &s)
 	w.stored.sets[s.name] = &s
 	w.write(record{set: s.name, after: &s})
 	return &s
 }
 
-func (w *world) deleteSet(name string) {
-	delete(w.stored.sets, name)
-	w.write(record{set: name})
-}
-
-// putSlot writes a slot if the stored one is still the one from which the writer began. It
-// returns the stored one.
-func (w *world) putSlot(i int, next *configuration) (now *entry.Slot, written bool) {
+// putSlot writes a slot if the stored one is still the one from which the writer began. It returns
+// the stored one.
+func (w *world) putSlot(next *configuration) (now *entry.Slot, written bool) {
+	i, _ := entry.Index(next.Name)
 	before := w.stored.slots[i]
 	if before == nil || before.Object.ResourceVersion != next.ResourceVersion || before.Object.UID != next.UID {
 		return before, false
 	}
-	if w.faults && w.temper.stalls && w.chance(5) {
-		w.recent().rest.stall(w.fault(30 * time.Second))
+	now = w.setSlot(i, next)
+	w.note("slot %d: serial %d, number %d, needs %v", i, now.Serial, now.Number, now.Needs)
+	for name, needs := range before.Needs {
+		if slices.ContainsFunc(needs, func(n entry.Need) bool { return !now.Holds(name, n) }) {
+			for _, value := range w.temper.values { // when needs are gone, a wrong protocol misses Pods
+				w.burst(value)
+			}
+		}
 	}
-	version := w.stored.version
-	if w.rules.counterReset {
-		version = before.Version
-	}
-	now = w.setSlot(i, next, version+1)
-	w.afterDrops(before, now)
 	return now, true
 }
 
-func (w *world) setSlot(i int, c *configuration, version uint64) *entry.Slot {
+func (w *world) setSlot(i int, c *configuration) *entry.Slot {
+	version := w.stored.version + 1
+	if before := w.stored.slots[i]; w.wrong == counterReset {
+		if version = 1; before != nil {
+			version += before.Version
+		}
+	}
 	c.ResourceVersion = strconv.FormatUint(version, 10)
 	s, err := entry.Parse(c)
 	if err != nil {
@@ -347,144 +285,66 @@ func (w *world) setSlot(i int, c *configuration, version uint64) *entry.Slot {
 
 // applySlot creates a slot as the manifests have it.
 func (w *world) applySlot(i int) {
-	version := w.stored.version + 1
-	if w.rules.counterReset {
-		version = 1
-	}
 	w.setSlot(i, &configuration{ObjectMeta: metav1.ObjectMeta{
 		Name: entry.ConfigurationName(i), UID: types.UID(fmt.Sprint("slot-", w.stored.version)), Labels: map[string]string{entry.LabelConfiguration: "true"},
-	}}, version)
+	}})
 }
 
 // wasReset says whether a slot was deleted since that version; nil is one that did not exist.
-func (s *stored) wasReset(since *entry.Slot) bool {
-	if since == nil {
-		return true
-	}
-	now := s.slots[since.Index]
-	return now == nil || now.Object.UID != since.Object.UID
+func (w *world) wasReset(since *entry.Slot) bool {
+	return since == nil || w.stored.slots[since.Index] == nil || w.stored.slots[since.Index].Object.UID != since.Object.UID
 }
 
-// resetSlot deletes a slot, and applies it again soon. What was promised of its SidecarSets is
-// void: the removal itself misses Pods.
-func (w *world) resetSlot(i int) {
-	if w.stored.slots[i] == nil {
-		return
-	}
-	w.note("somebody deletes slot %d", i)
-	for uid := range w.promised {
-		if slices.ContainsFunc(w.contents(uid), func(s *sidecarSet) bool { return s.entry.Slot() == i }) {
-			delete(w.promised, uid)
-		}
-	}
-	w.stored.slots[i] = nil
-	w.write(record{index: i})
-	w.after(w.upTo(time.Second), func() { w.applySlot(i) })
-}
-
-// follower is one watch: it learns of the log's records in their order, with a delay. A watch
-// that is interrupted begins again with a list, whose objects come in any order.
+// follower is one watch: it learns of the log's records in their order, with a delay.
 type follower struct {
 	w       *world
-	name    string
-	p       *process // nil if an API server watches
 	wants   func(record) bool
 	learn   func(record)
+	longest time.Duration // how long the watch is silent at most
 	learned int           // how many records it has learned of
 	stalled time.Duration // the watch stalls until then, since began
 	began   time.Duration
-	listing int // objects of a list that are still to come
-	ended   bool
 }
 
 // news plans that the follower hears of the first length records.
-func (f *follower) news(length int) {
-	delay := f.w.between(2*time.Millisecond, 50*time.Millisecond)
-	if f.w.faults {
-		switch roll := f.w.rng.IntN(1000); {
-		case roll < 4:
-			f.stall(f.w.upTo(60 * time.Second))
-		case roll < 40:
-			f.stall(f.w.upTo(2 * time.Second))
-		}
+func (f *follower) news(length int, ofSet bool) {
+	if f.w.chance(f.w.temper.stalls) && (ofSet || f.w.chance(20)) {
+		f.stall(f.w.lag(f.longest))
 	}
-	f.w.after(delay, func() { f.hear(length) })
+	f.w.after(f.w.between(2*time.Millisecond, 50*time.Millisecond), func() { f.hear(length) })
 }
 
 func (f *follower) stall(d time.Duration) {
-	if now := f.w.now; f.stalled < now {
-		f.began = now
+	if f.stalled < f.w.now {
+		f.began = f.w.now
 	}
-	f.stalled = min(max(f.stalled, f.w.now+d), f.began+longest)
-	if f.p != nil && f.p.leads() {
-		f.w.disturb(f.stalled)
-	}
+	f.stalled = min(max(f.stalled, f.w.now+d), f.began+f.longest)
 }
 
 func (f *follower) hear(length int) {
+	w := f.w
 	switch {
-	case f.ended || f.learned >= length:
-	case f.stalled > f.w.now:
-		f.w.after(f.stalled-f.w.now, func() { f.hear(length) })
-	case f.p != nil && f.p.paused > f.w.now:
-		f.w.after(f.p.paused-f.w.now, func() { f.hear(length) })
-	case f.listing > 0:
-		f.w.after(20*time.Millisecond, func() { f.hear(length) })
-	default:
-		for f.learned < length {
-			r := f.w.stored.log[f.learned]
-			f.learned++
-			if f.wants(r) {
-				f.learn(r)
-			}
-		}
-	}
-}
-
-// relist begins the watch again. The follower learns of the listed objects one by one.
-func (f *follower) relist(objects []record, pause time.Duration) {
-	if f.listing > 0 {
+	case f.learned >= length:
+		return
+	case f.stalled > w.now:
+		w.after(f.stalled-w.now, func() { f.hear(length) })
 		return
 	}
-	f.learned = len(f.w.stored.log)
-	f.w.rng.Shuffle(len(objects), func(i, j int) { objects[i], objects[j] = objects[j], objects[i] })
-	f.listing = len(objects)
-	at := f.w.between(time.Millisecond, 30*time.Millisecond)
-	for _, r := range objects {
-		if pause > 0 {
-			at += f.w.upTo(pause)
+	news := w.stored.log[f.learned:length]
+	if w.faults && w.chance(10) { // a list has the newest version of each object, in any order
+		all := w.stored.log[f.learned:]
+		news, length = nil, len(w.stored.log)
+		for i, r := range all {
+			if !slices.ContainsFunc(all[i+1:], func(later record) bool { return later.set == r.set && later.index == r.index }) {
+				news = append(news, r)
+			}
 		}
-		f.w.after(at, func() { f.take(r) })
+		w.rng.Shuffle(len(news), func(i, j int) { news[i], news[j] = news[j], news[i] })
 	}
-}
-
-func (f *follower) take(r record) {
-	switch {
-	case f.ended:
-	case f.p.paused > f.w.now:
-		f.w.after(f.p.paused-f.w.now, func() { f.take(r) })
-	default:
-		f.listing--
-		f.learn(r)
+	f.learned = length
+	for _, r := range news {
+		if f.wants(r) {
+			f.learn(r)
+		}
 	}
-}
-
-func newWorld(seed uint64, r rules, faults bool) *world {
-	w := &world{
-		rules: r, rng: rand.New(rand.NewPCG(seed, 9)), faults: faults, promised: map[int]int{}, history: map[int][]*sidecarSet{},
-		stored: stored{sets: map[string]*sidecarSet{}},
-	}
-	w.drawTemper()
-	w.hardened = faults && w.chance(20)
-	for i := range entry.Slots {
-		w.applySlot(i)
-	}
-	for i := range 1 + w.rng.IntN(3) {
-		w.addServer(i)
-	}
-	for range 1 + w.rng.IntN(3) {
-		w.addProcess()
-	}
-	w.elect()
-	return w
 }

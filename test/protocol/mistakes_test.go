@@ -1,103 +1,86 @@
 package protocol
 
 import (
-	"encoding/json"
-	"slices"
+	"maps"
 
 	"github.com/sidecarset/operator/internal/entry"
 )
 
-// rules are the mistakes of a protocol. Without any, it is that of docs/design/0005.
-type rules struct {
-	mixedFlags bool // every second process excludes other namespaces, as while flags are rolled out; no mistake
+// mistake is what a protocol gets wrong. Without any, it is that of docs/design/0005.
+type mistake string
 
-	// Of etcd: versions begin anew with each object, as counters would.
-	counterReset bool
+const (
+	none mistake = ""
+
+	// Of etcd: versions begin anew with each object.
+	counterReset mistake = "serials are counters"
 
 	// Of a review.
-	noBarrier, noSerialRaise, wrongSlot, noAlwaysWrite, replaceUID bool
+	noBarrier     mistake = "authors are never warned"
+	noSerialRaise mistake = "a review that raises a need keeps the number"
+	wrongSlot     mistake = "a move adds its need to the entry that it leaves"
+	noAlwaysWrite mistake = "a review writes nothing if the need is there"
+	replaceUID    mistake = "a review replaces the need of another UID"
 
 	// Of a replica that answers a call.
-	staleNeeds, ignoreUID, keepNotStored, joinRead, downgrade, ruleSlot bool
+	staleNeeds    mistake = "a replica uses its own copy of the slot"
+	ignoreUID     mistake = "a replica compares generations only"
+	keepNotStored mistake = "a replica remembers that something was not stored"
+	joinRead      mistake = "a call joins a read that had begun"
+	downgrade     mistake = "a later call takes back what an earlier one injected"
+	ruleSlot      mistake = "a call decides about the SidecarSets of its slot only"
 
 	// Of the leader.
-	dropWithoutRead, otherSelectors, otherUID, timerByNeed, dropNotLower, moveEarly, dropSatisfied bool
-	shortTimer, readOlderThanKnown, goesBackUnmended, inUseBySnapshot, failedIsNone                bool
+	dropWithoutRead    mistake = "the leader drops by its snapshot"
+	otherSelectors     mistake = "a need with other selectors goes whatever its generation"
+	otherUID           mistake = "a need goes because another UID is stored"
+	timerByNeed        mistake = "a review does not start the timer anew"
+	dropNotLower       mistake = "a generation that is not stored is dropped, not lowered"
+	moveEarly          mistake = "an entry goes before the one that it moved to is in use"
+	dropSatisfied      mistake = "needs of stored SidecarSets go"
+	shortTimer         mistake = "needs of selectors in use go after two seconds"
+	inUseBySnapshot    mistake = "only the snapshot says which selectors are in use"
+	failedIsNone       mistake = "a failed read says that nothing is stored"
+	readOlderThanKnown mistake = "the leader concludes with a read older than what it knows"
+	goesBackUnmended   mistake = "slots that API servers went back from are not written anew"
+)
+
+// firstSeeds are the seeds from which each mistake is tried: earlier ones find nothing.
+var firstSeeds = map[mistake]uint64{
+	counterReset: 0, noBarrier: 0, noSerialRaise: 0, wrongSlot: 0, noAlwaysWrite: 0, replaceUID: 0,
+	staleNeeds: 0, ignoreUID: 0, keepNotStored: 0, joinRead: 0, downgrade: 0, ruleSlot: 90,
+	dropWithoutRead: 0, otherSelectors: 0, otherUID: 0, timerByNeed: 0, dropNotLower: 230, moveEarly: 0, dropSatisfied: 0,
+	shortTimer: 0, inUseBySnapshot: 80, failedIsNone: 0, readOlderThanKnown: 0, goesBackUnmended: 200,
 }
 
-// judge decides about a need, with the mistakes of a leader.
-func (r *rules) judge(c entry.Case) entry.Verdict {
+// judge decides about a need as the leader does.
+func (m mistake) judge(c entry.Case) entry.Verdict {
 	is := c.Fact.Stored && c.Fact.UID == c.Need.UID
-	if r.moveEarly {
-		c.Moved = true
-	}
-	if r.shortTimer {
-		c.InUse = false
-	}
+	c.Moved = c.Moved || m == moveEarly
+	c.InUse = c.InUse && m != shortTimer
 	v := c.Judge()
 	switch {
-	case r.otherSelectors && is && c.Fact.Entry != c.Entry, r.otherUID && c.Fact.Stored && !is, r.dropNotLower && v.Lower > 0:
+	case m == otherSelectors && is && c.Fact.Entry != c.Entry, m == otherUID && c.Fact.Stored && !is, m == dropNotLower && v.Lower > 0:
 		return entry.Verdict{Drop: true}
 	}
 	return v
 }
 
-// record is what a slot says besides its entries.
-type slotRecord struct {
-	Serial   uint64                  `json:"serial,string"`
-	Number   uint64                  `json:"number,string"`
-	Earlier  []uint64                `json:"earlier,omitempty"`
-	Needs    map[string][]entry.Need `json:"needs,omitempty"`
-	Excluded []string                `json:"excluded,omitempty"`
-}
-
-// edit changes the record of a slot, and the path of its entries with it.
-func edit(slot int, next *configuration, change func(*slotRecord)) *configuration {
-	const annotation = "sidecarset.io/slot"
-	var r slotRecord
-	if err := json.Unmarshal([]byte(next.Annotations[annotation]), &r); err != nil {
-		panic(err)
+// spoil returns the version of a slot from which a review for an entry begins.
+func (m mistake) spoil(s *entry.Slot, e *entry.Entry) *entry.Slot {
+	if len(s.Needs[e.Name]) == 0 {
+		return s
 	}
-	number := r.Number
-	change(&r)
-	out, err := json.Marshal(r)
-	if err != nil {
-		panic(err)
-	}
-	next.Annotations[annotation] = string(out)
-	for i := range next.Webhooks {
-		if path := next.Webhooks[i].ClientConfig.Service.Path; *path == entry.PodsPath(slot, number) {
-			*path = entry.PodsPath(slot, r.Number)
+	need, spoilt := e.Needs[0], *s
+	spoilt.Needs = maps.Clone(s.Needs)
+	spoilt.Needs[e.Name] = nil
+	for _, n := range s.Needs[e.Name] {
+		if m == noSerialRaise && n.Is(need) {
+			n.Generation = max(n.Generation, need.Generation)
+		}
+		if m != replaceUID || n.Name != need.Name || n.UID == need.UID {
+			spoilt.Needs[e.Name] = append(spoilt.Needs[e.Name], n)
 		}
 	}
-	return next
-}
-
-// reviewed makes mistakes in what a review is about to write.
-func (r *rules) reviewed(s *entry.Slot, next *configuration, e *entry.Entry) *configuration {
-	need := e.Needs[0]
-	switch {
-	case r.noSerialRaise && slices.ContainsFunc(s.Needs[e.Name], need.Is):
-		return edit(s.Index, next, func(r *slotRecord) { r.Number = s.Number })
-	case r.replaceUID:
-		return edit(s.Index, next, func(r *slotRecord) {
-			r.Needs[e.Name] = slices.DeleteFunc(r.Needs[e.Name], func(n entry.Need) bool { return n.Name == need.Name && n.UID != need.UID })
-		})
-	}
-	return next
-}
-
-// reconciled makes mistakes in what a leader is about to write; nil if nothing differs.
-func (r *rules) reconciled(s *entry.Slot, next *configuration, sets map[string]*sidecarSet) *configuration {
-	if !r.dropSatisfied || next == nil {
-		return next
-	}
-	return edit(s.Index, next, func(r *slotRecord) {
-		for name, needs := range r.Needs {
-			r.Needs[name] = slices.DeleteFunc(needs, func(n entry.Need) bool {
-				stored := sets[n.Name]
-				return stored != nil && stored.need().Is(n) && int64(stored.gen) >= n.Generation
-			})
-		}
-	})
+	return &spoilt
 }

@@ -8,11 +8,18 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/sidecarset/operator/internal/entry"
 )
 
-// obligation is a SidecarSet that a Pod must have, at least in a generation.
+// obligation is a SidecarSet that a Pod must have, at least in a generation. It may lack it only if
+//
+//   - the SidecarSet was deleted, or moved to another entry, while the Pod was on its way;
+//   - the call of its entry failed, and the entry has the policy Ignore;
+//   - its slot was deleted after the promise;
+//   - it was stored later than 2 s after its review, or 90 s for selectors in use (see review);
+//   - the API server has gone back, and leaders have not found that three times yet.
 type obligation struct {
 	*sidecarSet
 	least   int
@@ -20,139 +27,107 @@ type obligation struct {
 	why     string
 }
 
-// obligations returns what a Pod must have if an API server receives its request now.
-func (w *world) obligations(s *apiServer, labels map[string]string) (all []obligation) {
+// obligations returns what a Pod must have if an API server receives its request now: what that API
+// server calls for, by a copy that is not older than the one that the SidecarSet's review has
+// written; and what was promised, unless the API server has gone back.
+func (w *world) obligations(s *apiServer, pod labels.Set) (all []obligation) {
 	for _, name := range slices.Sorted(maps.Keys(w.stored.sets)) {
 		set := w.stored.sets[name]
-		if !set.selects(labels) {
-			continue
+		if at := set.vouched; pod.Has(set.value) && !w.wasReset(at) {
+			if c := s.slots[at.Index]; !w.wasReset(c) && c.Version >= at.Version && c.Holds(set.entry.Name, set.need()) {
+				all = append(all, obligation{set, set.gen, []string{set.entry.Name}, "called for through its entry"})
+			}
 		}
-		if s.calls(set) {
-			all = append(all, obligation{set, set.gen, []string{set.entry.Name}, "called for through its entry"})
-		}
-		least := w.promised[set.uid]
-		if least == 0 {
-			continue
-		}
-		o, selects, back := obligation{sidecarSet: set, least: least, why: "promised"}, true, false
-		for _, content := range w.contents(set.uid) {
+		o := obligation{set, w.promised[set.uid], nil, "promised"}
+		due := o.least > 0
+		for _, content := range w.since(set.uid, o.least) {
 			o.entries = append(o.entries, content.entry.Name)
-			selects = selects && content.selects(labels)
-			back = back || s.isBack(content.entry.Slot())
+			due = due && pod.Has(content.value) && !s.isBack(content.entry.Slot())
 		}
-		if selects && !back {
+		if due {
 			all = append(all, o)
 		}
 	}
 	return all
 }
 
-// calls says whether an API server calls for a SidecarSet, by a copy that is not older than the
-// one that its review has written.
-func (s *apiServer) calls(set *sidecarSet) bool {
-	if set.vouched == nil || s.w.stored.wasReset(set.vouched) {
-		return false
+// since returns the contents that a SidecarSet has had, from a generation on.
+func (w *world) since(uid, gen int) (contents []*sidecarSet) {
+	for _, s := range w.past {
+		if s.uid == uid && s.gen >= gen {
+			contents = append(contents, s)
+		}
 	}
-	c := s.slots[set.vouched.Index]
-	return c != nil && !s.w.stored.wasReset(c) && c.Version >= set.vouched.Version && c.Holds(set.entry.Name, set.need())
+	return contents
 }
 
-// createPod is a request that creates a Pod, with the given label and one more.
-func (w *world) createPod(value string) {
-	s := w.server()
-	if s == nil {
-		return
-	}
-	key, _, _ := strings.Cut(value, "-")
-	labels := map[string]string{key: value}
-	for range 3 {
-		other := pick(w, w.temper.values)
-		if key, _, _ := strings.Cut(other, "-"); labels[key] == "" {
-			labels[key] = other
-		}
-	}
-	var hooks []*admissionregistrationv1.MutatingWebhook
-	for _, i := range order {
-		if s.slots[i] == nil {
-			continue
-		}
-		for at := range s.slots[i].Object.Webhooks {
-			hook := &s.slots[i].Object.Webhooks[at]
-			if strings.HasSuffix(hook.Name, ".pods.sidecarset.io") && matches(hook, labels) {
-				hooks = append(hooks, hook)
-			}
-		}
-	}
-	w.counts.pods++
-	w.counts.calls += len(hooks)
-	pod := &pod{w: w, server: s, name: w.counts.pods, labels: labels, carried: injected{}, failed: map[string]bool{}, must: w.obligations(s, labels), slots: w.stored.slots}
-	w.counts.obliged += len(pod.must)
-	if w.faults && w.chance(5) { // another program's webhook is slow
-		w.after(w.upTo(5*time.Second), func() { pod.callAll(hooks) })
-		return
-	}
-	pod.callAll(hooks)
-}
-
-func matches(hook *admissionregistrationv1.MutatingWebhook, labels map[string]string) bool {
-	for key, value := range hook.ObjectSelector.MatchLabels {
-		if labels[key] != value {
-			return false
-		}
-	}
-	return true
-}
+// injected is what a Pod carries: the content by SidecarSet.
+type injected map[string]*sidecarSet
 
 // pod is a Pod that is being created.
 type pod struct {
 	w       *world
 	server  *apiServer
-	name    int
-	labels  map[string]string
+	labels  labels.Set
 	carried injected
-	failed  map[string]bool // entries whose call failed and was ignored
+	failed  []string // entries whose call failed and was ignored
 	must    []obligation
 	slots   [entry.Slots]*entry.Slot // as stored when it came
 	log     []string
 }
 
+// createPod is a request that creates a Pod, with the given label and maybe more.
+func (w *world) createPod(value string) {
+	s := pick(w, w.servers)
+	p := &pod{w: w, server: s, labels: labels.Set{value: "yes"}, carried: injected{}, slots: w.stored.slots}
+	for _, other := range w.temper.values {
+		if w.chance(60) {
+			p.labels[other] = "yes"
+		}
+	}
+	p.must = w.obligations(s, p.labels)
+	w.counts["Pods"]++
+	w.counts["obligations"] += len(p.must)
+	var hooks []*admissionregistrationv1.MutatingWebhook
+	for _, slot := range s.slots {
+		for at := 0; slot != nil && at < len(slot.Object.Webhooks); at++ {
+			if hook := &slot.Object.Webhooks[at]; strings.HasSuffix(hook.Name, ".pods.sidecarset.io") && labels.SelectorFromSet(hook.ObjectSelector.MatchLabels).Matches(p.labels) {
+				hooks = append(hooks, hook)
+			}
+		}
+	}
+	delay := time.Duration(0)
+	if w.faults && w.chance(5) { // another program's webhook is slow
+		delay = w.upTo(5 * time.Second)
+	}
+	w.after(delay, func() { p.callAll(hooks) })
+}
+
 // callAll calls the entries one after the other.
 func (p *pod) callAll(hooks []*admissionregistrationv1.MutatingWebhook) {
-	w := p.w
 	if len(hooks) == 0 {
 		p.check()
 		return
 	}
-	hook, replica := hooks[0], w.endpoint()
-	path, over := *hook.ClientConfig.Service.Path, false
-	end := func(ok bool) {
-		switch {
-		case over:
-			return
-		case !ok && *hook.FailurePolicy == admissionregistrationv1.Fail:
-			over = true
-			w.counts.refused++
-			return
-		case !ok:
-			p.failed[hook.Name] = true
-		}
-		over = true
+	w, hook, replica, carried := p.w, hooks[0], pick(p.w, p.w.processes), maps.Clone(p.carried)
+	path, deadline := *hook.ClientConfig.Service.Path, w.now+time.Duration(*hook.TimeoutSeconds)*time.Second
+	end := once(func(ok bool) {
 		if w.tracing {
-			p.log = append(p.log, fmt.Sprintf("%.3f %s on %s by %s answered %v: %v", w.now.Seconds(), hook.Name, path, replica.name, ok, p.carried))
+			p.log = append(p.log, fmt.Sprintf("%.3f %s on %s by %s answered %v: %v", w.now.Seconds(), hook.Name, path, replica.name, ok, carried))
+		}
+		switch {
+		case ok:
+			p.carried = carried
+		case *hook.FailurePolicy == admissionregistrationv1.Fail:
+			w.counts["refused Pods"]++
+			return
+		default:
+			p.failed = append(p.failed, hook.Name)
 		}
 		p.callAll(hooks[1:])
-	}
-	deadline := w.now + time.Duration(*hook.TimeoutSeconds)*time.Second
-	w.after(w.between(500*time.Microsecond, 2*time.Millisecond), func() {
-		carried := maps.Clone(p.carried)
-		replica.after(0, func() {
-			replica.answer(path, p.labels, carried, deadline, func(ok bool) {
-				if !over && ok {
-					p.carried = carried
-				}
-				end(ok)
-			})
-		})
+	})
+	replica.after(w.between(500*time.Microsecond, 2*time.Millisecond), func() {
+		replica.answer(path, p.labels, carried, deadline, func(ok bool) { end(ok && !replica.ended) })
 	})
 	w.after(deadline-w.now, func() { end(false) })
 }
@@ -160,19 +135,16 @@ func (p *pod) callAll(hooks []*admissionregistrationv1.MutatingWebhook) {
 // check reports a violation if the Pod lacks a SidecarSet that it must have.
 func (p *pod) check() {
 	for _, must := range p.must {
-		now := p.w.stored.sets[must.name]
-		if now == nil || now.uid != must.uid || now.selected != must.selected {
-			continue // the SidecarSet was deleted meanwhile, or has other selectors
-		}
-		if slices.ContainsFunc(must.entries, func(name string) bool { return p.failed[name] }) {
-			p.w.counts.excused++
-			continue // the failure policy allows such a Pod
-		}
-		if slices.ContainsFunc(must.entries, func(name string) bool { return p.lost(name, now) }) {
-			continue
-		}
-		if has := p.carried[must.name]; has == nil || has.uid < must.uid || has.uid == must.uid && has.gen < must.least {
-			p.w.violation = fmt.Sprintf("Pod %d %v, created at %s, has %v instead of %v, which was %s", p.name, p.labels, p.server.name, has, must.sidecarSet, must.why)
+		now, has := p.w.stored.sets[must.name], p.carried[must.name]
+		switch {
+		case has != nil && (has.uid > must.uid || has.uid == must.uid && has.gen >= must.least):
+		case now == nil || now.uid != must.uid || now.since != must.since: // it was deleted meanwhile, or has moved
+		case slices.ContainsFunc(must.entries, func(name string) bool { return slices.Contains(p.failed, name) }): // as the failure policy says
+			p.w.counts["excused by the policy"]++
+		case slices.ContainsFunc(must.entries, func(name string) bool { return p.lost(name, now) }):
+			p.w.counts["excused by a move"]++
+		default:
+			p.w.violation = fmt.Sprintf("a Pod %v, created at %s, has %v instead of %v, which was %s", p.labels, p.server.name, has, must.sidecarSet, must.why)
 			p.w.note("%s; calls: %s", p.w.violation, strings.Join(p.log, "; "))
 		}
 	}
@@ -181,9 +153,7 @@ func (p *pod) check() {
 // lost says whether the Pod was on its way while its SidecarSet lost an entry: the slot was
 // deleted, or the SidecarSet has moved to another entry. Then Pods follow the watch.
 func (p *pod) lost(name string, s *sidecarSet) bool {
-	i, n := entry.SlotOf(name), s.need()
-	if n.Generation = 0; p.w.stored.wasReset(p.slots[i]) {
-		return true
-	}
-	return name != s.entry.Name && p.slots[i].Holds(name, n) && !p.w.stored.slots[i].Holds(name, n)
+	before, n := p.slots[entry.SlotOf(name)], s.need()
+	n.Generation = 0
+	return p.w.wasReset(before) || name != s.entry.Name && before.Holds(name, n) && !p.w.stored.slots[before.Index].Holds(name, n)
 }
