@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -180,7 +181,7 @@ func (l *leader) observe(ctx context.Context) *view {
 	v.served = l.replicas.any(ctx, v.now)
 	l.reviews.Observe(&v.slots, v.now)
 	wanted := entry.Combine(l.sets.observe(catalog, l.options.Settings.ExcludedNamespaces, v.now))
-	stored, entries, unstored := l.stored(), 0, 0
+	entries, unstored := 0, 0
 	for i := range wanted {
 		st := &l.states[i]
 		if !reflect.DeepEqual(st.wanted, wanted[i]) {
@@ -188,7 +189,11 @@ func (l *leader) observe(ctx context.Context) *view {
 		}
 		entries += len(st.wanted)
 		if s := v.slots[i]; s != nil {
-			unstored += len(s.Unstored(stored))
+			for _, name := range s.Entries() {
+				if !slices.ContainsFunc(st.wanted, func(e entry.Entry) bool { return e.Name == name }) {
+					unstored++
+				}
+			}
 		}
 	}
 	l.m.entries.Set(float64(entries))
