@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
 )
 
 // optOut is the label and the annotation by which AKS leaves a webhook configuration as it is.
@@ -11,11 +13,7 @@ const optOut = "admissions.enforcer/disabled"
 
 // 16 slots, and the configurations of the webhooks for SidecarSets.
 func TestWebhookConfigurationsOptOutOfAKS(t *testing.T) {
-	layouts, err := filepath.Glob("overlays/*")
-	if err != nil || len(layouts) == 0 {
-		t.Fatalf("there are the overlays %q, %v", layouts, err)
-	}
-	for _, layout := range append(layouts, standard) {
+	for _, layout := range everyLayout(t) {
 		t.Run(layout, func(t *testing.T) {
 			found := 0
 			for _, document := range built(t, layout) {
@@ -35,4 +33,31 @@ func TestWebhookConfigurationsOptOutOfAKS(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The label of Istio's sidecars keeps API servers from calling Istio. The annotation of the
+// same name, which is older, would not.
+func TestPodsOptOutOfMeshes(t *testing.T) {
+	for _, layout := range everyLayout(t) {
+		deployments := all[appsv1.Deployment](t, layout, "Deployment")
+		if len(deployments) == 0 {
+			t.Errorf("%s has no Deployment", layout)
+		}
+		for name, deployment := range deployments {
+			pod := deployment.Spec.Template
+			if pod.Labels["sidecar.istio.io/inject"] != "false" || pod.Labels["istio.io/dataplane-mode"] != "none" || pod.Annotations["linkerd.io/inject"] != "disabled" {
+				t.Errorf("%s: a mesh may take Pods of %s, which have the labels %v and the annotations %v", layout, name, pod.Labels, pod.Annotations)
+			}
+		}
+	}
+}
+
+// everyLayout returns the paths of the default layout and of all overlays.
+func everyLayout(t *testing.T) []string {
+	t.Helper()
+	overlays, err := filepath.Glob("overlays/*")
+	if err != nil || len(overlays) == 0 {
+		t.Fatalf("there are the overlays %q, %v", overlays, err)
+	}
+	return append(overlays, standard)
 }

@@ -41,6 +41,8 @@ type Options struct {
 	RevisionNamespace string
 	// ExcludedNamespaces are the Namespaces whose Pods are never injected.
 	ExcludedNamespaces []string
+	// CalledAgain: API servers call again if another webhook changes a Pod after a call.
+	CalledAgain bool
 	// Rival returns another injector that is live; nil if there is none.
 	Rival func() *rival.Injector
 	// RecordEvent writes an Event about a Pod that was refused. It does not wait.
@@ -70,6 +72,7 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 		Know:               o.Knowledge.Know,
 		Namespaces:         live,
 		Revision:           recorded.Named,
+		CalledAgain:        o.CalledAgain,
 		Client:             func(ctx context.Context) netip.Addr { return ports.ConnectionOf(ctx).Client() },
 		ExcludedNamespaces: o.ExcludedNamespaces,
 		Rival:              o.Rival,
@@ -90,6 +93,7 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 			err := o.Knowledge.CatchUp(ctx)
 			return o.Catalog.Current(), err
 		},
+		Current:                 o.Catalog.Current,
 		Reader:                  live,
 		ServerMinor:             minor,
 		Namespace:               o.RevisionNamespace,

@@ -204,6 +204,7 @@ func (p *parts) addWebhooks(webhookServer *server.Server) error {
 		ExcludedNamespaces:      o.excludedNamespaces,
 		RequesterCheck:          o.requesterCheck,
 		PatchPodMetadataAllowed: o.patchPodMetadataAllowed,
+		CalledAgain:             o.podWebhook.calledAgain(),
 		Rival:                   p.rivals.Injector,
 		RecordEvent:             conflicts.RecordEvent,
 		AddReadiness:            p.probes.AddReadiness,

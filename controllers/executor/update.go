@@ -111,14 +111,16 @@ func (e *Executor) decide(ctx context.Context, due tally.Due, pod *corev1.Pod) (
 	return next, known, err
 }
 
-// undone returns what another program has taken back from a write, "" if nothing. An image
-// that was replaced by a third one is not taken back: the webhook that rewrites images to a
-// mirror does that.
+// undone returns what another program has taken back from a write, "" if nothing. A webhook
+// that rewrites images, to those of a mirror or to digests, takes nothing back: a container then
+// has a third image, or, if its new image is rewritten to what it had, others have.
 func undone(program *inject.Program, update inplace.Update, after *corev1.Pod) string {
-	for _, change := range update.Changes {
-		if c, _ := podstate.ContainerOf(after, change.Container); c != nil && c.Image == change.From {
-			return fmt.Sprintf("the image of container %s", change.Container)
-		}
+	takenBack := func(change podstate.Change) bool {
+		c, _ := podstate.ContainerOf(after, change.Container)
+		return c != nil && c.Image == change.From
+	}
+	if all := update.Changes; len(all) > 0 && !slices.ContainsFunc(all, func(c podstate.Change) bool { return !takenBack(c) }) {
+		return fmt.Sprintf("the image of container %s", all[0].Container)
 	}
 	if hashes := podstate.ParseHashes(after.Annotations[appsv1beta1.AnnotationHash]); hashes.Hash(program.Name()) != program.Hash {
 		return "the annotation " + appsv1beta1.AnnotationHash

@@ -156,15 +156,7 @@ func TestAWriteWithoutEffectIsSeenAtOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, outdated(t, "p"))
-			r.client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-				_, object, err := clienttesting.ObjectReaction(r.client.Tracker())(action)
-				if err != nil {
-					return true, nil, err
-				}
-				after := object.(*corev1.Pod).DeepCopy()
-				tc.undo(after)
-				return true, after, nil
-			})
+			r.changeAnswers(tc.undo)
 			if tc.says == "" {
 				check(t, r.try(t, "p", inplace.Images), rollout.Written, "", "")
 			} else {
@@ -175,6 +167,37 @@ func TestAWriteWithoutEffectIsSeenAtOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// changeAnswers has another program change each write of a Pod.
+func (r *rig) changeAnswers(change func(*corev1.Pod)) {
+	r.client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		_, object, err := clienttesting.ObjectReaction(r.client.Tracker())(action)
+		if err != nil {
+			return true, nil, err
+		}
+		after := object.(*corev1.Pod).DeepCopy()
+		change(after)
+		return true, after, nil
+	})
+}
+
+// A webhook rewrites two new images, and one of them to what the container had before.
+func TestAnImageThatIsRewrittenToTheOldOneIsNotTakenBack(t *testing.T) {
+	contents := func(version string) *inject.Program {
+		return programOf(t, fmt.Sprintf(`{"name":"side","image":"side:%s"},{"name":"other","image":"other:%[1]s"}`, version))
+	}
+	p := outdated(t, "p")
+	record(p, contents("v1"))
+	other, status := p.Spec.Containers[1].DeepCopy(), p.Status.ContainerStatuses[1].DeepCopy()
+	other.Name, other.Image, status.Name = "other", "other@sha256:same", "other"
+	p.Spec.Containers, p.Status.ContainerStatuses = append(p.Spec.Containers, *other), append(p.Status.ContainerStatuses, *status)
+	r := newRig(t, p)
+	r.follow(contents("v2"))
+	r.changeAnswers(func(p *corev1.Pod) {
+		p.Spec.Containers[1].Image, p.Spec.Containers[2].Image = "side@sha256:new", "other@sha256:same"
+	})
+	check(t, r.try(t, "p", inplace.Images), rollout.Written, "", "")
 }
 
 // The API server's memory may be old. An old read leads to a write that fails by its

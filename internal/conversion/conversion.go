@@ -61,7 +61,8 @@ func CheckDesired(apiVersion string) error {
 
 // alphaToBeta moves spec.namespace into spec.namespaceSelector, where it
 // replaces what it finds, and the custom-version label into
-// spec.customVersion.
+// spec.customVersion. If v1alpha1 has a namespaceSelector of the form of a
+// namespace, an annotation says so to betaToAlpha.
 func alphaToBeta(object map[string]any) (map[string]any, error) {
 	e, err := edit(object)
 	if err != nil {
@@ -79,7 +80,11 @@ func alphaToBeta(object map[string]any) (map[string]any, error) {
 
 	delete(e.spec, "namespace")
 	delete(e.spec, "customVersion") // unknown to v1alpha1; it must not gain a meaning here
-	if namespace != "" {
+	e.remove("labels", e.labels, appsv1beta1.LabelCustomVersion)
+	e.remove("annotations", e.annotations, appsv1beta1.AnnotationAlphaSelector)
+	if selected := onlyNamespace(e.spec["namespaceSelector"]); selected != "" && (namespace == "" || namespace == selected) {
+		e.annotations[appsv1beta1.AnnotationAlphaSelector] = "true"
+	} else if namespace != "" {
 		e.spec["namespaceSelector"] = map[string]any{
 			"matchLabels": map[string]any{corev1.LabelMetadataName: namespace},
 		}
@@ -87,16 +92,16 @@ func alphaToBeta(object map[string]any) (map[string]any, error) {
 	if text != "" {
 		e.spec["customVersion"] = text
 	}
-	if delete(e.labels, appsv1beta1.LabelCustomVersion); labelled && len(e.labels) == 0 {
-		delete(e.metadata, "labels") // as in the encoding of the Go types
-	}
 	return e.as(beta), nil
 }
 
 // betaToAlpha moves spec.customVersion into its label, unless the text is not a valid label
 // value: the API server would refuse the converted object, and because of it every list of
-// SidecarSets as v1alpha1. spec.namespace is not reconstructed: a namespaceSelector stays
-// as it is.
+// SidecarSets as v1alpha1. If spec.namespaceSelector has the form of a namespace, betaToAlpha
+// moves it into spec.namespace, unless the author of v1alpha1 wrote the selector. So a client
+// of v1alpha1 that merges its manifest into what it reads finds each member where it wrote it.
+// v1alpha1 never has both members: if a client changed one of them, the other one would still
+// have the old value.
 func betaToAlpha(object map[string]any) (map[string]any, error) {
 	e, err := edit(object)
 	if err != nil {
@@ -109,15 +114,32 @@ func betaToAlpha(object map[string]any) (map[string]any, error) {
 
 	delete(e.spec, "customVersion")
 	delete(e.spec, "namespace") // unknown to v1beta1; it must not gain a meaning here
+	if selected := onlyNamespace(e.spec["namespaceSelector"]); selected != "" && e.annotations[appsv1beta1.AnnotationAlphaSelector] != "true" {
+		delete(e.spec, "namespaceSelector")
+		e.spec["namespace"] = selected
+	}
+	e.remove("annotations", e.annotations, appsv1beta1.AnnotationAlphaSelector)
 	if version != "" && len(validation.IsValidLabelValue(version)) == 0 {
 		e.labels[appsv1beta1.LabelCustomVersion] = version
 	}
 	return e.as(alpha), nil
 }
 
+// onlyNamespace returns the name in a namespaceSelector that alphaToBeta could have made of
+// a namespace; "" if the selector has another form.
+func onlyNamespace(namespaceSelector any) string {
+	selector, _ := namespaceSelector.(map[string]any)
+	labels, _ := selector["matchLabels"].(map[string]any)
+	if len(selector) != 1 || len(labels) != 1 {
+		return ""
+	}
+	name, _ := labels[corev1.LabelMetadataName].(string)
+	return name
+}
+
 // edited is a SidecarSet, and copies of the members that conversion edits. The copy of an
 // absent member is empty.
-type edited struct{ object, metadata, labels, spec map[string]any }
+type edited struct{ object, metadata, labels, annotations, spec map[string]any }
 
 func edit(object map[string]any) (e edited, err error) {
 	e.object = maps.Clone(object)
@@ -127,14 +149,29 @@ func edit(object map[string]any) (e edited, err error) {
 	if e.labels, err = copyMember(e.metadata, "labels", "metadata.labels"); err != nil {
 		return e, err
 	}
+	if e.annotations, err = copyMember(e.metadata, "annotations", "metadata.annotations"); err != nil {
+		return e, err
+	}
 	e.spec, err = copyMember(object, "spec", "spec")
 	return e, err
+}
+
+// remove removes a key of the labels or the annotations. If it was the only one, remove
+// removes the member of metadata too, as in the encoding of the Go types.
+func (e edited) remove(member string, keys map[string]any, key string) {
+	if _, present := keys[key]; !present {
+		return
+	}
+	if delete(keys, key); len(keys) == 0 {
+		delete(e.metadata, member)
+	}
 }
 
 // as puts the parts together.
 func (e edited) as(apiVersion string) map[string]any {
 	e.object["apiVersion"] = apiVersion
 	put(e.metadata, "labels", e.labels)
+	put(e.metadata, "annotations", e.annotations)
 	put(e.object, "metadata", e.metadata)
 	put(e.object, "spec", e.spec)
 	return e.object

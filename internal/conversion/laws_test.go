@@ -10,13 +10,16 @@ import (
 	"github.com/sidecarset/operator/internal/conversion"
 )
 
-const customVersionLabel = "apps.kruise.io/sidecarset-custom-version"
+const (
+	customVersionLabel = "apps.kruise.io/sidecarset-custom-version"
+	formAnnotation     = "sidecarset.io/v1alpha1-namespace-selector"
+)
 
-// Conversion touches four members and nothing else, never its input, and goes
+// Conversion touches five members and nothing else, never its input, and goes
 // back and forth as the API promises: v1beta1 survives a visit to v1alpha1,
 // except that a plain custom-version label turns into customVersion and that a
-// customVersion which no label can have is lost; a v1alpha1
-// object converges after one conversion.
+// customVersion which no label can have is lost; a v1alpha1 object comes back as it
+// was, or without members that have no effect.
 func FuzzConvertKeepsItsLaws(f *testing.F) {
 	for seed := range uint64(64) {
 		f.Add(seed)
@@ -32,8 +35,12 @@ func FuzzConvertKeepsItsLaws(f *testing.F) {
 
 		manifest := randomSidecarSet(random, alpha)
 		stored = convertIntact(t, manifest, beta)
-		if diff := cmp.Diff(stored, convertIntact(t, convertIntact(t, stored, alpha), beta)); diff != "" {
+		older = convertIntact(t, stored, alpha)
+		if diff := cmp.Diff(stored, convertIntact(t, older, beta)); diff != "" {
 			t.Errorf("v1alpha1 does not converge (-first +second):\n%s", diff)
+		}
+		if diff := cmp.Diff(effective(manifest), selection(older)); diff != "" {
+			t.Errorf("the namespaces of v1alpha1 (-manifest +read back):\n%s", diff)
 		}
 	})
 }
@@ -69,9 +76,13 @@ func common(o map[string]any) map[string]any {
 	}
 	metadata, _ := o["metadata"].(map[string]any)
 	labels, _ := metadata["labels"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
 	delete(labels, customVersionLabel)
-	if len(labels) == 0 {
-		delete(metadata, "labels")
+	delete(annotations, formAnnotation)
+	for member, keys := range map[string]map[string]any{"labels": labels, "annotations": annotations} {
+		if len(keys) == 0 {
+			delete(metadata, member)
+		}
 	}
 	if len(metadata) == 0 {
 		delete(o, "metadata")
@@ -79,11 +90,42 @@ func common(o map[string]any) map[string]any {
 	return o
 }
 
+// selection returns the members of a v1alpha1 spec that select namespaces.
+func selection(o map[string]any) map[string]any {
+	spec, _ := o["spec"].(map[string]any)
+	selected := map[string]any{}
+	for _, name := range []string{"namespace", "namespaceSelector"} {
+		if value, ok := spec[name]; ok {
+			selected[name] = value
+		}
+	}
+	return selected
+}
+
+// effective returns the members of selection that have an effect.
+func effective(o map[string]any) map[string]any {
+	selected := selection(o)
+	namespace, _ := selected["namespace"].(string)
+	switch {
+	case namespace == "", cmp.Equal(selected["namespaceSelector"], named(namespace)):
+		delete(selected, "namespace")
+	default:
+		delete(selected, "namespaceSelector")
+	}
+	return selected
+}
+
+// named returns the namespaceSelector that selects one namespace.
+func named(namespace string) any {
+	return map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": namespace}}
+}
+
 // noLabel is a customVersion that cannot be a label's value.
 const noLabel = "a b"
 
 // afterVisit states the two things that a visit to v1alpha1 changes, and the
-// two notations of "no value" that it does not keep apart.
+// notations that it does not keep apart: two of "no value", and the annotation about
+// namespaceSelector where it has no effect.
 func afterVisit(o map[string]any) map[string]any {
 	o = runtime.DeepCopyJSON(o)
 	spec, _ := o["spec"].(map[string]any)
@@ -93,6 +135,15 @@ func afterVisit(o map[string]any) map[string]any {
 	label, labelled := labels[customVersionLabel].(string)
 	if version == "" || version == noLabel {
 		version = label
+	}
+	annotations, _ := metadata["annotations"].(map[string]any)
+	_, annotated := annotations[formAnnotation]
+	remembers := annotations[formAnnotation] == "true" && (cmp.Equal(spec["namespaceSelector"], named("ns1")) || cmp.Equal(spec["namespaceSelector"], named("ns2")))
+	if annotated && !remembers {
+		delete(annotations, formAnnotation)
+		if len(annotations) == 0 {
+			delete(metadata, "annotations")
+		}
 	}
 	delete(spec, "namespace")
 	delete(spec, "customVersion")
@@ -118,7 +169,7 @@ func afterVisit(o map[string]any) map[string]any {
 func randomSidecarSet(random *rand.Rand, apiVersion string) map[string]any {
 	text := func(values ...any) any { return values[random.IntN(len(values))] }
 	o := map[string]any{"apiVersion": apiVersion, "kind": "SidecarSet"}
-	spec, metadata, labels := map[string]any{}, map[string]any{}, map[string]any{}
+	spec, metadata, labels, annotations := map[string]any{}, map[string]any{}, map[string]any{}, map[string]any{}
 	set := func(into map[string]any, key string, value func() any) {
 		if random.IntN(2) == 0 {
 			into[key] = value()
@@ -128,7 +179,7 @@ func randomSidecarSet(random *rand.Rand, apiVersion string) map[string]any {
 
 	set(spec, "namespace", func() any { return text("", "ns1", nil) })
 	set(spec, "namespaceSelector", func() any {
-		return text(nil, map[string]any{}, map[string]any{"matchLabels": map[string]any{"team": "a"}})
+		return text(nil, map[string]any{}, map[string]any{"matchLabels": map[string]any{"team": "a"}}, named("ns1"), named("ns2"))
 	})
 	set(spec, "customVersion", func() any { return text("", "v1", "v2", noLabel, nil) })
 	for _, key := range []string{"selector", "containers", "volumes", "invented"} {
@@ -137,7 +188,9 @@ func randomSidecarSet(random *rand.Rand, apiVersion string) map[string]any {
 	set(labels, customVersionLabel, func() any { return text("", "v1", "v3") })
 	set(labels, "team", func() any { return "a" })
 	set(metadata, "labels", func() any { return text(nil, labels, labels, labels) })
-	set(metadata, "annotations", anything)
+	set(annotations, formAnnotation, func() any { return text("true", "false", nil) })
+	set(annotations, "k", anything)
+	set(metadata, "annotations", func() any { return text(nil, annotations, annotations, annotations) })
 	set(metadata, "name", func() any { return "mesh" })
 	set(o, "metadata", func() any { return text(nil, metadata, metadata, metadata) })
 	set(o, "spec", func() any { return text(nil, spec, spec, spec) })

@@ -72,9 +72,9 @@ func RevisionNotRecorded(about SidecarSet, err error) Event {
 		bounded("status.observedGeneration stays behind until the content is recorded: " + err.Error())}
 }
 
-// InjectionConflict says that a Pod was refused because two containers would have
-// the same name. conflict names both. namespace is that of the Pod; leave it empty
-// if the snapshot does not know it: the request that named it may be forged.
+// InjectionConflict says that a Pod was refused because of a SidecarSet. conflict names the
+// SidecarSet and what to change. namespace is that of the Pod; leave it empty if the
+// snapshot does not know it: the request that named it may be forged.
 func InjectionConflict(about SidecarSet, namespace string, conflict error) Event {
 	where := ""
 	if namespace != "" {
@@ -82,6 +82,18 @@ func InjectionConflict(about SidecarSet, namespace string, conflict error) Event
 	}
 	return Event{about, Pod{}, corev1.EventTypeWarning, appsv1beta1.ReasonInjectionConflict, ActionInject,
 		bounded("A Pod" + where + " was refused: " + conflict.Error())}
+}
+
+// InjectionIncomplete says what an injected Pod does not get of what the SidecarSet asks for.
+// kind is the Action, so that Events of one kind replace each other. namespace is as for
+// InjectionConflict.
+func InjectionIncomplete(about SidecarSet, namespace, kind, text string) Event {
+	where := ""
+	if namespace != "" {
+		where = " in namespace " + namespace
+	}
+	return Event{about, Pod{}, corev1.EventTypeWarning, appsv1beta1.ReasonInjectionIncomplete, kind,
+		bounded("A Pod" + where + " does not get all that the SidecarSet asks for: " + text)}
 }
 
 // maxNote is the longest note that API servers accept, in bytes.

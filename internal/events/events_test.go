@@ -20,15 +20,16 @@ func TestEvents(t *testing.T) {
 		kind, reason string
 		says         string
 	}{
-		"in force":             {events.InForce(about("a"), "InForce", "The next Pod"), corev1.EventTypeNormal, "InForce", "The next Pod"},
-		"not in force":         {events.NotInForce(about("a"), "NoReplica", "No replica"), corev1.EventTypeWarning, "NoReplica", "No replica"},
-		"a pause":              {events.NotInForce(about("a"), "Paused", "New Pods"), corev1.EventTypeNormal, "Paused", "New Pods"},
-		"no revision":          {events.RevisionNotRecorded(about("a"), errors.New("quota")), corev1.EventTypeWarning, appsv1beta1.ReasonRevisionNotRecorded, "quota"},
-		"a conflict":           {events.InjectionConflict(about("a"), "ns", errors.New("both bring x")), corev1.EventTypeWarning, appsv1beta1.ReasonInjectionConflict, "A Pod in namespace ns was refused: both bring x"},
-		"a conflict, nameless": {events.InjectionConflict(about("a"), "", errors.New("both bring x")), corev1.EventTypeWarning, appsv1beta1.ReasonInjectionConflict, "A Pod was refused: both bring x"},
-		"a reset Pod":          {events.ContainerReset(about("a"), events.Pod{Name: "p"}), corev1.EventTypeNormal, "ResetContainerSucceed", "reset sidecar container image empty successfully"},
-		"a Pod not reset":      {events.ContainerNotReset(about("a"), events.Pod{Name: "p"}, long), corev1.EventTypeWarning, "ResetContainerFailed", "reset sidecar container image empty failed: ü"},
-		"a long message":       {events.InjectionConflict(about("a"), "", long), corev1.EventTypeWarning, appsv1beta1.ReasonInjectionConflict, "…"},
+		"in force":                {events.InForce(about("a"), "InForce", "The next Pod"), corev1.EventTypeNormal, "InForce", "The next Pod"},
+		"not in force":            {events.NotInForce(about("a"), "NoReplica", "No replica"), corev1.EventTypeWarning, "NoReplica", "No replica"},
+		"a pause":                 {events.NotInForce(about("a"), "Paused", "New Pods"), corev1.EventTypeNormal, "Paused", "New Pods"},
+		"no revision":             {events.RevisionNotRecorded(about("a"), errors.New("quota")), corev1.EventTypeWarning, appsv1beta1.ReasonRevisionNotRecorded, "quota"},
+		"a conflict":              {events.InjectionConflict(about("a"), "ns", errors.New("both bring x")), corev1.EventTypeWarning, appsv1beta1.ReasonInjectionConflict, "A Pod in namespace ns was refused: both bring x"},
+		"a conflict, nameless":    {events.InjectionConflict(about("a"), "", errors.New("both bring x")), corev1.EventTypeWarning, appsv1beta1.ReasonInjectionConflict, "A Pod was refused: both bring x"},
+		"a Pod that lacks a part": {events.InjectionIncomplete(about("a"), "ns", "Volume", "b"), corev1.EventTypeWarning, appsv1beta1.ReasonInjectionIncomplete, "A Pod in namespace ns does not get all that the SidecarSet asks for: b"},
+		"a reset Pod":             {events.ContainerReset(about("a"), events.Pod{Name: "p"}), corev1.EventTypeNormal, "ResetContainerSucceed", "reset sidecar container image empty successfully"},
+		"a Pod not reset":         {events.ContainerNotReset(about("a"), events.Pod{Name: "p"}, long), corev1.EventTypeWarning, "ResetContainerFailed", "reset sidecar container image empty failed: ü"},
+		"a long message":          {events.InjectionConflict(about("a"), "", long), corev1.EventTypeWarning, appsv1beta1.ReasonInjectionConflict, "…"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

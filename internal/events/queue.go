@@ -15,8 +15,10 @@ type Limits struct {
 	// object. In this time, an Event about the same state as the last one is dropped: a
 	// state that is left for a moment causes no second Event.
 	Again time.Duration
-	// Between is the shortest time between any two Events.
+	// Between is the time in which one more Event may be written. After a rest, Burst Events
+	// may be written at once, one if it is 0.
 	Between time.Duration
+	Burst   int
 	// Waiting is how many Events may wait. More are dropped.
 	Waiting int
 }
@@ -28,9 +30,9 @@ var (
 	// come into force at once are written within a minute.
 	StateLimits = Limits{Settle: time.Second, Again: 10 * time.Second, Between: 100 * time.Millisecond, Waiting: 1000}
 	// ReviewLimits are for Events that AdmissionReviews cause, which any client on the
-	// network may forge: 12 Events a minute for the whole process, and one for a
-	// SidecarSet in 10 minutes.
-	ReviewLimits = Limits{Again: 10 * time.Minute, Between: 5 * time.Second, Waiting: 100}
+	// network may forge: 20 Events at once and then 12 a minute for the whole process, and one
+	// with the same Action for a SidecarSet in 10 minutes.
+	ReviewLimits = Limits{Again: 10 * time.Minute, Between: 5 * time.Second, Burst: 20, Waiting: 100}
 	// PodLimits are for the leader's writes of single Pods: five a second. In a rollout
 	// of thousands of Pods, some Events are dropped.
 	PodLimits = Limits{Again: 10 * time.Minute, Between: 200 * time.Millisecond, Waiting: 1000}
@@ -42,7 +44,7 @@ type Queue struct {
 	limits  Limits
 	waiting []waiting        // in the order in which they came
 	told    map[subject]told // what Next returned less than Again ago
-	last    time.Time        // when Next last returned an Event
+	spent   time.Time        // until when Between is spent by the Events that Next returned
 }
 
 // subject is the object and Action of Events that replace each other.
@@ -108,13 +110,13 @@ func (q *Queue) Next(now time.Time) (e Event, wait time.Duration, ok bool) {
 			first = i
 		}
 	}
-	due := later(q.waiting[first].due, q.last.Add(q.limits.Between))
+	due := later(q.waiting[first].due, q.spent.Add(-time.Duration(max(q.limits.Burst-1, 0))*q.limits.Between))
 	if due.After(now) {
 		return Event{}, due.Sub(now), false
 	}
 	e = q.waiting[first].event
 	q.waiting = slices.Delete(q.waiting, first, first+1)
-	q.last = now
+	q.spent = later(q.spent, now).Add(q.limits.Between)
 	maps.DeleteFunc(q.told, func(_ subject, t told) bool { return now.Sub(t.at) >= q.limits.Again })
 	q.told[subjectOf(e)] = told{e.Reason, now}
 	return e, 0, true

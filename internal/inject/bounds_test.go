@@ -99,8 +99,8 @@ func TestPodPartsCopiedIntoSidecarsAreBounded(t *testing.T) {
 		refused string
 	}{
 		"1 MB":                     {raw: mounts(40_000), set: sharing(1)},
-		"7 MB":                     {raw: mounts(300_000), set: sharing(1), refused: "volumeDevices and resources of the Pod's containers have"},
-		"7 MB of env":              {raw: inject.RawParts{Env: mounts(300_000).VolumeMounts}, set: sharing(1), refused: "volumeDevices and resources of the Pod's containers have"},
+		"7 MB":                     {raw: mounts(300_000), set: sharing(1), refused: "ports of the Pod's containers have"},
+		"7 MB of env":              {raw: inject.RawParts{Env: mounts(300_000).VolumeMounts}, set: sharing(1), refused: "ports of the Pod's containers have"},
 		"7 MB that no sidecar has": {raw: mounts(300_000), set: plain},
 		"1 MB in 7 sidecars":       {raw: mounts(40_000), set: sharing(7)},
 		"1 MB in 100 sidecars":     {raw: mounts(40_000), set: sharing(100), refused: "the sidecars that share"},

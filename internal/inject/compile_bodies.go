@@ -28,6 +28,7 @@ func (p *Program) compileBodies(spec map[string]any) error {
 		return err
 	}
 	p.volumes = referenced(volumes, p.Set)
+	p.resourcesOf = p.resourceReferences()
 	if p.pullSecrets, err = p.named(spec, "imagePullSecrets"); err != nil {
 		return err
 	}
@@ -54,7 +55,7 @@ func (p *Program) named(spec map[string]any, list string) ([]part, error) {
 	return parts, nil
 }
 
-// referenced returns the volumes that the containers mount, in the order in which init
+// referenced returns the volumes that the containers mount or read variables from, in the order in which init
 // containers and then containers refer to them. If the SidecarSet does not bring a volume
 // of that name, the reference is to a volume of the Pod.
 func referenced(volumes []part, set *appsv1beta1.SidecarSet) []part {
@@ -77,6 +78,11 @@ func referenced(volumes []part, set *appsv1beta1.SidecarSet) []part {
 			for _, device := range list[i].VolumeDevices {
 				add(device.Name)
 			}
+			for j := range list[i].Env {
+				if from := list[i].Env[j].ValueFrom; from != nil && from.FileKeyRef != nil {
+					add(from.FileKeyRef.VolumeName)
+				}
+			}
 		}
 	}
 	return out
@@ -96,3 +102,48 @@ func typedView(object map[string]any) (*appsv1beta1.SidecarSet, error) {
 }
 
 func index(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
+
+// Fixed is what a Program brings into every Pod, as JSON with members that this build does not
+// know.
+type Fixed struct {
+	InitContainers, Containers, Volumes []FixedPart
+}
+
+// FixedPart is one container or volume, with its name in the SidecarSet.
+type FixedPart struct {
+	Name string
+	Body json.RawMessage
+}
+
+// Fixed returns what the Program brings into every Pod. A hot-upgrade pair is one container. A
+// container lacks the members that depend on the Pod, where the SidecarSet has a policy for them.
+func (p *Program) Fixed() Fixed {
+	f := Fixed{InitContainers: p.fixed(p.initContainers), Containers: p.fixed(p.containers)}
+	for _, v := range p.volumes {
+		f.Volumes = append(f.Volumes, FixedPart{v.name, v.body})
+	}
+	return f
+}
+
+func (p *Program) fixed(sidecars []sidecar) []FixedPart {
+	parts := make([]FixedPart, 0, len(sidecars))
+	for i := range sidecars {
+		s := &sidecars[i]
+		part := FixedPart{s.name, s.body}
+		if s.sibling != "" {
+			at := slices.IndexFunc(p.hotUpgrade, func(name string) bool {
+				working, _ := appsv1beta1.HotUpgradeNames(name)
+				return working == s.name
+			})
+			if at < 0 { // the idle one
+				continue
+			}
+			part.Name = p.hotUpgrade[at]
+		}
+		if s.template != nil {
+			part.Body = slices.Concat([]byte{'{'}, s.template.rest, []byte{'}'})
+		}
+		parts = append(parts, part)
+	}
+	return parts
+}

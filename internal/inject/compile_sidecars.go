@@ -26,6 +26,11 @@ type sidecar struct {
 	// sibling is the other container of a hot-upgrade pair, "" for all others.
 	// After a hot upgrade the two have swapped their images.
 	sibling, siblingImage string
+	idle                  bool        // the second one of such a pair
+	ports                 []namedPort // those by which a Service can find it
+	field                 string      // where it is in the SidecarSet
+	init                  bool        // it is an init container
+	demands               *demands    // nil: it asks for nothing
 }
 
 // template makes the body of a sidecar that depends on the Pod.
@@ -35,8 +40,11 @@ type template struct {
 	deviceVolumes        []element // the volumes of the devices, by name only
 	hotEnv               []element // behind all other variables
 	transfers            []transfer
+	envFrom              bool        // it may have variables that are not in env
+	early                []reference // variables of env that refer to variables which are not before them
 	shareMounts          bool
 	shareDevices         bool
+	privileged           bool
 	resources            *resourcesPolicy // nil: resources are among the rest
 }
 
@@ -70,11 +78,22 @@ func (p *Program) sidecars(spec map[string]any, list string, typed []appsv1beta1
 			p.checkHotUpgrade(&typed[i], index("spec."+list, i))
 		}
 		p.Needs |= containerNeeds(&typed[i])
+		if takesNodePort(typed[i].Ports) {
+			p.Needs |= PartPorts
+		}
 		policy := p.resourcesPolicy(c, &typed[i], targets, index("spec."+list, i))
+		ports := namedPorts(list, &typed[i])
+		if len(ports) > 0 {
+			p.Needs |= PartPorts
+			p.namesPorts = true
+		}
 		for _, s := range variants(&typed[i], names) {
+			s.ports = ports
 			if err := s.compile(c, &typed[i], policy); err != nil {
 				return nil, p.fieldError(index("spec."+list, i), err)
 			}
+			s.field, s.init = index("spec."+list, i), list == string(InitContainers)
+			s.demands = newDemands(&typed[i], s.name, p.declares)
 			out = append(out, s)
 		}
 	}
@@ -107,7 +126,7 @@ func variants(c *appsv1beta1.SidecarContainer, names []string) []sidecar {
 		return []sidecar{working}
 	}
 	idle := working
-	idle.name, idle.image = names[1], c.UpgradeStrategy.HotUpgradeEmptyImage
+	idle.name, idle.image, idle.idle = names[1], c.UpgradeStrategy.HotUpgradeEmptyImage, true
 	working.sibling, working.siblingImage = idle.name, idle.image
 	idle.sibling, idle.siblingImage = working.name, working.image
 	return []sidecar{working, idle}
@@ -204,7 +223,10 @@ func newTemplate(body map[string]any, hotEnv []any, typed *appsv1beta1.SidecarCo
 		transfers:    transfers(typed.TransferEnv),
 		shareMounts:  shares(&typed.ShareVolumePolicy),
 		shareDevices: shares(typed.ShareVolumeDevicePolicy),
+		privileged:   typed.SecurityContext != nil && typed.SecurityContext.Privileged != nil && *typed.SecurityContext.Privileged,
 		resources:    policy,
+		envFrom:      len(typed.EnvFrom) > 0,
+		early:        earlyReferences(typed),
 	}
 	for _, device := range typed.VolumeDevices {
 		t.deviceVolumes = append(t.deviceVolumes, element{key: device.Name})

@@ -13,10 +13,10 @@ import (
 // Compute derives the Plan for one Pod. Equal inputs give equal plans, whatever
 // the order of the candidates, and a Pod that already carries the result yields
 // an empty plan. The error is, or joins, *ConflictError, *InvalidError,
-// *RevisionError, *MetadataError, *ResourcesError and *SizeError: each says what
-// the users have to change.
+// *RevisionError, *MetadataError, *ResourcesError, *FitError and *SizeError: each
+// says what the users have to change.
 func Compute(in Input) (Plan, error) {
-	c := computation{pod: &in.Pod, targets: choose(&in), records: records{now: in.Now, known: in.Known}}
+	c := computation{pod: &in.Pod, targets: choose(&in), records: records{now: in.Now, known: in.Known, calledAgain: in.CalledAgain}}
 	c.readRecords()
 	if !c.isComplete() {
 		if err := c.inject(); err != nil {
@@ -36,6 +36,11 @@ type target struct {
 	sameHash bool
 	// otherHash: the Pod's record says that it was given another content.
 	otherHash bool
+	// fresh: sameHash, and the record was written during this admission. What differs from the
+	// content is then the work of another webhook, and stays. It is not read if nothing differs
+	// and the sidecars take nothing from the Pod.
+	fresh bool
+	grown bool // what another webhook has added to the Pod is added to its sidecars, too
 
 	paused  bool
 	problem error  // why it is not known which revision to inject
@@ -98,6 +103,7 @@ type computation struct {
 	sources   []*source            // what sidecars take from the Pod's containers, once it is needed
 	resources []containerResources // what policies read of the Pod's containers, once it is needed
 	rendered  int                  // bytes of the bodies that were made for this Pod
+	facts     map[topic]*facts     // what becomes the Notices
 }
 
 // checkTargets returns an error if a target must not be injected. A SidecarSet that the Pod
@@ -106,15 +112,15 @@ func (c *computation) checkTargets() error {
 	var needs Parts
 	for i := range c.targets {
 		switch t := &c.targets[i]; {
-		case t.skip != "":
+		case t.skip != "" && !t.grows():
 		case t.problem != nil:
 			return t.problem
 		case t.invalid != nil:
 			return t.invalid
-		case t.Needs&^c.pod.Parts != 0:
-			return fmt.Errorf("internal error: the Pod was read without the parts that SidecarSet %q needs (read %b, needed %b); report it", t.Name(), c.pod.Parts, t.Needs)
+		case (t.Needs|c.pod.Needs())&^c.pod.Parts != 0:
+			return fmt.Errorf("internal error: the Pod was read without the parts that SidecarSet %q needs (read %b, needed %b); report it", t.Name(), c.pod.Parts, t.Needs|c.pod.Needs())
 		default:
-			needs |= t.Needs
+			needs |= t.Needs | c.pod.Needs()
 		}
 	}
 	if needs != 0 {
@@ -135,16 +141,16 @@ const (
 // checkParts refuses a Pod before the parts of its containers are decoded, if they are
 // larger than in any real Pod. It counts only the parts that were read.
 func (c *computation) checkParts() error {
-	total := 0
+	total := len(c.pod.Spec.Resources)
 	for _, list := range [][]ContainerView{c.pod.InitContainers, c.pod.Containers} {
 		for i := range list {
 			if raw := list[i].Raw; raw != nil {
-				total += len(raw.Env) + len(raw.VolumeMounts) + len(raw.VolumeDevices) + len(raw.Resources)
+				total += len(raw.Env) + len(raw.VolumeMounts) + len(raw.VolumeDevices) + len(raw.Resources) + len(raw.Ports) + len(raw.SecurityContext)
 			}
 		}
 	}
 	if total > maxPartsBytes {
-		return &SizeError{What: "env, volumeMounts, volumeDevices and resources of the Pod's containers", Bytes: total, Most: maxPartsBytes}
+		return &SizeError{What: "env, volumeMounts, volumeDevices, resources and ports of the Pod's containers", Bytes: total, Most: maxPartsBytes}
 	}
 	return nil
 }
@@ -186,17 +192,29 @@ func (c *computation) inject() error {
 	if err := c.patchMetadata(); err != nil {
 		return err
 	}
+	c.nameDefaultContainer()
 	c.plan.Insertions = make([]Edit, 0, c.countParts())
 	if err := c.addContainers(); err != nil {
 		return err
 	}
+	c.recordComputed()
 	injects := len(c.plan.Removals)+len(c.plan.Insertions)+len(c.plan.Replacements) > 0
 	if injects {
-		c.addNamed(Volumes, c.pod.Volumes, func(t *target) []part { return t.volumes })
-		c.addNamed(ImagePullSecrets, c.pod.ImagePullSecrets, func(t *target) []part { return t.pullSecrets })
+		c.addNamed(Volumes, len(c.pod.Volumes), c.volumeAt, func(t *target) []part { return t.volumes })
+		secretAt := func(name string) int { return slices.Index(c.pod.ImagePullSecrets, name) }
+		c.addNamed(ImagePullSecrets, len(c.pod.ImagePullSecrets), secretAt, func(t *target) []part { return t.pullSecrets })
+		if err := c.fit(); err != nil {
+			return err
+		}
 	}
 	c.writeRecords(injects)
-	return nil
+	c.notice()
+	return c.fitAnnotations()
+}
+
+// volumeAt is the place of the Pod's volume of that name; -1 if it has none.
+func (c *computation) volumeAt(name string) int {
+	return slices.IndexFunc(c.pod.Volumes, func(v VolumeView) bool { return v.Name == name })
 }
 
 func (c *computation) countParts() (n int) {
@@ -321,7 +339,7 @@ func position(containers []ContainerView, sidecars []placed) {
 func (c *computation) replace(in, other podList, s *placed) error {
 	s.at = indexOf(in.containers, s.name)
 	if s.target.skip == SkipInjected {
-		return nil
+		return c.grow(in, s)
 	}
 	if s.at < 0 {
 		if indexOf(other.containers, s.name) >= 0 { // a name is unique over both lists
@@ -334,8 +352,8 @@ func (c *computation) replace(in, other podList, s *placed) error {
 	if !found.Injected {
 		return &ConflictError{Kind: in.kind, Name: s.name, First: s.target.Name(), PodKind: in.kind}
 	}
-	if s.target.sameHash && found.Image == s.image {
-		return nil
+	if s.target.fresh || s.target.sameHash && found.Image == s.image {
+		return c.grow(in, s)
 	}
 	body, err := c.body(*s)
 	if err != nil {
@@ -352,10 +370,17 @@ func (c *computation) body(s placed) (json.RawMessage, error) {
 		return s.body, nil
 	}
 	body, err := c.render(s)
-	if c.rendered += len(body); err == nil && c.rendered > maxRenderedBytes {
-		err = &SizeError{What: "the sidecars that share variables and volumes of the Pod", Bytes: c.rendered, Most: maxRenderedBytes}
+	if c.rendered += len(body); err == nil {
+		err = c.checkRendered()
 	}
 	return body, err
+}
+
+func (c *computation) checkRendered() error {
+	if c.rendered > maxRenderedBytes {
+		return &SizeError{What: "the sidecars that share variables and volumes of the Pod", Bytes: c.rendered, Most: maxRenderedBytes}
+	}
+	return nil
 }
 
 func indexOf(containers []ContainerView, name string) int {
@@ -376,8 +401,8 @@ func (c *computation) insert(t *target, list List, length, index int, p part) {
 // addNamed appends the parts that the SidecarSets bring to a list in which names are
 // unique. If the Pod or an earlier SidecarSet already has the name, addNamed takes that for
 // the same thing, unless it is a volume of an enforced SidecarSet.
-func (c *computation) addNamed(list List, has []string, of func(*target) []part) {
-	next, brought := len(has), keyed{}
+func (c *computation) addNamed(list List, length int, place func(name string) int, of func(*target) []part) {
+	next, brought := length, keyed{}
 	var enforcers map[string]*target
 	if list == Volumes {
 		enforcers = c.enforcers()
@@ -391,12 +416,12 @@ func (c *computation) addNamed(list List, has []string, of func(*target) []part)
 			if owner := enforcers[p.name]; owner != nil && owner != t {
 				continue
 			}
-			at := slices.Index(has, p.name)
+			at := place(p.name)
 			switch {
 			case at >= 0 && t.enforced && list == Volumes:
 				c.plan.Replacements = append(c.plan.Replacements, Edit{SidecarSet: t.Name(), List: list, Index: at, Name: p.name, Body: p.body})
 			case at < 0 && !brought.has(p.name):
-				c.insert(t, list, len(has), next, p)
+				c.insert(t, list, length, next, p)
 				brought.add(element{key: p.name})
 				next++
 			}
@@ -408,7 +433,7 @@ func (c *computation) addNamed(list List, has []string, of func(*target) []part)
 func (c *computation) report() {
 	for i := range c.targets {
 		t := &c.targets[i]
-		if t.skip == "" {
+		if t.skip == "" || t.grown {
 			c.plan.Injected = append(c.plan.Injected, t.Name())
 			continue
 		}

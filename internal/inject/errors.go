@@ -2,6 +2,37 @@ package inject
 
 import "fmt"
 
+// Refusal is an error of Compute that the owners of SidecarSets can resolve, by a change of
+// the SidecarSets that it names or of their selectors.
+type Refusal interface {
+	error
+	SidecarSets() []string
+}
+
+// FitError says that API servers would refuse the Pod with its sidecars, although each is
+// valid alone. It is found before they see the Pod, because their message would name neither
+// the SidecarSet nor the remedy.
+type FitError struct {
+	SidecarSet string
+	Container  string // of the SidecarSet, as it is named in Pods; "" if the field is not of one
+	Field      string // spec.containers[0].ports[0]
+	Problem    string
+	Remedy     string // besides a change of the selector
+	Other      string // the SidecarSet that has the other half of the problem, "" where the Pod has it
+}
+
+func (e *FitError) Error() string {
+	of := ""
+	if e.Container != "" {
+		of = fmt.Sprintf(" of container %q", e.Container)
+	}
+	return fmt.Sprintf("SidecarSet %q does not fit this Pod: %s%s: %s: %s, or change the SidecarSet's selector so that it leaves this Pod out",
+		e.SidecarSet, e.Field, of, e.Problem, e.Remedy)
+}
+
+// SidecarSets implements Refusal.
+func (e *FitError) SidecarSets() []string { return []string{e.SidecarSet, e.Other} }
+
 // ConflictError says that a container's name is taken. Only the users can resolve that, so
 // callers report it and do not retry.
 type ConflictError struct {
@@ -26,6 +57,9 @@ func (e *ConflictError) Error() string {
 	}
 }
 
+// SidecarSets implements Refusal.
+func (e *ConflictError) SidecarSets() []string { return []string{e.First, e.Second} }
+
 const (
 	kindContainer = "container"
 	kindInit      = "init container"
@@ -39,6 +73,9 @@ func (e *RevisionError) Error() string {
 		"correct the name, or remove it to inject the current revision", e.SidecarSet, e.Reference)
 }
 
+// SidecarSets implements Refusal.
+func (e *RevisionError) SidecarSets() []string { return []string{e.SidecarSet} }
+
 // InvalidError says that a field of a SidecarSet cannot work in any Pod. The SidecarSet was
 // stored while no webhook checked it.
 type InvalidError struct{ SidecarSet, Field, Problem string }
@@ -46,6 +83,9 @@ type InvalidError struct{ SidecarSet, Field, Problem string }
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("SidecarSet %q cannot be injected: %s %s", e.SidecarSet, e.Field, e.Problem)
 }
+
+// SidecarSets implements Refusal.
+func (e *InvalidError) SidecarSets() []string { return []string{e.SidecarSet} }
 
 // MetadataError says that patchPodMetadata cannot merge an annotation.
 type MetadataError struct {
@@ -62,6 +102,9 @@ func (e *MetadataError) Error() string {
 	return fmt.Sprintf("SidecarSet %q merges an Invalid JSON Patch into annotation %q (%v): "+
 		"correct the value in spec.patchPodMetadata, or use patchPolicy Overwrite or Retain", e.SidecarSet, e.Key, e.Err)
 }
+
+// SidecarSets implements Refusal.
+func (e *MetadataError) SidecarSets() []string { return []string{e.SidecarSet} }
 
 func (e *MetadataError) Unwrap() error { return e.Err }
 

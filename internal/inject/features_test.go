@@ -28,14 +28,17 @@ func TestProgramNeeds(t *testing.T) {
 		set  *fixtures.SidecarSetBuilder
 		want inject.Parts
 	}{
-		"nothing for a plain sidecar":    {one().Env("A", "1").Mount("v", "/v").With("shareVolumePolicy", disabled), 0},
-		"env for transferEnv":            {one().With("transferEnv", transferOf("app", "A")), inject.PartEnv},
-		"mounts and env for sharing":     {one().With("shareVolumePolicy", enabled), inject.PartVolumeMounts | inject.PartEnv},
-		"devices for sharing them":       {one().With("shareVolumeDevicePolicy", enabled), inject.PartVolumeDevices},
-		"resources for resourcesPolicy":  {fixtures.SidecarSet("s").Native("n", "n:1").With("resourcesPolicy", halfCPU), inject.PartResources},
-		"all that its containers need":   {one().With("transferEnv", transferOf("app", "A")).Container("d", "d:1").With("shareVolumeDevicePolicy", enabled), inject.PartEnv | inject.PartVolumeDevices},
-		"the same while it is paused":    {one().With("shareVolumePolicy", enabled).Paused(), inject.PartVolumeMounts | inject.PartEnv},
-		"nothing of a Pod without a use": {one().With("transferEnv", []any{}), 0},
+		"nothing for a plain sidecar":     {one().Env("A", "1").Mount("v", "/v").With("shareVolumePolicy", disabled), 0},
+		"env for transferEnv":             {one().With("transferEnv", transferOf("app", "A")), inject.PartEnv},
+		"mounts and env for sharing":      {one().With("shareVolumePolicy", enabled), inject.PartVolumeMounts | inject.PartEnv},
+		"devices for sharing them":        {one().With("shareVolumeDevicePolicy", enabled), inject.PartVolumeDevices},
+		"resources for resourcesPolicy":   {fixtures.SidecarSet("s").Native("n", "n:1").With("resourcesPolicy", halfCPU), inject.PartResources},
+		"all that its containers need":    {one().With("transferEnv", transferOf("app", "A")).Container("d", "d:1").With("shareVolumeDevicePolicy", enabled), inject.PartEnv | inject.PartVolumeDevices},
+		"ports if a Service can name one": {fixtures.SidecarSet("s").Native("n", "n:1").With("ports", []any{map[string]any{"name": "http", "containerPort": 80}}), inject.PartPorts},
+		"the same while it is paused":     {one().With("shareVolumePolicy", enabled).Paused(), inject.PartVolumeMounts | inject.PartEnv},
+		"nothing of a Pod without a use":  {one().With("transferEnv", []any{}), 0},
+		"ports for ports of the node":     {one().With("ports", nodePort(80)), inject.PartPorts},
+		"nothing for other ports":         {one().With("ports", []any{map[string]any{"containerPort": 80}}), 0},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

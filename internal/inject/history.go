@@ -56,6 +56,9 @@ func (p *Program) Refers() (revision.Reference, bool) {
 	return p.history.reference, true
 }
 
+// Bypassed reports whether no new Pod gets this content, because all get the recorded revision.
+func (p *Program) Bypassed() bool { return p.history != nil && p.history.always }
+
 // newHistoryRule reads injectionStrategy.revision and the fields of the update strategy
 // that it depends on; nil where only the current content is injected.
 func newHistoryRule(set *appsv1beta1.SidecarSet) *historyRule {

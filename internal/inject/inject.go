@@ -64,9 +64,10 @@ const (
 	PartEnv           Parts = 1 << iota // transferEnv, shared mounts with subPathExpr
 	PartVolumeMounts                    // shareVolumePolicy
 	PartVolumeDevices                   // shareVolumeDevicePolicy
-	PartResources                       // resourcesPolicy; restartPolicy comes with it
+	PartResources                       // resourcesPolicy, or a Pod with resources of its own; restartPolicy comes with it
+	PartPorts                           // sidecars with ports of the node, or a Pod with hostNetwork
 
-	AllParts = PartEnv | PartVolumeMounts | PartVolumeDevices | PartResources
+	AllParts = PartEnv | PartVolumeMounts | PartVolumeDevices | PartResources | PartPorts
 )
 
 // PodView is what decides about an admitted Pod, read from the request without
@@ -76,12 +77,43 @@ type PodView struct {
 	Annotations map[string]string // nil: the Pod has none, so the member has to be added whole
 
 	InitContainers, Containers []ContainerView
-	// Volumes and ImagePullSecrets are names in Pod order; nil where the member
-	// is absent.
-	Volumes, ImagePullSecrets []string
+	Volumes                    []VolumeView // in Pod order; nil where the member is absent
+	ImagePullSecrets           []string     // names, in the same way
+	Spec                       SpecView
 
 	// Parts says what else has been read of each container, into its Raw.
 	Parts Parts
+}
+
+// Needs says which parts Compute reads of this Pod beyond what the Programs need.
+func (v *PodView) Needs() (needs Parts) {
+	if v.Spec.Resources != nil {
+		needs |= PartResources
+	}
+	if v.Spec.HostNetwork { // each port of a container is one of the node
+		needs |= PartPorts
+	}
+	return needs
+}
+
+// SpecView has the members of the Pod's spec that decide whether API servers take the Pod
+// together with sidecars. The zero value is a Pod that has none of them.
+type SpecView struct {
+	HostNetwork   bool
+	NoHostUsers   bool   // hostUsers is false
+	OS            string // os.name
+	RestartPolicy string // API servers have filled it in
+	// These are as submitted; nil where they are absent or null. GracePeriod is
+	// terminationGracePeriodSeconds, which API servers have filled in.
+	Resources, SecurityContext, GracePeriod json.RawMessage
+	// ResourceClaims are the names of spec.resourceClaims.
+	ResourceClaims []string
+}
+
+// VolumeView is one volume of the admitted Pod. Body is the JSON in which it was submitted.
+type VolumeView struct {
+	Name string
+	Body json.RawMessage
 }
 
 // ContainerView is what decides about one container of the admitted Pod.
@@ -98,8 +130,9 @@ type ContainerView struct {
 // so that injection hands on the parts of them that this build does not know. A
 // member is nil if it is absent or null, or if no Program needs it.
 type RawParts struct {
-	Env, VolumeMounts, VolumeDevices, Resources json.RawMessage
-	RestartPolicy                               string
+	Env, VolumeMounts, VolumeDevices, Resources, Ports, SecurityContext json.RawMessage
+	RestartPolicy                                                       string
+	EnvFrom                                                             bool // the container has variables from envFrom
 }
 
 // Input is everything a decision depends on. It holds values, never clients.
@@ -107,6 +140,10 @@ type Input struct {
 	Pod        PodView
 	Candidates []Candidate // SidecarSets that select the Pod, in name order
 	Now        time.Time   // stamped into the Pod's annotations
+
+	// CalledAgain: API servers call again if another webhook changes the Pod after this call.
+	// The Pod then records what resourcesPolicies have computed.
+	CalledAgain bool
 
 	// Known reports whether a SidecarSet of that name exists. Records of others
 	// that the Pod brings along (a template copied from a running Pod) are

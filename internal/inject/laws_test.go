@@ -89,10 +89,7 @@ func FuzzCompileAndCompute(f *testing.F) {
 func compute(t *testing.T, w world) (inject.Plan, bool) {
 	t.Helper()
 	plan, err := inject.Compute(w.input(t, w.pod))
-	var conflict *inject.ConflictError
-	var metadata *inject.MetadataError
-	var resources *inject.ResourcesError
-	if err != nil && !errors.As(err, &conflict) && !errors.As(err, &metadata) && !errors.As(err, &resources) {
+	if refusal := inject.Refusal(nil); err != nil && !errors.As(err, &refusal) {
 		t.Fatalf("Compute: %v", err)
 	}
 	return plan, err == nil

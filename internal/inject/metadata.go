@@ -29,6 +29,25 @@ func (c *computation) patchMetadata() error {
 	return nil
 }
 
+// kubectlContainer is the annotation of a Pod from which kubectl knows the container that a
+// command is about if the command does not name one.
+const kubectlContainer = "kubectl.kubernetes.io/default-container"
+
+// nameDefaultContainer has kubectl take the app's first container, if a SidecarSet that is
+// injected now asks for it and no annotation names a container yet.
+func (c *computation) nameDefaultContainer() {
+	asks := func(t target) bool {
+		return t.skip == "" && t.Set.Annotations[appsv1beta1.AnnotationDefaultContainer] == appsv1beta1.DefaultContainerApp
+	}
+	if _, named := c.annotation(kubectlContainer); named || !slices.ContainsFunc(c.targets, asks) {
+		return
+	}
+	isApp := func(v ContainerView) bool { return v.Name != "" && !v.Injected && !c.isSidecar(v.Name) }
+	if i := slices.IndexFunc(c.pod.Containers, isApp); i >= 0 {
+		c.annotate(kubectlContainer, c.pod.Containers[i].Name)
+	}
+}
+
 // PatchAnnotations carries out patchPodMetadata on the annotations of a Pod, which get reads
 // and set writes. It ignores an unknown policy. The error is a *MetadataError.
 func (p *Program) PatchAnnotations(get func(key string) (string, bool), set func(key, value string)) error {

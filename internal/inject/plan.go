@@ -28,7 +28,11 @@ type Plan struct {
 	// Replacements are containers of ours that are out of date, and volumes of an
 	// enforced SidecarSet. Their indexes are those of the lists without Removals.
 	Replacements []Edit
-	// Insertions follow the replacements. The index of each is its place in the
+	// Additions are to sidecars of an earlier call, which stay as they are otherwise: env,
+	// volumeMounts, volumeDevices and resources that follow from what another webhook has
+	// added to the Pod since. Their indexes are those of Replacements, which they follow.
+	Additions []Edit
+	// Insertions follow the additions. The index of each is its place in the
 	// list once all insertions before it are done.
 	Insertions []Edit
 	// Annotations are the ones to set; they differ from the Pod's.
@@ -44,6 +48,10 @@ type Plan struct {
 	// is newer than the one in Input, this plan is wrong.
 	Replaces []string
 
+	// Notices say what a SidecarSet asks for and this Pod does not get, although it is
+	// injected. At most one for a SidecarSet and a kind.
+	Notices []Notice
+
 	podHas map[string]string // the Pod's annotations as submitted; if none, the member is added whole
 }
 
@@ -55,7 +63,8 @@ type Edit struct {
 	Name       string
 	Body       json.RawMessage
 
-	whole bool // the Pod lacks the list or has it empty, so that it is added whole
+	whole  bool   // the Pod lacks the list or has it empty, so that it is added whole
+	member string // of the object, for Additions; with "/-" behind it the Body is one more element
 }
 
 // SkipReason says why a SidecarSet that selects a Pod leaves it alone. The
@@ -83,7 +92,7 @@ type Skip struct {
 
 // Empty reports whether the Plan leaves the Pod as it is.
 func (p Plan) Empty() bool {
-	return len(p.Removals) == 0 && len(p.Replacements) == 0 && len(p.Insertions) == 0 && len(p.Annotations) == 0
+	return len(p.Removals)+len(p.Replacements)+len(p.Additions)+len(p.Insertions)+len(p.Annotations) == 0
 }
 
 const annotationsPath = "/metadata/annotations"

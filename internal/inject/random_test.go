@@ -25,6 +25,8 @@ type world struct {
 	draws   map[string]float64 // by SidecarSet
 	// contents are the whole SidecarSets that Programs were made of.
 	contents map[*inject.Program]*appsv1beta1.SidecarSet
+
+	calledAgain bool
 }
 
 // knows notes what a Program was made of, and returns it.
@@ -55,7 +57,7 @@ func enforcedWorld(t testing.TB, seed uint64) world {
 
 func buildWorld(t testing.TB, seed uint64, enforced bool) world {
 	t.Helper()
-	r := &random{rand.New(rand.NewPCG(seed, 7))}
+	r := &random{Rand: rand.New(rand.NewPCG(seed, 7))}
 	w := world{pod: r.pod(), history: map[string]*inject.Program{}, draws: map[string]float64{}, contents: map[*inject.Program]*appsv1beta1.SidecarSet{}}
 	for i := range 1 + r.IntN(4) {
 		name := fmt.Sprint("set-", i)
@@ -115,14 +117,17 @@ func compileRecorded(t testing.TB, current *inject.Program, name string, object 
 
 // input makes all SidecarSets candidates for a Pod.
 func (w world) input(t testing.TB, pod map[string]any) inject.Input {
-	in := inject.Input{Pod: fixtures.View(t, pod), Now: fixtures.Now}
+	in := inject.Input{Pod: fixtures.View(t, pod), Now: fixtures.Now, CalledAgain: w.calledAgain}
 	for _, p := range w.sets {
 		in.Candidates = append(in.Candidates, inject.Candidate{Current: p, History: w.history[p.Name()], Draw: w.draws[p.Name()]})
 	}
 	return in
 }
 
-type random struct{ *rand.Rand }
+type random struct {
+	*rand.Rand
+	changes map[string]bool // the containers whose resources another webhook has set
+}
 
 // oneIn is true in one of n cases.
 func (r *random) oneIn(n int) bool { return r.IntN(n) == 0 }
@@ -181,7 +186,7 @@ func (r *random) podParts(b *fixtures.PodBuilder) {
 		mounts = append(mounts, map[string]any{
 			"name": fmt.Sprint("v-", r.IntN(3)), "mountPath": r.pick("/m", "/n", "/dev/x"), "subPathExpr": r.pick("", "$(A)/$(B)", "$(C"), "invented": r.IntN(9),
 		})
-		devices = append(devices, map[string]any{"name": fmt.Sprint("v-", r.IntN(3)), "devicePath": r.pick("/dev/x", "/dev/y", "/n")})
+		devices = append(devices, map[string]any{"name": fmt.Sprint("d-", r.IntN(3)), "devicePath": r.pick("/dev/x", "/dev/y", "/n")})
 	}
 	if r.oneIn(3) {
 		b.With("resources", map[string]any{"limits": map[string]any{"cpu": r.pick("1", "100m"), "memory": r.pick("1Gi", "101")}})
@@ -202,7 +207,8 @@ func (r *random) sidecarSet(name string, n int) map[string]any {
 	if r.oneIn(12) {
 		b.Container(r.pick("app", "c-0-0", "migrate"), "x:1")
 	}
-	for i := range r.IntN(4) {
+	for i := range 4 {
+		b.VolumeOf(fmt.Sprint("d-", i), "persistentVolumeClaim", map[string]any{"claimName": "d"})
 		b.VolumeOf(fmt.Sprint("v-", i), r.pick("emptyDir", "inventedSource"), map[string]any{"medium": r.pick("", "Memory")})
 	}
 	for i := range r.IntN(3) {
@@ -243,7 +249,7 @@ func (r *random) container(b *fixtures.SidecarSetBuilder) {
 		b.Mount(fmt.Sprint("v-", r.IntN(4)), "/m")
 	}
 	if r.oneIn(4) {
-		b.Device(fmt.Sprint("v-", r.IntN(4)), "/dev/x")
+		b.Device(fmt.Sprint("d-", r.IntN(4)), "/dev/x")
 	}
 	if r.oneIn(4) {
 		b.With("shareVolumePolicy", enabled)
@@ -269,7 +275,7 @@ func (r *random) container(b *fixtures.SidecarSetBuilder) {
 			"targetContainersMode": r.pick("sum", "max"), "targetContainersNameRegex": r.pick("", "app", "c-", "."),
 			"resourcesExpr": map[string]any{
 				"limits":   map[string]any{"cpu": r.pick("cpu/3", "CPU-500m"), "memory": "max(memory*10%, 16Mi)"},
-				"requests": map[string]any{"memory": "memory"},
+				"requests": map[string]any{"memory": "memory*10%"},
 			},
 		})
 	}

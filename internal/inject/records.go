@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"time"
@@ -17,6 +18,9 @@ type records struct {
 	hashes podstate.Hashes
 	listed []string
 	owners map[string][]string // see recordedOwners; nil until it is needed
+
+	calledAgain bool
+	computed    map[string]json.RawMessage // what policies have computed in this call, by container
 }
 
 // recent is how old a record may be to count as written during this very admission, which
@@ -40,23 +44,35 @@ func (c *computation) readRecords() {
 			continue
 		}
 		t.sameHash = same
-		if t.skip == "" && t.problem == nil && t.sameHash && carries(c.pod.InitContainers, t.initContainers) && carries(c.pod.Containers, t.containers) {
+		if t.skip != "" || t.problem != nil || !same {
+			continue
+		}
+		carried := t.carriedBy(c.pod)
+		if !carried || t.takes() {
+			t.fresh = c.now.Sub(c.hashes.UpdatedAt(t.Name())).Abs() < recent
+			carried = t.carriedBy(c.pod)
+		}
+		if carried {
 			t.skip = SkipInjected
 		}
 	}
 }
 
-// carries reports whether a list of the Pod has all these sidecars, with the
-// expected images. Bodies are not compared: the API server completes them after
-// each webhook.
-func carries(containers []ContainerView, sidecars []sidecar) bool {
+func (t *target) carriedBy(pod *PodView) bool {
+	return t.carriedIn(pod.InitContainers, t.initContainers) && t.carriedIn(pod.Containers, t.containers)
+}
+
+// carriedIn reports whether a list of the Pod has all these sidecars, with the expected
+// images, unless another webhook can have changed them. Bodies are not compared: the API
+// server completes them after each webhook.
+func (t *target) carriedIn(containers []ContainerView, sidecars []sidecar) bool {
 	for i := range sidecars {
 		s := &sidecars[i]
 		at := indexOf(containers, s.name)
 		if at < 0 || !containers[at].Injected {
 			return false
 		}
-		if image := containers[at].Image; image != s.image {
+		if image := containers[at].Image; image != s.image && !t.fresh {
 			other := indexOf(containers, s.sibling) // swapped by a hot upgrade
 			if s.sibling == "" || image != s.siblingImage || other < 0 || containers[other].Image != s.image {
 				return false
@@ -67,14 +83,14 @@ func carries(containers []ContainerView, sidecars []sidecar) bool {
 }
 
 // isComplete reports whether nothing is left to do: every target is skipped, and those that
-// the Pod carries are listed.
+// the Pod carries are listed and take nothing more from it.
 func (c *computation) isComplete() bool {
 	for i := range c.targets {
 		switch t := &c.targets[i]; t.skip {
 		case "":
 			return false
 		case SkipInjected:
-			if _, listed := slices.BinarySearch(c.listed, t.Name()); !listed {
+			if _, listed := slices.BinarySearch(c.listed, t.Name()); !listed || t.grows() {
 				return false
 			}
 		}

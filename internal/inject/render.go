@@ -24,6 +24,9 @@ func (p Plan) AppendPatch(dst []byte) []byte {
 	for _, e := range p.Replacements {
 		dst = e.appendValue(append(dst, `,{"op":"replace","path":"`...))
 	}
+	for _, e := range p.Additions {
+		dst = e.appendValue(append(dst, `,{"op":"add","path":"`...))
+	}
 	for rest := p.Insertions; len(rest) > 0; {
 		n := 1
 		if !rest[0].whole {
@@ -49,7 +52,11 @@ func (e *Edit) appendValue(dst []byte) []byte {
 
 func (e *Edit) appendPath(dst []byte) []byte {
 	dst = append(append(dst, "/spec/"...), e.List...)
-	return strconv.AppendInt(append(dst, '/'), int64(e.Index), 10)
+	dst = strconv.AppendInt(append(dst, '/'), int64(e.Index), 10)
+	if e.member != "" {
+		dst = append(append(dst, '/'), e.member...)
+	}
+	return dst
 }
 
 // appendWhole adds a list that the Pod lacks.

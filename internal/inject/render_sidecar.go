@@ -11,26 +11,41 @@ import (
 // the Pod as it was submitted, whatever else is injected in the same pass.
 func (c *computation) render(s placed) (json.RawMessage, error) {
 	t := s.template
-	env := keyed{list: slices.Clip(t.env)}
-	mounts, devices := keyed{list: slices.Clip(t.mounts)}, keyed{list: slices.Clip(t.devices)}
-	c.transferEnv(t, &env)
-	if t.shareMounts {
-		c.shareMounts(&mounts, &devices, &env)
+	has := lists{
+		env: keyed{list: slices.Clip(t.env)}, mounts: keyed{list: slices.Clip(t.mounts)},
+		devices: keyed{list: slices.Clip(t.devices)}, volumes: keyed{list: slices.Clip(t.deviceVolumes)},
 	}
-	if t.shareDevices {
-		c.shareDevices(t, &devices, &mounts)
+	c.share(s, &has)
+	c.noticeEnv(s, &has.env)
+	if err := s.fitShared(has.mounts.list[len(t.mounts):], &has); err != nil {
+		return nil, err
 	}
 	body := append(make([]byte, 0, len(t.rest)+1024), '{')
-	body = appendMember(body, "env", append(env.list, t.hotEnv...))
-	body = appendMember(body, "volumeMounts", mounts.list)
-	body = appendMember(body, "volumeDevices", devices.list)
+	body = appendMember(body, "env", append(has.env.list, t.hotEnv...))
+	body = appendMember(body, "volumeMounts", has.mounts.list)
+	body = appendMember(body, "volumeDevices", has.devices.list)
 	if t.resources != nil {
 		var err error
-		if body, err = c.appendResources(body, t.resources); err != nil {
+		if body, err = c.appendResources(body, s); err != nil {
 			return nil, err
 		}
 	}
 	return append(append(body, t.rest...), '}'), nil
+}
+
+// lists are those of a sidecar that take elements from the Pod's containers. volumes are the
+// volumes of devices, by name only.
+type lists struct{ env, mounts, devices, volumes keyed }
+
+// share adds what the policies of a sidecar take from the Pod's containers.
+func (c *computation) share(s placed, has *lists) {
+	c.transferEnv(s, &has.env)
+	if s.template.shareMounts {
+		c.shareMounts(s, &has.mounts, &has.devices, &has.env)
+	}
+	if s.template.shareDevices {
+		c.shareDevices(s, &has.devices, &has.mounts, &has.volumes)
+	}
 }
 
 // appendMember appends a list and a comma behind it; an empty list is left out.
@@ -38,24 +53,31 @@ func appendMember(dst []byte, name string, list []element) []byte {
 	if len(list) == 0 {
 		return dst
 	}
-	dst = append(append(append(dst, '"'), name...), `":[`...)
+	dst = append(append(append(dst, '"'), name...), `":`...)
+	return append(appendList(dst, list), ',')
+}
+
+func appendList(dst []byte, list []element) []byte {
+	dst = append(dst, '[')
 	for i, e := range list {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
 		dst = append(dst, e.body...)
 	}
-	return append(dst, "],"...)
+	return append(dst, ']')
 }
 
 // transferEnv appends what the transferEnv entries copy. A variable that the
 // sidecar has already is not copied; a container or a variable that the Pod
 // lacks is passed over.
-func (c *computation) transferEnv(t *template, env *keyed) {
-	for _, transfer := range t.transfers {
+func (c *computation) transferEnv(s placed, env *keyed) {
+	for _, transfer := range s.template.transfers {
 		if from := c.source(c.sourceName(transfer)); from != nil {
 			for _, name := range transfer.names {
-				from.copyVariable(name, env)
+				if from.copyVariable(name, env) {
+					c.noticeCopied(s, from, env)
+				}
 			}
 		}
 	}
@@ -111,18 +133,29 @@ func (c *computation) appContainers() []*source {
 // shareMounts appends the mounts of the Pod's own containers where their paths
 // are free, and the variables that their sub-paths are made of. Those come along
 // even for a mount whose path is taken (T28).
-func (c *computation) shareMounts(mounts, devices, env *keyed) {
+func (c *computation) shareMounts(s placed, mounts, devices, env *keyed) {
+	own, shown := len(mounts.list), []mounted(nil) // shown is by each of mounts behind its own
 	for _, from := range c.appContainers() {
 		if from.Injected { // a user's container may opt out this way, too (T27)
 			continue
 		}
+		var checked map[string]bool // variables
 		for i := range from.mounts {
 			m := &from.mounts[i]
 			for name := range referencesIn(m.subPathExpr) {
-				from.copyVariable(name, env)
+				if from.copyVariable(name, env) {
+					c.noticeCopied(s, from, env)
+				}
 			}
-			if !mounts.has(m.key) && !devices.has(m.key) {
+			at := mounts.find(m.key)
+			switch {
+			case at >= 0 && (at < own || shown[at-own] == m.mounted): // its author chose it, or it is the same
+			case at >= 0 || devices.has(m.key):
+				c.tell(s, NoticeVolumeMount, "container %s does not share %s of container %s, because it has something else at that path", quoted(s.name), quoted(m.key), quoted(from.Name))
+			default:
 				mounts.add(m.element)
+				shown = append(shown, m.mounted)
+				checked = c.noticeSubPath(s, from, m, env, checked)
 			}
 		}
 	}
@@ -131,38 +164,56 @@ func (c *computation) shareMounts(mounts, devices, env *keyed) {
 // shareDevices appends the devices of the Pod's own containers where their paths are free.
 // Two containers may have one volume at different paths, but one container must not have it
 // twice: the first path counts.
-func (c *computation) shareDevices(t *template, devices, mounts *keyed) {
-	volumes := keyed{list: slices.Clip(t.deviceVolumes)}
+func (c *computation) shareDevices(s placed, devices, mounts, volumes *keyed) {
 	for _, from := range c.appContainers() {
 		if from.Injected {
 			continue
 		}
 		for i := range from.devices {
 			d := &from.devices[i]
-			if !devices.has(d.key) && !mounts.has(d.key) && !volumes.has(d.name) {
+			switch {
+			case volumes.has(d.volume):
+			case devices.has(d.key) || mounts.has(d.key):
+				c.tell(s, NoticeVolumeMount, "container %s does not share %s of container %s, because it has something else at that path", quoted(s.name), quoted(d.key), quoted(from.Name))
+			default:
 				devices.add(d.element)
-				volumes.add(element{key: d.name})
+				volumes.add(element{key: d.volume})
 			}
 		}
 	}
 }
 
-// appendResources appends the resources that the policy computes from the Pod's containers,
-// and a comma behind them.
-func (c *computation) appendResources(dst []byte, policy *resourcesPolicy) ([]byte, error) {
-	containers, err := c.containerResources()
-	if err != nil {
-		return nil, policy.error("", err)
-	}
-	resources, err := policy.resources(containers, c.belongsToSidecars)
+// appendResources appends the resources that the policy of a sidecar computes, and a comma
+// behind them.
+func (c *computation) appendResources(dst []byte, s placed) ([]byte, error) {
+	resources, err := c.computeResources(s, c.belongsToSidecars)
 	if err != nil || len(resources) == 0 {
 		return dst, err
 	}
 	text, err := json.Marshal(resources)
 	if err != nil {
-		return nil, policy.error("", err)
+		return nil, s.template.resources.error("", err)
 	}
 	return append(append(append(dst, `"resources":`...), text...), ','), nil
+}
+
+// computeResources computes the resources of a sidecar from the Pod's containers that are not
+// excluded.
+func (c *computation) computeResources(s placed, excluded func(name string) bool) (map[string]any, error) {
+	policy := s.template.resources
+	containers, err := c.containerResources()
+	if err != nil {
+		return nil, policy.error("", err)
+	}
+	pod, err := parseResources(&ContainerView{Name: "spec.resources", Raw: &RawParts{Resources: c.pod.Spec.Resources}})
+	if err != nil {
+		return nil, policy.error("", err)
+	}
+	resources, err := policy.resources(&pod, containers, excluded)
+	if err != nil {
+		return nil, err
+	}
+	return resources, c.noteComputed(s, resources)
 }
 
 // containerResources are those of the Pod's native sidecars and then of its

@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -51,6 +52,9 @@ func (e *ResourcesError) Error() string {
 }
 
 func (e *ResourcesError) Unwrap() error { return e.Err }
+
+// SidecarSets implements Refusal.
+func (e *ResourcesError) SidecarSets() []string { return []string{e.SidecarSet} }
 
 // compileResourcesPolicy prepares the policy of a sidecar. Of the resources that the user
 // wrote beside it, limits and requests are dropped; claims, and members that are newer than
@@ -176,8 +180,9 @@ func (c *containerResources) amount(list string, variable expr.Variable) *amount
 //
 // A limit that one of the chosen containers lacks is not set. A request that a
 // container lacks counts as 0; the API server has set it to the limit before the
-// webhook is called. A request of 0 is set.
-func (p *resourcesPolicy) resources(containers []containerResources, excluded func(name string) bool) (map[string]any, error) {
+// webhook is called. A request of 0 is set. An amount that all of the chosen containers
+// lack is that of the Pod as a whole, if the Pod has one.
+func (p *resourcesPolicy) resources(pod *containerResources, containers []containerResources, excluded func(name string) bool) (map[string]any, error) {
 	if p.err != nil {
 		return nil, p.err
 	}
@@ -190,8 +195,9 @@ func (p *resourcesPolicy) resources(containers []containerResources, excluded fu
 	if out == nil {
 		out = map[string]any{}
 	}
-	for _, e := range p.exprs {
-		total, complete := p.total(chosen, e)
+	computed := make([]*resource.Quantity, len(p.exprs))
+	for i, e := range p.exprs {
+		total, complete := p.total(pod, chosen, e)
 		if e.list == limits && !complete {
 			continue
 		}
@@ -205,8 +211,25 @@ func (p *resourcesPolicy) resources(containers []containerResources, excluded fu
 			out[e.list] = amounts
 		}
 		amounts[string(e.variable)] = q.String()
+		computed[i] = &q
 	}
-	return out, nil
+	return out, p.fit(computed)
+}
+
+// fit checks that no request is above the limit beside it. computed has the results of the
+// expressions, nil where one was left out.
+func (p *resourcesPolicy) fit(computed []*resource.Quantity) error {
+	for i, limit := range p.exprs {
+		for j, request := range p.exprs {
+			if limit.list != limits || request.list != requests || limit.variable != request.variable || computed[i] == nil || computed[j].Cmp(*computed[i]) <= 0 {
+				continue
+			}
+			return &FitError{SidecarSet: p.place.SidecarSet, Container: p.place.Container, Field: p.place.Field + exprField(requests, request.variable),
+				Problem: fmt.Sprintf("for this Pod it gives a request of %s, above the limit of %s from limits.%s", computed[j], computed[i], limit.variable),
+				Remedy:  "correct one of the two expressions"}
+		}
+	}
+	return nil
 }
 
 // choose returns the containers that the policy is about. It ignores a name that is too
@@ -221,15 +244,22 @@ func (p *resourcesPolicy) choose(containers []containerResources, excluded func(
 	return chosen
 }
 
-// total combines the amounts of the containers. complete says that each container sets one.
-func (p *resourcesPolicy) total(containers []*containerResources, e resourceExpr) (total resource.Quantity, complete bool) {
-	complete = true
+// total combines the amounts of the containers, or takes that of the Pod. complete says that
+// each container sets one.
+func (p *resourcesPolicy) total(pod *containerResources, containers []*containerResources, e resourceExpr) (total resource.Quantity, complete bool) {
+	set := 0
 	for _, c := range containers {
 		if q := c.amount(e.list, e.variable); q != nil {
 			p.combine(&total, q.Quantity)
-		} else {
-			complete = false
+			set++
 		}
 	}
-	return total, complete
+	if set > 0 {
+		return total, set == len(containers)
+	}
+	whole := cmp.Or(pod.amount(e.list, e.variable), pod.amount(limits, e.variable)) // a missing request is the limit
+	if whole == nil {
+		return total, false
+	}
+	return whole.Quantity, true
 }

@@ -89,7 +89,7 @@ func TestResourcesPolicy(t *testing.T) {
 			excluded := func(name string) bool { return slices.Contains(tc.excluded, name) }
 			p := compiledPolicy(t, tc.policy, tc.own)
 			for range 2 { // the policy itself stays as it is
-				got, err := p.resources(podContainers(t, tc.containers), excluded)
+				got, err := p.resources(new(containerResources), podContainers(t, tc.containers), excluded)
 				if err != nil {
 					t.Fatalf("resources: %v", err)
 				}
@@ -143,7 +143,7 @@ func TestResourcesPolicyRefuses(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := compiledPolicy(t, tc.policy, nil)
-			got, err := p.resources(podContainers(t, tc.containers), func(name string) bool { return name == "sidecar" })
+			got, err := p.resources(new(containerResources), podContainers(t, tc.containers), func(name string) bool { return name == "sidecar" })
 			var problem *ResourcesError
 			if !errors.As(err, &problem) {
 				t.Fatalf("resources: %v, %v; want a *ResourcesError", got, err)

@@ -18,8 +18,11 @@ type source struct {
 // podElement is a mount or a device, with its JSON as submitted.
 type podElement struct {
 	element
-	name, subPathExpr string
+	mounted
 }
+
+// mounted says what a mount or a device shows.
+type mounted struct{ volume, subPath, subPathExpr string }
 
 func newSource(view *ContainerView) *source {
 	s := &source{ContainerView: view}
@@ -28,20 +31,23 @@ func newSource(view *ContainerView) *source {
 			return element{m.Name, body}, m.Name != ""
 		})
 		s.mounts = podElements(raw.VolumeMounts, func(m *elementMembers, body json.RawMessage) (podElement, bool) {
-			return podElement{element{m.MountPath, body}, m.Name, m.SubPathExpr}, m.MountPath != ""
+			return podElement{element{m.MountPath, body}, mounted{m.Name, m.SubPath, m.SubPathExpr}}, m.MountPath != ""
 		})
 		s.devices = podElements(raw.VolumeDevices, func(m *elementMembers, body json.RawMessage) (podElement, bool) {
-			return podElement{element{m.DevicePath, body}, m.Name, m.SubPathExpr}, m.DevicePath != ""
+			return podElement{element{m.DevicePath, body}, mounted{volume: m.Name}}, m.DevicePath != ""
 		})
 	}
 	return s
 }
+
+func (s *source) hasEnvFrom() bool { return s.Raw != nil && s.Raw.EnvFrom }
 
 // elementMembers are the members that decide, of env, volumeMounts and volumeDevices.
 type elementMembers struct {
 	Name        string `json:"name"`
 	MountPath   string `json:"mountPath"`
 	DevicePath  string `json:"devicePath"`
+	SubPath     string `json:"subPath"`
 	SubPathExpr string `json:"subPathExpr"`
 }
 
@@ -65,14 +71,17 @@ func podElements[T any](list json.RawMessage, element func(*elementMembers, json
 }
 
 // copyVariable appends the container's variable of that name to env, unless it is
-// there already. Of several the last one counts, as it does in the container.
-func (s *source) copyVariable(name string, env *keyed) {
+// there already, and reports whether it did. Of several the last one counts, as it
+// does in the container.
+func (s *source) copyVariable(name string, env *keyed) bool {
 	if env.has(name) {
-		return
+		return false
 	}
-	if i := s.env.find(name); i >= 0 {
+	i := s.env.find(name)
+	if i >= 0 {
 		env.add(s.env.list[i])
 	}
+	return i >= 0
 }
 
 // referencesIn yields the variables $(NAME) in a subPathExpr. As in OpenKruise,

@@ -261,10 +261,11 @@ func (c *Content) changesIn(r *podstate.Record, now int64) (changed podstate.Kin
 
 func (s *sidecar) hot() bool { return len(s.containers) == 2 }
 
-// upgradingIn reports whether the idle container of a hot-upgrade sidecar has
-// anything but the empty image.
+// upgradingIn reports whether the idle container of a hot-upgrade sidecar has anything but the
+// empty image. If the annotations say that no upgrade is under way, another image is the empty
+// one in the form to which a webhook has rewritten it.
 func (s *sidecar) upgradingIn(r *podstate.Record) bool {
-	if !s.hot() || s.emptyImage == 0 {
+	if !s.hot() || s.emptyImage == 0 || r.Idles(s.name) {
 		return false
 	}
 	idle := s.containers[0]

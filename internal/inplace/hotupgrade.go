@@ -44,8 +44,7 @@ func (h HotSidecar) Upgrade(pod *corev1.Pod, working, version string, runs func(
 	target := h.target(pod, working, runs)
 	sibling := h.sibling(target)
 	if imageOf(pod, sibling) == h.Image {
-		given := imageOf(pod, target)
-		if given == h.EmptyImage || given == h.Image || runs(target) || !runs(sibling) {
+		if h.idles(pod, target) || imageOf(pod, target) == h.Image || runs(target) || !runs(sibling) {
 			return HotStep{}, false
 		}
 		step := h.idle(target)
@@ -68,9 +67,9 @@ func (h HotSidecar) Upgrade(pod *corev1.Pod, working, version string, runs func(
 func (h HotSidecar) target(pod *corev1.Pod, working string, runs func(container string) bool) string {
 	first, second := appsv1beta1.HotUpgradeNames(h.Name)
 	switch {
-	case imageOf(pod, first) == h.EmptyImage:
+	case h.idles(pod, first):
 		return first
-	case imageOf(pod, second) == h.EmptyImage:
+	case h.idles(pod, second):
 		return second
 	case runs(first) && !runs(second):
 		return second
@@ -78,6 +77,14 @@ func (h HotSidecar) target(pod *corev1.Pod, working string, runs func(container 
 		return first
 	}
 	return h.sibling(working)
+}
+
+// idles reports whether a container has the empty image, or by the annotations was given it. A
+// webhook may have rewritten the image.
+func (h HotSidecar) idles(pod *corev1.Pod, container string) bool {
+	return imageOf(pod, container) == h.EmptyImage ||
+		pod.Annotations[appsv1beta1.AnnotationVersionPrefix+container] == idleVersion &&
+			pod.Annotations[appsv1beta1.AnnotationVersionAltPrefix+h.sibling(container)] == idleVersion
 }
 
 // Upgrading reports whether an upgrade waits for its reset: the container that does not

@@ -129,6 +129,17 @@ func TestAHotUpgradeReplacesTheIdleContainer(t *testing.T) {
 	}
 }
 
+// A webhook has rewritten the images of a pair, so the annotations alone say which container idles:
+// the upgrade does not take the other one, even if that fails.
+func TestAHotUpgradeReplacesTheContainerThatIdlesByItsAnnotations(t *testing.T) {
+	for want, versions := range map[string][]string{"c-2": {"1", "0", "0", "1"}, "c-1": {"0", "22", "22", "0"}} {
+		pod := hotPod("mirror/a", "mirror/b", versions...)
+		if step, ok := proxy.Upgrade(pod, "c-1", "30", running(want)); !ok || step.Container != want {
+			t.Errorf("versions %v: %+v, %v, want %s", versions, step, ok, want)
+		}
+	}
+}
+
 // If hotUpgradeEmptyImage changes, every Pod has the wrong idle image. That does not put a
 // Pod in the middle of an upgrade.
 func TestAChangedHotUpgradeEmptyImageResetsNoPod(t *testing.T) {

@@ -64,7 +64,7 @@ func (c *Content) judge(r *podstate.Record, node Node, now int64, changed podsta
 	case !same && difference.Restarts:
 		return Verdict{Way: Recreate, Reason: ResizeRestarts}
 	}
-	v := judgeRestarts(r.Facts, node, changed)
+	v := judgeRestarts(r, node, changed)
 	v.Waits = waits && in.Hash != c.hash
 	if v.Way == Images && (resizing || !same) {
 		v.Way = Resize
@@ -100,12 +100,14 @@ func (r Reason) IsOfResize() bool {
 	return slices.Contains(slices.Collect(maps.Values(resizeReasons)), r)
 }
 
-func judgeRestarts(facts podstate.Facts, node Node, changed podstate.Kinds) Verdict {
-	switch {
+func judgeRestarts(r *podstate.Record, node Node, changed podstate.Kinds) Verdict {
+	switch once := changed.Has(podstate.RunsOnce); {
 	case !changed.Restarts():
-	case changed.Has(podstate.RunsOnce), facts.CountsRestarts:
+	case once && r.RunsToCompletion, r.Facts.CountsRestarts:
 		return Verdict{Way: LeaveAlone, Reason: RunToCompletion, Changed: changed}
-	case facts.RestartsAll:
+	case once:
+		return Verdict{Way: Recreate, Reason: RunsOnce, Changed: changed}
+	case r.Facts.RestartsAll:
 		return Verdict{Way: LeaveAlone, Reason: RestartRules, Changed: changed}
 	case node.TooOld && changed.Has(podstate.Native):
 		return Verdict{Way: Recreate, Reason: NodeTooOld, Changed: changed}

@@ -23,6 +23,7 @@ func TestJudgeOfContainersThatRunToCompletion(t *testing.T) {
 	const (
 		follows = Reason("")
 		no      = RunToCompletion
+		once    = RunsOnce
 	)
 	tests := map[string]struct {
 		restart corev1.RestartPolicy
@@ -34,8 +35,8 @@ func TestJudgeOfContainersThatRunToCompletion(t *testing.T) {
 		"Always, regular":                            {corev1.RestartPolicyAlways, false, false, nil, follows},
 		"Always, native":                             {corev1.RestartPolicyAlways, false, true, always, follows},
 		"Always, plain init":                         {corev1.RestartPolicyAlways, false, true, nil, follows},
-		"Always, regular with its own Never":         {corev1.RestartPolicyAlways, false, false, never, no},
-		"Always, regular with its own OnFailure":     {corev1.RestartPolicyAlways, false, false, onFailure, no},
+		"Always, regular with its own Never":         {corev1.RestartPolicyAlways, false, false, never, once},
+		"Always, regular with its own OnFailure":     {corev1.RestartPolicyAlways, false, false, onFailure, once},
 		"Never, regular":                             {corev1.RestartPolicyNever, false, false, nil, no},
 		"Never, regular with its own Always":         {corev1.RestartPolicyNever, false, false, always, follows},
 		"Never, native":                              {corev1.RestartPolicyNever, false, true, always, follows},
@@ -63,8 +64,9 @@ func TestJudgeOfContainersThatRunToCompletion(t *testing.T) {
 			if tc.init {
 				kind = podstate.InitKindOf(c)
 			}
-			got := judgeRestarts(podstate.FactsOf(pod), Node{}, podstate.Kinds(0).With(kind))
-			if got.Reason != tc.want || (got.Way == Images) != (tc.want == follows) {
+			got := judgeRestarts(&podstate.Record{Facts: podstate.FactsOf(pod), RunsToCompletion: tc.restart != corev1.RestartPolicyAlways}, Node{}, podstate.Kinds(0).With(kind))
+			way := map[Reason]Way{follows: Images, no: LeaveAlone, once: Recreate}[tc.want]
+			if got.Reason != tc.want || got.Way != way {
 				t.Errorf("verdict %+v, want %q", got, tc.want)
 			}
 			if kind.Init() != tc.init {

@@ -244,6 +244,24 @@ func TestABadHotUpgradeIsTakenBack(t *testing.T) {
 	}
 }
 
+// A webhook has rewritten the images of a pair. The annotations say that one of the two idles.
+func TestAPairWithRewrittenImagesCountsAsReady(t *testing.T) {
+	pod := running(t, hotSidecar("mesh:v1"))
+	for i := range pod.Spec.Containers {
+		pod.Spec.Containers[i].Image = "mirror.example.com/" + pod.Spec.Containers[i].Image
+	}
+	content := inplace.ContentOf(fixtures.Program(t, hotSidecar("mesh:v1").Map()))
+	if got, want := content.Count(podstate.FromPod(pod), updatedAt.Unix()), inplace.Matched|inplace.Updated|inplace.Ready; got != want {
+		t.Errorf("it counts as %04b, want %04b", got, want)
+	}
+	pod = hotUpdate(t, pod, "mesh:v2", "mesh-2", updatedAt)
+	kubeletReports(pod, "mesh-2", "", updatedAt.Add(time.Second))
+	content = inplace.ContentOf(fixtures.Program(t, hotSidecar("mesh:v2").Map()))
+	if got, want := content.Count(podstate.FromPod(pod), updatedAt.Add(time.Hour).Unix()), inplace.Matched|inplace.Updated; got != want {
+		t.Errorf("while both containers run, it counts as %04b, want %04b", got, want)
+	}
+}
+
 // A hot upgrade heals a Pod whose old container was never ready. So it ends while the Pod
 // is not ready.
 func TestAHotUpgradeHealsAPodThatWasNeverReady(t *testing.T) {

@@ -311,3 +311,22 @@ func TestUpdateInPlaceAdoptsPodsOfOpenKruise(t *testing.T) {
 		})
 	}
 }
+
+// The annotation that names the app for kubectl is about new Pods: a running Pod without it is
+// not outdated, and an update of a Pod that has it leaves it.
+func TestUpdateInPlaceLeavesTheDefaultContainer(t *testing.T) {
+	asks := func(version string) *fixtures.SidecarSetBuilder {
+		return meshSet(version).Annotation(appsv1beta1.AnnotationDefaultContainer, appsv1beta1.DefaultContainerApp)
+	}
+	if u, err := update(inplace.UpdateInput{Pod: running(t, meshSet("1")), Program: fixtures.Program(t, asks("1").Map()), Now: updatedAt}); err != nil || u.Verdict.Way != inplace.Current {
+		t.Errorf("a Pod without the annotation: %+v, %v", u.Verdict, err)
+	}
+	pod := running(t, asks("1"))
+	u, err := update(inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, asks("2").Map()), Previous: fixtures.Program(t, asks("1").Map()), Now: updatedAt})
+	if err != nil || u.Verdict.Way != inplace.Images {
+		t.Fatalf("UpdateInPlace = %+v, %v", u.Verdict, err)
+	}
+	if got := patched(t, pod, u.Patch).Annotations["kubectl.kubernetes.io/default-container"]; got != "app" {
+		t.Errorf("after an update, kubectl takes %q", got)
+	}
+}

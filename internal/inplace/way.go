@@ -32,6 +32,9 @@ const (
 	// RunToCompletion: restarting the sidecar could end the Pod or fail its Job, or an
 	// eviction would end its task.
 	RunToCompletion Reason = "RunToCompletion"
+	// RunsOnce: the sidecar's own restartPolicy is not Always, so that the kubelet might never
+	// start it again. The Pod does not end by itself.
+	RunsOnce Reason = "RunsOnce"
 	// RestartRules: a restart rule of the Pod could restart all of its containers.
 	RestartRules Reason = "RestartRules"
 	// MirrorPod: the Pod is the API server's copy of a static Pod.

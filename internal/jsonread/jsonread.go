@@ -227,7 +227,7 @@ func (r *Reader) Since(start int64) []byte {
 	if r.err != nil {
 		return nil
 	}
-	value := bytes.TrimLeft(r.document[start:r.Offset()], ": \t\r\n")
+	value := bytes.TrimLeft(r.document[start:r.Offset()], ":, \t\r\n")
 	if string(value) == "null" {
 		return nil
 	}

@@ -248,6 +248,20 @@ func FormatTexts(texts map[string]string) string {
 	return string(text)
 }
 
+// ParseObjects reads an annotation that maps names to JSON values, such as the resources that
+// policies have computed, by container. It returns an empty map if the value is absent or
+// unreadable.
+func ParseObjects(value string) map[string]json.RawMessage {
+	var objects map[string]json.RawMessage
+	if len(value) > maxValueBytes || json.Unmarshal([]byte(value), &objects) != nil || objects == nil || len(objects) > maxEntries {
+		return map[string]json.RawMessage{}
+	}
+	return objects
+}
+
+// FormatObjects renders what ParseObjects reads, names sorted.
+func FormatObjects(objects map[string]json.RawMessage) string { return string(marshal(objects)) }
+
 // Upgradable is what a Pod's condition SidecarSetUpgradable says about a SidecarSet.
 type Upgradable uint8
 

@@ -29,6 +29,7 @@ type (
 	workingContainer struct {
 		sidecar, container Name
 		upgraded           bool // by a hot upgrade that is not over
+		alone              bool // by no hot upgrade, or by one that is over
 	}
 )
 
@@ -48,7 +49,7 @@ func readUpdateState(pod *corev1.Pod) *updateState {
 		u.working = make([]workingContainer, 0, len(texts))
 		for sidecar, container := range texts {
 			alt := pod.Annotations[appsv1beta1.AnnotationVersionAltPrefix+container]
-			u.working = append(u.working, workingContainer{MakeName(sidecar), MakeName(container), alt != "" && alt != "0"})
+			u.working = append(u.working, workingContainer{MakeName(sidecar), MakeName(container), alt != "" && alt != "0", alt == "0"})
 		}
 	}
 	return u
@@ -113,7 +114,7 @@ type imageStatus struct {
 // about other SidecarSets, about containers that do not change, and in members that this build
 // does not know, is kept. If the value cannot be read, nothing of it is kept.
 func RecordUpdate(value string, r UpdateRecord) string {
-	updates := readUpdates(value)
+	updates := ParseObjects(value)
 	var others, statuses map[string]json.RawMessage
 	_ = json.Unmarshal(updates[r.SidecarSet], &others) // an unreadable part is replaced
 	_ = json.Unmarshal(others["lastContainerStatuses"], &statuses)
@@ -135,24 +136,15 @@ func RecordUpdate(value string, r UpdateRecord) string {
 		text = append(append(text[:len(text)-1], ','), marshal(others)[1:]...)
 	}
 	updates[r.SidecarSet] = text
-	return string(marshal(updates))
+	return FormatObjects(updates)
 }
 
 // ForgetUpdates returns the annotation of in-place updates without the text about the
 // SidecarSets that forgotten names. If the value cannot be read, nothing of it is kept.
 func ForgetUpdates(value string, forgotten func(sidecarSet string) bool) string {
-	updates := readUpdates(value)
+	updates := ParseObjects(value)
 	maps.DeleteFunc(updates, func(set string, _ json.RawMessage) bool { return forgotten(set) })
-	return string(marshal(updates))
-}
-
-// readUpdates returns the annotation's text by SidecarSet; none if it cannot be read.
-func readUpdates(value string) map[string]json.RawMessage {
-	var updates map[string]json.RawMessage
-	if len(value) > maxValueBytes || json.Unmarshal([]byte(value), &updates) != nil || updates == nil || len(updates) > maxEntries {
-		return map[string]json.RawMessage{}
-	}
-	return updates
+	return FormatObjects(updates)
 }
 
 // marshal renders texts, maps of them, and parts of JSON texts that were read.

@@ -189,6 +189,12 @@ func (r *Record) HotUpgraded(sidecar Name) bool {
 	return r.update != nil && slices.ContainsFunc(r.update.working, func(w workingContainer) bool { return w.sidecar == sidecar && w.upgraded })
 }
 
+// Idles reports whether the annotations say that one container of a hot-upgrade sidecar idles:
+// the other one has not taken over from it, or it has been given up.
+func (r *Record) Idles(sidecar Name) bool {
+	return r.update != nil && slices.ContainsFunc(r.update.working, func(w workingContainer) bool { return w.sidecar == sidecar && w.alone })
+}
+
 // Landed reports whether the kubelet runs the image that a container was given, as far as the
 // status shows. If the operator has updated the Pod for the SidecarSet, its record decides: all
 // containers of an update land at once.

@@ -57,6 +57,9 @@ type SidecarSet struct {
 	Paused bool
 	// Invalid is the error that any Pod would get; nil if there is none.
 	Invalid error
+	// PodSecurity says in which Namespaces Pod Security refuses Pods with the sidecars; "" if in
+	// none. They are selected nevertheless, so the SidecarSet is ready.
+	PodSecurity string
 	// Static has the facts about the entry that an administrator keeps; nil if the operator
 	// keeps one. Entry has the facts about the operator's entry.
 	Entry  Entry
@@ -124,6 +127,9 @@ func Of(s SidecarSet) status.Readiness {
 	is := ready()
 	if s.Static == nil && s.Entry.Narrowed != "" {
 		is.Message += " Another program leaves out " + s.Entry.Narrowed + "."
+	}
+	if s.PodSecurity != "" {
+		is.Message += " " + s.PodSecurity
 	}
 	return is
 }

@@ -61,6 +61,7 @@ func TestReadinessOfASidecarSet(t *testing.T) {
 		"an object that is fought over":          {readiness.SidecarSet{Entry: readiness.Entry{Fought: "sidecarset-pods-3", Written: true, Proven: true}}, no, appsv1beta1.ReasonEntryEdited, "sidecarset-pods-3"},
 		"a program that is known":                {readiness.SidecarSet{Entry: readiness.Entry{Fought: "sidecarset-pods-3", By: "kyverno"}}, no, appsv1beta1.ReasonEntryEdited, "(field manager kyverno) keeps editing"},
 		"narrowed by others":                     {readiness.SidecarSet{Entry: readiness.Entry{Written: true, Proven: true, Narrowed: "namespaces by !a"}}, yes, appsv1beta1.ReasonReady, "will be injected. Another program leaves out namespaces by !a."},
+		"refused by Pod Security":                {readiness.SidecarSet{Entry: proven, PodSecurity: "Pod Security refuses it."}, yes, appsv1beta1.ReasonReady, "will be injected. Pod Security refuses it."},
 		"narrowed to nothing":                    {readiness.SidecarSet{Entry: readiness.Entry{Written: true, Proven: true, Narrowed: "namespaces by !a", LeavesAllOut: true}}, no, appsv1beta1.ReasonEntryEdited, "leaves out namespaces by !a. These are all"},
 		"an entry that is lost to others":        {readiness.SidecarSet{Entry: readiness.Entry{Fought: "sidecarset-pods-3", Problem: errors.New("a conflict")}}, no, appsv1beta1.ReasonEntryEdited, "sidecarset-pods-3"},
 		"an entry that is not written":           {readiness.SidecarSet{}, no, appsv1beta1.ReasonNotInForce, "not written yet."},

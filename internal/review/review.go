@@ -58,8 +58,8 @@ var (
 	resourceMembers  = []string{"group", "resource"}
 	podMembers       = []string{"metadata", "spec"}
 	metadataMembers  = []string{"name", "generateName", "labels", "annotations"}
-	specMembers      = []string{"initContainers", "containers", "volumes", "imagePullSecrets"}
-	containerMembers = []string{"name", "image", "env", "volumeMounts", "volumeDevices", "resources", "restartPolicy"}
+	specMembers      = []string{"volumes", "initContainers", "containers", "restartPolicy", "terminationGracePeriodSeconds", "hostNetwork", "securityContext", "imagePullSecrets", "os", "hostUsers", "resourceClaims", "resources"}
+	containerMembers = []string{"name", "image", "env", "envFrom", "ports", "volumeMounts", "volumeDevices", "resources", "restartPolicy", "securityContext"}
 	envMembers       = []string{"name", "value"}
 	nameMember       = []string{"name"}
 )
@@ -286,9 +286,25 @@ func (p *podReader) readSpec() bool {
 		case "containers":
 			p.pod.Containers = readList(p, name, p.readContainer)
 		case "volumes":
-			p.pod.Volumes = readList(p, name, p.readName)
+			p.pod.Volumes = readList(p, name, p.readVolume)
 		case "imagePullSecrets":
 			p.pod.ImagePullSecrets = readList(p, name, p.readName)
+		case "restartPolicy":
+			p.pod.Spec.RestartPolicy = p.Text()
+		case "terminationGracePeriodSeconds":
+			p.pod.Spec.GracePeriod = p.readRaw()
+		case "securityContext":
+			p.pod.Spec.SecurityContext = p.readRaw()
+		case "hostNetwork":
+			p.pod.Spec.HostNetwork = string(p.readRaw()) == "true"
+		case "os":
+			p.pod.Spec.OS = p.readName()
+		case "hostUsers":
+			p.pod.Spec.NoHostUsers = string(p.readRaw()) == "false"
+		case "resourceClaims":
+			p.pod.Spec.ResourceClaims = readList(p, name, p.readName)
+		case "resources":
+			p.pod.Spec.Resources = p.readRaw()
 		}
 	})
 }
@@ -321,7 +337,7 @@ func readList[T any](p *podReader, list string, read func() T) []T {
 
 func (p *podReader) readContainer() (view inject.ContainerView) {
 	var raw *inject.RawParts
-	known := containerMembers[:3]
+	known := containerMembers[:3] // without Raw
 	if p.pod.Parts != 0 {
 		raw, known = new(inject.RawParts), containerMembers
 		view.Raw = raw
@@ -338,6 +354,10 @@ func (p *podReader) readContainer() (view inject.ContainerView) {
 			if p.pod.Parts&inject.PartEnv != 0 {
 				raw.Env = p.Since(start)
 			}
+		case "envFrom":
+			p.Array(func() { raw.EnvFrom = true; p.Skip() })
+		case "ports":
+			raw.Ports = p.part(inject.PartPorts)
 		case "volumeMounts":
 			raw.VolumeMounts = p.part(inject.PartVolumeMounts)
 		case "volumeDevices":
@@ -346,6 +366,8 @@ func (p *podReader) readContainer() (view inject.ContainerView) {
 			raw.Resources = p.part(inject.PartResources)
 		case "restartPolicy":
 			raw.RestartPolicy = p.Text()
+		case "securityContext":
+			raw.SecurityContext = p.readRaw()
 		}
 	})
 	return view
@@ -353,12 +375,23 @@ func (p *podReader) readContainer() (view inject.ContainerView) {
 
 // part steps over a value and keeps it, if that part is asked for.
 func (p *podReader) part(part inject.Parts) []byte {
-	start := p.Offset()
-	p.Skip()
 	if p.pod.Parts&part == 0 {
+		p.Skip()
 		return nil
 	}
+	return p.readRaw()
+}
+
+// readRaw steps over a value and returns it, as bytes of the document; nil for null.
+func (p *podReader) readRaw() []byte {
+	start := p.Offset()
+	p.Skip()
 	return p.Since(start)
+}
+
+func (p *podReader) readVolume() inject.VolumeView {
+	start := p.Offset()
+	return inject.VolumeView{Name: p.readName(), Body: p.Since(start)}
 }
 
 // readInjected reads a container's env and reports whether its first IS_INJECTED

@@ -50,8 +50,16 @@ type oracle struct {
 			Spec *struct {
 				InitContainers   []oracleContainer `json:"initContainers"`
 				Containers       []oracleContainer `json:"containers"`
-				Volumes          []oracleName      `json:"volumes"`
+				Volumes          []json.RawMessage `json:"volumes"`
 				ImagePullSecrets []oracleName      `json:"imagePullSecrets"`
+				RestartPolicy    string            `json:"restartPolicy"`
+				HostNetwork      bool              `json:"hostNetwork"`
+				OS               oracleName        `json:"os"`
+				HostUsers        *bool             `json:"hostUsers"`
+				ResourceClaims   []oracleName      `json:"resourceClaims"`
+				Resources        json.RawMessage   `json:"resources"`
+				SecurityContext  json.RawMessage   `json:"securityContext"`
+				GracePeriod      json.RawMessage   `json:"terminationGracePeriodSeconds"`
 			} `json:"spec"`
 		} `json:"object"`
 	} `json:"request"`
@@ -65,6 +73,11 @@ type oracleContainer struct {
 	VolumeDevices json.RawMessage `json:"volumeDevices"`
 	Resources     json.RawMessage `json:"resources"`
 	RestartPolicy string          `json:"restartPolicy"`
+
+	SecurityContext json.RawMessage `json:"securityContext"`
+
+	Ports   json.RawMessage   `json:"ports"`
+	EnvFrom []json.RawMessage `json:"envFrom"`
 }
 
 // oracleEnv is a container's env and its JSON.
@@ -90,7 +103,13 @@ func (o *oracle) view() inject.PodView {
 	return inject.PodView{
 		Labels: object.Metadata.Labels, Annotations: object.Metadata.Annotations,
 		InitContainers: oracleViews(object.Spec.InitContainers), Containers: oracleViews(object.Spec.Containers),
-		Volumes: oracleNames(object.Spec.Volumes), ImagePullSecrets: oracleNames(object.Spec.ImagePullSecrets),
+		Volumes: oracleVolumes(object.Spec.Volumes), ImagePullSecrets: oracleNames(object.Spec.ImagePullSecrets),
+		Spec: inject.SpecView{
+			HostNetwork: object.Spec.HostNetwork, NoHostUsers: object.Spec.HostUsers != nil && !*object.Spec.HostUsers,
+			OS: object.Spec.OS.Name, RestartPolicy: object.Spec.RestartPolicy,
+			ResourceClaims: oracleNames(object.Spec.ResourceClaims), Resources: object.Spec.Resources,
+			SecurityContext: object.Spec.SecurityContext, GracePeriod: object.Spec.GracePeriod,
+		},
 		Parts: inject.AllParts,
 	}
 }
@@ -103,6 +122,7 @@ func oracleViews(containers []oracleContainer) []inject.ContainerView {
 	for i, c := range containers {
 		views[i] = inject.ContainerView{Name: c.Name, Image: c.Image, Raw: &inject.RawParts{
 			Env: c.Env.raw, VolumeMounts: c.VolumeMounts, VolumeDevices: c.VolumeDevices, Resources: c.Resources, RestartPolicy: c.RestartPolicy,
+			Ports: c.Ports, EnvFrom: len(c.EnvFrom) > 0, SecurityContext: c.SecurityContext,
 		}}
 		for _, env := range c.Env.list {
 			if env.Name == "IS_INJECTED" {
@@ -112,6 +132,21 @@ func oracleViews(containers []oracleContainer) []inject.ContainerView {
 		}
 	}
 	return views
+}
+
+func oracleVolumes(bodies []json.RawMessage) []inject.VolumeView {
+	if bodies == nil {
+		return nil
+	}
+	volumes := make([]inject.VolumeView, len(bodies))
+	for i, body := range bodies {
+		var named oracleName
+		if err := sigsjson.UnmarshalCaseSensitivePreserveInts(body, &named); err != nil {
+			panic(err) // read takes what Kubernetes takes
+		}
+		volumes[i] = inject.VolumeView{Name: named.Name, Body: body}
+	}
+	return volumes
 }
 
 func oracleNames(items []oracleName) []string {
@@ -176,9 +211,10 @@ func TestReadPodKeepsThePartsThatAreAskedFor(t *testing.T) {
 	all := inject.RawParts{
 		Env: []byte(`[ {"name":"A" , "invented":1.0e1} ]`), VolumeMounts: []byte(`[{"mountPath":"/\u006d"}]`),
 		VolumeDevices: []byte(`[]`), Resources: []byte(`{"limits" :{}}`), RestartPolicy: "Always",
+		Ports: []byte(`[{"containerPort" : 1}]`), EnvFrom: true, SecurityContext: []byte(`{"privileged" :false}`),
 	}
 	spec := `"spec":{"containers":[{"env": [ {"name":"A" , "invented":1.0e1} ],"volumeMounts"` + "\n\t: " + `[{"mountPath":"/\u006d"}],` +
-		`"volumeDevices":[],"resources":{"limits" :{}} ,"restartPolicy":"Always"},{"env":null}]}`
+		`"volumeDevices":[],"resources":{"limits" :{}} ,"envFrom":[{}],"ports": [{"containerPort" : 1}],"restartPolicy":"Always","securityContext":{"privileged" :false}},{"env":null}]}`
 	metadata := `"metadata":{"labels":{"app":"web"}}`
 	for order, pod := range map[string]string{"labels first": metadata + "," + spec, "spec first": spec + "," + metadata} {
 		body := `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","resource":{"resource":"pods"},` +
@@ -216,6 +252,9 @@ func only(all inject.RawParts, parts inject.Parts) *inject.RawParts {
 	}
 	if parts&inject.PartResources == 0 {
 		all.Resources = nil
+	}
+	if parts&inject.PartPorts == 0 {
+		all.Ports = nil
 	}
 	return &all
 }
@@ -304,6 +343,12 @@ func (g generator) pod(nulls bool) map[string]any {
 	g.maybe(metadata, "annotations", nulls, func() any { return g.words() })
 	g.maybe(metadata, "managedFields", nulls, func() any { return []any{g.anything(3)} })
 	spec := map[string]any{}
+	g.maybe(spec, "hostNetwork", nulls, func() any { return g.IntN(2) == 0 })
+	g.maybe(spec, "hostUsers", nulls, func() any { return g.IntN(2) == 0 })
+	g.maybe(spec, "os", nulls, func() any { return map[string]any{"name": g.word()} })
+	g.maybe(spec, "restartPolicy", nulls, func() any { return g.word() })
+	g.maybe(spec, "resources", nulls, func() any { return g.anything(3) })
+	g.maybe(spec, "resourceClaims", nulls, func() any { return g.list(func() any { return map[string]any{"name": g.word()} }) })
 	g.maybe(spec, "initContainers", nulls, func() any { return g.list(func() any { return g.container(nulls) }) })
 	g.maybe(spec, "containers", nulls, func() any { return g.list(func() any { return g.container(nulls) }) })
 	g.maybe(spec, "volumes", nulls, func() any {
@@ -330,7 +375,8 @@ func (g generator) container(nulls bool) any {
 			return env
 		})
 	})
-	for _, part := range []string{"volumeMounts", "volumeDevices", "resources", g.word()} {
+	g.maybe(c, "envFrom", nulls, func() any { return g.list(func() any { return g.words() }) })
+	for _, part := range []string{"volumeMounts", "volumeDevices", "resources", "ports", g.word()} {
 		g.maybe(c, part, nulls, func() any { return g.anything(3) })
 	}
 	g.maybe(c, "restartPolicy", nulls, func() any { return g.word() })

@@ -28,6 +28,8 @@ func TestAnnotationsWithFewValues(t *testing.T) {
 		"no enforcement":            {appsv1beta1.AnnotationEnforce, "false", nil},
 		"another case":              {appsv1beta1.AnnotationEnforce, "True", []string{`metadata.annotations[sidecarset.io/enforce]: Unsupported value: "True": supported values: "true", "false"`}},
 		"an empty value":            {appsv1beta1.AnnotationEnforce, "", []string{`metadata.annotations[sidecarset.io/enforce]: Unsupported value: "": supported values: "true", "false"`}},
+		"the app by default":        {appsv1beta1.AnnotationDefaultContainer, appsv1beta1.DefaultContainerApp, nil},
+		"a container by default":    {appsv1beta1.AnnotationDefaultContainer, "app", []string{`metadata.annotations[sidecarset.io/default-container]: Unsupported value: "app": supported values: "App"`}},
 		"an annotation of others":   {"example.com/timeout-seconds", "x", nil},
 	}
 	for name, tc := range tests {

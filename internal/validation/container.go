@@ -24,7 +24,6 @@ func validateContainers(spec *appsv1beta1.SidecarSetSpec, path place) {
 		c, at := &spec.InitContainers[i], path.Child("initContainers").Index(i)
 		validateUniqueName(c.Name, names, at.Child("name"))
 		validateContainer(&c.Container, volumes, at)
-		validateRestartRules(c.RestartPolicyRules, c.IsNative(), at.Child("restartPolicyRules"))
 		validateInitContainer(c, at)
 		validateSidecar(c, c.IsNative(), targets, at)
 	}
@@ -32,7 +31,6 @@ func validateContainers(spec *appsv1beta1.SidecarSetSpec, path place) {
 		c, at := &spec.Containers[i], path.Child("containers").Index(i)
 		validateUniqueName(c.Name, names, at.Child("name"))
 		validateContainer(&c.Container, volumes, at)
-		validateRestartRules(c.RestartPolicyRules, false, at.Child("restartPolicyRules"))
 		validateAppContainer(c, at)
 		validateSidecar(c, true, targets, at)
 	}
@@ -56,6 +54,7 @@ func validateContainer(c *corev1.Container, volumes map[string]*corev1.Volume, p
 		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)
 	validateValue(&c.ImagePullPolicy, path.Child("imagePullPolicy"), pullPolicies...)
 	ifSet(c.SecurityContext, path.Child("securityContext"), validateSecurityContext)
+	validateRestarts(c, path)
 }
 
 var pullPolicies = []corev1.PullPolicy{corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever}
@@ -65,9 +64,6 @@ func validateInitContainer(c *appsv1beta1.SidecarContainer, path place) {
 	if c.IsNative() {
 		validateProbes(&c.Container, path)
 		return
-	}
-	if c.RestartPolicy != nil {
-		validateChoice(*c.RestartPolicy, path.Child("restartPolicy"), corev1.ContainerRestartPolicyAlways)
 	}
 	for _, member := range []member{
 		{"livenessProbe", c.LivenessProbe != nil}, {"readinessProbe", c.ReadinessProbe != nil},
@@ -86,9 +82,6 @@ func validateInitContainer(c *appsv1beta1.SidecarContainer, path place) {
 
 // validateAppContainer checks the rules for containers alone.
 func validateAppContainer(c *appsv1beta1.SidecarContainer, path place) {
-	if c.RestartPolicy != nil {
-		path.Child("restartPolicy").forbidden("only init containers have one; remove it, or move the sidecar to initContainers")
-	}
 	validateProbes(&c.Container, path)
 	validateChoice(c.PodInjectPolicy, path.Child("podInjectPolicy"), injectPolicies...)
 	validateChoice(c.ShareVolumePolicy.Type, path.Child("shareVolumePolicy", "type"), sharePolicies...)

@@ -47,7 +47,7 @@ func validateKeyRef(name, key, kind string, path place) {
 func validateFileKeyRef(ref *corev1.FileKeySelector, path place) {
 	requireText(ref.VolumeName, path.Child("volumeName"), "name the volume that holds the file", validation.IsDNS1123Label)
 	requireText(ref.Path, path.Child("path"), "say where in the volume the file is")
-	validateDescendingPath(ref.Path, path.Child("path"))
+	validateNoBacksteps(ref.Path, path.Child("path"))
 	requireText(ref.Key, path.Child("key"), "name a variable of the file", validation.IsRelaxedEnvVarName)
 }
 

@@ -8,11 +8,10 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// validateFileKeyVolumes checks that the file of a variable can exist: Pods get the volumes
-// that a container of the SidecarSet mounts, and the kubelet reads variables from volumes of
-// kind emptyDir only.
+// validateFileKeyVolumes checks that the file of a variable can exist: the kubelet reads
+// variables from volumes of kind emptyDir only.
 func validateFileKeyVolumes(spec *appsv1beta1.SidecarSetSpec, path place) {
-	volumes, used := volumesByName(spec.Volumes), usedVolumes(spec)
+	volumes := volumesByName(spec.Volumes)
 	check := func(containers []appsv1beta1.SidecarContainer, path place) {
 		for i := range containers {
 			for j := range containers[i].Env {
@@ -26,8 +25,6 @@ func validateFileKeyVolumes(spec *appsv1beta1.SidecarSetSpec, path place) {
 					at.invalid(name, "is not a volume of this SidecarSet; declare it in spec.volumes, and mount it in the container that writes the file")
 				case volume.EmptyDir == nil && volume.VolumeSource != (corev1.VolumeSource{}):
 					at.invalid(name, "is not an emptyDir volume, and variables can be read only from files in emptyDir volumes; name another volume")
-				case !used[name]:
-					at.invalid(name, "is mounted by no container of this SidecarSet, so that it is not added to Pods; mount it in the container that writes the file")
 				}
 			}
 		}
@@ -37,7 +34,7 @@ func validateFileKeyVolumes(spec *appsv1beta1.SidecarSetSpec, path place) {
 }
 
 // usedVolumes are the names of the volumes that are added to Pods: those that a container
-// mounts, as a file system or as a device.
+// mounts, as a file system or as a device, or reads a variable from.
 func usedVolumes(spec *appsv1beta1.SidecarSetSpec) map[string]bool {
 	used := make(map[string]bool)
 	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
@@ -46,6 +43,11 @@ func usedVolumes(spec *appsv1beta1.SidecarSetSpec) map[string]bool {
 		}
 		for i := range c.VolumeDevices {
 			used[c.VolumeDevices[i].Name] = true
+		}
+		for i := range c.Env {
+			if from := c.Env[i].ValueFrom; from != nil && from.FileKeyRef != nil {
+				used[from.FileKeyRef.VolumeName] = true
+			}
 		}
 	}
 	return used

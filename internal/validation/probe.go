@@ -49,14 +49,10 @@ func validateEndingProbe(p *corev1.Probe, path place) {
 func validateHook(h *corev1.LifecycleHandler, path place) {
 	validateOneOf(path, alternatives(h)...)
 	validateAction(h.Exec, h.HTTPGet, h.TCPSocket, path)
-	if h.Sleep != nil && (h.Sleep.Seconds < 0 || h.Sleep.Seconds > gracePeriodSeconds) {
-		path.Child("sleep", "seconds").invalid(h.Sleep.Seconds, "must be from 0 to 30, the default terminationGracePeriodSeconds of a Pod; correct it, or sleep by exec")
+	if h.Sleep != nil {
+		validateNotNegative(h.Sleep.Seconds, path.Child("sleep", "seconds"))
 	}
 }
-
-// gracePeriodSeconds is the terminationGracePeriodSeconds of a Pod that does not
-// have it. A longer sleep makes such a Pod invalid.
-const gracePeriodSeconds = 30
 
 // validateAction checks the actions that both probes and hooks may have.
 func validateAction(exec *corev1.ExecAction, get *corev1.HTTPGetAction, tcp *corev1.TCPSocketAction, path place) {

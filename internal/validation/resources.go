@@ -20,8 +20,22 @@ func validateResources(r *corev1.ResourceRequirements, path place) {
 	if !names.HasAny(corev1.ResourceCPU, corev1.ResourceMemory) && slices.ContainsFunc(names.UnsortedList(), isHugePages) {
 		path.forbidden("huge pages need cpu or memory beside them; add one")
 	}
-	for i := range r.Claims {
-		path.Child("claims").Index(i).forbidden("a sidecar has no claims: they belong to Pods (spec.resourceClaims); remove it")
+	validateClaims(r.Claims, path.Child("claims"))
+}
+
+// validateClaims checks which of the Pod's claims the sidecar uses, and that it names no device
+// twice. Not every Pod has the claims.
+func validateClaims(claims []corev1.ResourceClaim, path place) {
+	seen, named := sets.New[corev1.ResourceClaim](), sets.New[string]()
+	for i, c := range claims {
+		at := path.Index(i)
+		requireText(c.Name, at.Child("name"), "name an element of the Pod's spec.resourceClaims")
+		validateText(&c.Request, at.Child("request"), validation.IsDNS1123Label)
+		if all := (corev1.ResourceClaim{Name: c.Name}); seen.HasAny(c, all) || c.Request == "" && named.Has(c.Name) {
+			at.duplicate(c.Name, "another element has this claim or this request of it; remove one")
+		}
+		seen.Insert(c)
+		named.Insert(c.Name)
 	}
 }
 

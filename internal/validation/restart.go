@@ -10,16 +10,19 @@ const (
 	maxExitCodes    = 255
 )
 
-// validateRestartRules checks the exit codes by which a container restarts. The rules need a
-// restartPolicy of the container, which only native sidecars have.
-func validateRestartRules(rules []corev1.ContainerRestartRule, native bool, path place) {
-	switch {
-	case len(rules) == 0:
-		return
-	case !native:
-		path.forbidden("they need a restartPolicy of the container, which only native sidecars have; remove them, or move the sidecar to initContainers with restartPolicy Always")
-		return
+// validateRestarts checks when the kubelet restarts a container, which needs a restartPolicy of
+// its own before it can have rules.
+func validateRestarts(c *corev1.Container, path place) {
+	if c.RestartPolicy != nil {
+		validateChoice(*c.RestartPolicy, path.Child("restartPolicy"), corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyOnFailure, corev1.ContainerRestartPolicyNever)
 	}
+	if c.RestartPolicy == nil && len(c.RestartPolicyRules) > 0 {
+		path.Child("restartPolicy").required("restartPolicyRules need a restartPolicy of the container, for exit codes without a rule; set it, for example Never, or remove the rules")
+	}
+	validateRestartRules(c.RestartPolicyRules, path.Child("restartPolicyRules"))
+}
+
+func validateRestartRules(rules []corev1.ContainerRestartRule, path place) {
 	if len(rules) > maxRestartRules {
 		path.tooMany(len(rules), maxRestartRules)
 	}

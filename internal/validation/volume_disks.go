@@ -41,7 +41,8 @@ func validateAccessModes(modes []corev1.PersistentVolumeAccessMode, path place) 
 	for i := range modes {
 		validateValue(&modes[i], path.Index(i), corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOncePod)
 	}
-	if len(modes) > 1 && slices.Contains(modes, corev1.ReadWriteOncePod) {
+	another := func(mode corev1.PersistentVolumeAccessMode) bool { return mode != corev1.ReadWriteOncePod }
+	if slices.Contains(modes, corev1.ReadWriteOncePod) && slices.ContainsFunc(modes, another) {
 		path.forbidden("ReadWriteOncePod must not be set together with another mode; remove one of them")
 	}
 }

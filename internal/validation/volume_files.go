@@ -131,8 +131,9 @@ func validateTrustBundle(v *corev1.ClusterTrustBundleProjection, path place) {
 	validateOneOf(path, member{"name", v.Name != nil}, member{"signerName", v.SignerName != nil})
 	if v.Name != nil {
 		requireText(*v.Name, path.Child("name"), "name the ClusterTrustBundle")
-		if !strings.Contains(*v.Name, ":") { // a name with a colon belongs to a signer
-			validateText(v.Name, path.Child("name"), validation.IsDNS1123Subdomain)
+		colon := strings.LastIndex(*v.Name, ":") // in front of it is the name of a signer
+		if *v.Name != "" && (colon == 0 || len(validation.IsDNS1123Subdomain((*v.Name)[colon+1:])) > 0) {
+			path.Child("name").invalid(*v.Name, "must be a name such as bundle or example.com:signer:bundle; correct it")
 		}
 		if v.LabelSelector != nil {
 			path.Child("labelSelector").invalid("", "must not be set together with name; remove one of them")

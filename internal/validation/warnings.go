@@ -37,6 +37,9 @@ func Warnings(set *appsv1beta1.SidecarSet, env Environment) []string {
 		w.add(field.NewPath("metadata", "annotations").Key(annotationFirstBatch), "has no effect any more: each rollout begins with one Pod; remove it, and say with %s how long an updated Pod has to be Ready before more follow", appsv1beta1.AnnotationMinReadySeconds)
 	}
 	w.spec(spec, path)
+	if appsv1beta1.Enforced(set.Annotations) {
+		w.enforcedVolumes(set, path.Child("volumes"))
+	}
 	w.warnAboutVersion(spec, env.ServerMinor)
 	w.list = append(w.list, env.Conflicts.warned...)
 	if env.Replaced != nil && spec.UpdateStrategy.Type == appsv1beta1.RollingUpdateSidecarSetStrategyType {
@@ -54,6 +57,8 @@ type warner struct {
 	// propagates: a container of the SidecarSet mounts with a mountPropagation. Then
 	// its Pods are likely to be of those that mount file systems for others.
 	propagates bool
+	// names are those that the containers of the SidecarSet have in Pods.
+	names sets.Set[string]
 }
 
 func (w *warner) add(path *field.Path, format string, args ...any) {
@@ -61,12 +66,16 @@ func (w *warner) add(path *field.Path, format string, args ...any) {
 }
 
 func (w *warner) spec(spec *appsv1beta1.SidecarSetSpec, path *field.Path) {
+	w.names = namesInPods(spec)
 	w.propagates = slices.ContainsFunc(slices.Concat(spec.InitContainers, spec.Containers), propagatesMounts)
 	for i := range spec.InitContainers {
 		w.initContainer(&spec.InitContainers[i], path.Child("initContainers").Index(i))
 	}
 	for i := range spec.Containers {
-		w.container(&spec.Containers[i], path.Child("containers").Index(i))
+		c, at := &spec.Containers[i], path.Child("containers").Index(i)
+		w.container(c, at)
+		w.pairPorts(c, at)
+		w.pairProbes(c, at)
 	}
 	w.unusedVolumes(spec, path.Child("volumes"))
 	w.pairVolumes(spec, path.Child("volumes"))
@@ -99,20 +108,49 @@ func (w *warner) container(c *appsv1beta1.SidecarContainer, path *field.Path) {
 	if c.ShareVolumePolicy.Type == appsv1beta1.ShareVolumePolicyEnabled && !isPrivileged(&c.Container) && w.propagates {
 		w.add(path.Child("shareVolumePolicy"), "a Pod that mounts with mountPropagation Bidirectional is refused, since this sidecar is not privileged; do not select such Pods")
 	}
+	has := sets.New[string]()
+	for i := range c.Env {
+		has.Insert(c.Env[i].Name)
+	}
 	for i := range c.TransferEnv {
-		w.transfer(&c.TransferEnv[i], path.Child("transferEnv").Index(i))
+		w.transfer(&c.TransferEnv[i], has, path.Child("transferEnv").Index(i))
 	}
 	for i := range c.Env {
 		if e := &c.Env[i]; e.Name == appsv1beta1.EnvInjected && (e.Value != "true" || e.ValueFrom != nil) {
 			w.add(path.Child("env").Index(i), "%s is set to true by the operator; remove it", e.Name)
 		}
 	}
+	w.kruiseVariables(c, path.Child("env"))
 	w.pairResources(c, path)
-	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
-		w.add(path.Child("lifecycle", "stopSignal"), "a Pod without spec.os.name is refused; select only Pods that have it")
+	w.otherFields(&c.Container, path)
+}
+
+// otherFields finds members that an API server accepts only beside other fields of the Pod.
+func (w *warner) otherFields(c *corev1.Container, path *field.Path) {
+	for i := range c.Resources.Claims {
+		w.add(path.Child("resources", "claims").Index(i).Child("name"), "a Pod without an element %s of spec.resourceClaims is refused; select only Pods that have it", c.Resources.Claims[i].Name)
 	}
-	if sc := c.SecurityContext; sc != nil && sc.ProcMount != nil && *sc.ProcMount == corev1.UnmaskedProcMount {
+	if l := c.Lifecycle; l != nil {
+		sleep := func(hook *corev1.LifecycleHandler, path *field.Path) {
+			if hook != nil && hook.Sleep != nil && hook.Sleep.Seconds > corev1.DefaultTerminationGracePeriodSeconds {
+				w.add(path.Child("sleep", "seconds"), "a Pod with a shorter terminationGracePeriodSeconds, which is %d by default, is refused; select only Pods with a longer one, or sleep at most %[1]d seconds", corev1.DefaultTerminationGracePeriodSeconds)
+			}
+		}
+		sleep(l.PostStart, path.Child("lifecycle", "postStart"))
+		sleep(l.PreStop, path.Child("lifecycle", "preStop"))
+		if l.StopSignal != nil {
+			w.add(path.Child("lifecycle", "stopSignal"), "a Pod without spec.os.name is refused; select only Pods that have it")
+		}
+	}
+	sc := c.SecurityContext
+	if sc == nil {
+		return
+	}
+	if sc.ProcMount != nil && *sc.ProcMount == corev1.UnmaskedProcMount {
 		w.add(path.Child("securityContext", "procMount"), "a Pod without hostUsers false is refused; select only Pods that have it")
+	}
+	if o := sc.WindowsOptions; o != nil && o.HostProcess != nil && *o.HostProcess {
+		w.add(path.Child("securityContext", "windowsOptions", "hostProcess"), "a Pod without hostNetwork, or with a container that does not have it, is refused; select only Pods of HostProcess containers")
 	}
 }
 
@@ -135,19 +173,26 @@ func (w *warner) initContainer(c *appsv1beta1.SidecarContainer, path *field.Path
 	for _, err := range errs {
 		w.list = append(w.list, err.Error())
 	}
-	switch native := c.IsNative(); {
-	case native && c.PodInjectPolicy == appsv1beta1.BeforeAppContainer:
-		w.add(path.Child("podInjectPolicy"), "BeforeAppContainer starts this native sidecar before the app's own init containers; use AfterAppContainer to start it after them")
-	case !native && c.IsHotUpgrade():
+	if !c.IsNative() && c.IsHotUpgrade() {
 		w.add(path.Child("upgradeStrategy", "upgradeType"), "HotUpgrade has no effect on an init container that ends; remove it or set restartPolicy Always")
+	} else {
+		w.pairProbes(c, path)
 	}
 }
 
-func (w *warner) transfer(t *appsv1beta1.TransferEnvVar, path *field.Path) {
+// transfer finds entries of transferEnv that copy nothing into a sidecar that has these variables.
+func (w *warner) transfer(t *appsv1beta1.TransferEnvVar, has sets.Set[string], path *field.Path) {
 	from := t.SourceContainerNameFrom
-	switch {
-	case t.SourceContainerName == "" && (from == nil || from.FieldRef == nil):
+	for _, name := range append(slices.Clone(t.EnvNames), t.EnvName) {
+		if name != "" && has.Has(name) {
+			w.add(path, "%s is not copied, because the sidecar has it in env; remove it here or there", name)
+		}
+	}
+	switch byName := from == nil || from.FieldRef == nil; {
+	case t.SourceContainerName == "" && byName:
 		w.add(path, "names no container to copy from, so that nothing is copied; set sourceContainerName or sourceContainerNameFrom.fieldRef")
+	case w.names.Has(t.SourceContainerName) && byName:
+		w.add(path.Child("sourceContainerName"), "%s is a container of this SidecarSet, and variables are copied from the Pod's own containers only; name one of these", t.SourceContainerName)
 	case t.EnvName == "" && len(t.EnvNames) == 0:
 		w.add(path, "names no variable, so that nothing is copied; set envName or envNames")
 	}
@@ -211,6 +256,9 @@ func (w *warner) choice(s *appsv1beta1.SidecarSetUpdateStrategy) {
 }
 
 func (w *warner) patch(entry *appsv1beta1.SidecarSetPatchPodMetadata, path *field.Path) {
+	if _, ok := entry.Annotations[kruiseLaunchPriority]; ok {
+		w.add(path.Child("annotations").Key(kruiseLaunchPriority), "only OpenKruise acts on it; without OpenKruise, put a sidecar that is to start before the app into initContainers with restartPolicy Always, and remove the annotation")
+	}
 	switch entry.PatchPolicy {
 	case "", appsv1beta1.SidecarSetRetainPatchPolicy, appsv1beta1.SidecarSetOverwritePatchPolicy:
 	case appsv1beta1.SidecarSetMergePatchJsonPatchPolicy:

@@ -23,6 +23,30 @@ func (w *warner) pairResources(c *appsv1beta1.SidecarContainer, path *field.Path
 	}
 }
 
+// pairPorts finds ports of a hot-upgrade sidecar. In a Pod on the node's network the API server
+// makes each of them a port of the node, which only one container can have.
+func (w *warner) pairPorts(c *appsv1beta1.SidecarContainer, path *field.Path) {
+	if c.IsHotUpgrade() && len(c.Ports) > 0 {
+		w.add(path.Child("ports"), "HotUpgrade gives them to two containers, so that a Pod with hostNetwork is refused; remove them, since a container can listen without them, or do not select such Pods")
+	}
+}
+
+// pairProbes finds probes of a hot-upgrade sidecar that do not tell its two containers apart,
+// because both have the Pod's address.
+func (w *warner) pairProbes(c *appsv1beta1.SidecarContainer, path *field.Path) {
+	if !c.IsHotUpgrade() {
+		return
+	}
+	for _, of := range []struct {
+		name  string
+		probe *corev1.Probe
+	}{{"livenessProbe", c.LivenessProbe}, {"readinessProbe", c.ReadinessProbe}, {"startupProbe", c.StartupProbe}} {
+		if p := of.probe; p != nil && (p.HTTPGet != nil || p.TCPSocket != nil || p.GRPC != nil) {
+			w.add(path.Child(of.name), "HotUpgrade probes both containers at the same port of the Pod, so that one of them can answer for the other, and a hot upgrade goes on before the new one serves; use exec")
+		}
+	}
+}
+
 // pairVolumes finds volumes that name a hot-upgrade sidecar.
 func (w *warner) pairVolumes(spec *appsv1beta1.SidecarSetSpec, path *field.Path) {
 	pairs := sets.New[string]()

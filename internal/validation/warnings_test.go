@@ -1,6 +1,7 @@
 package validation_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 
 func TestWarnings(t *testing.T) {
 	const excluded = "spec.namespaceSelector: names kube-system, whose Pods are never injected; the operator's administrator can change the excluded namespaces"
+	const pairProbe = "HotUpgrade probes both containers at the same port of the Pod, so that one of them can answer for the other, and a hot upgrade goes on before the new one serves; use exec"
 	tests := map[string]struct {
 		spec string
 		want []string
@@ -24,38 +26,49 @@ func TestWarnings(t *testing.T) {
 		"a selector against itself":     {`selector: {matchLabels: {app: web}, matchExpressions: [{key: app, operator: DoesNotExist}]}`, []string{"spec.selector: no Pod can be selected, because what it asks of label app contradicts itself; correct it"}},
 		"another label with that value": {`namespaceSelector: {matchLabels: {name: kube-system}}`, nil},
 
-		"4.8: an unknown upgradeType":                     {`containers: [{name: a, image: b, upgradeStrategy: {upgradeType: Warm}}]`, []string{`spec.containers[0].upgradeStrategy.upgradeType: "Warm" is unknown and means ColdUpgrade; use ColdUpgrade or HotUpgrade`}},
-		"4.8: an unknown shareVolumeDevicePolicy":         {`containers: [{name: a, image: b, shareVolumeDevicePolicy: {type: "on"}}]`, []string{`spec.containers[0].shareVolumeDevicePolicy.type: "on" is unknown and means disabled; use enabled or disabled`}},
-		"4.8: an unknown updateStrategy.type":             {`updateStrategy: {type: Later}`, []string{`spec.updateStrategy.type: "Later" is unknown and updates no running Pod; use RollingUpdate or NotUpdate`}},
-		"4.8: policies of an init container":              {`initContainers: [{name: i, image: b, podInjectPolicy: First, shareVolumePolicy: {type: "on"}}]`, []string{`spec.initContainers[0].podInjectPolicy: "First" is unknown and means AfterAppContainer; use BeforeAppContainer or AfterAppContainer`, `spec.initContainers[0].shareVolumePolicy.type: "on" is unknown and means disabled; use enabled or disabled`}},
-		"4.8: transferEnv of an init container":           {`initContainers: [{name: i, image: b, transferEnv: [{envName: A, sourceContainerNameFrom: {fieldRef: {fieldPath: metadata.name}}}]}]`, []string{`spec.initContainers[0].transferEnv[0].sourceContainerNameFrom.fieldRef.fieldPath: Invalid value: "metadata.name": error converting fieldPath: only metadata.labels['<key>'] and metadata.annotations['<key>'] can name a container; correct it`}},
-		"4.8: empty entries of transferEnv":               {`containers: [{name: a, image: b, transferEnv: [{}, {sourceContainerName: c}, {sourceContainerName: c, envNames: [A]}]}]`, []string{"spec.containers[0].transferEnv[0]: names no container to copy from, so that nothing is copied; set sourceContainerName or sourceContainerNameFrom.fieldRef", "spec.containers[0].transferEnv[1]: names no variable, so that nothing is copied; set envName or envNames"}},
-		"4.8: a negative revisionHistoryLimit":            {`revisionHistoryLimit: -1`, []string{"spec.revisionHistoryLimit: is -1 and means 1: none but the current revision is kept; use 1 or more"}},
-		"4.8: a pull secret without name":                 {`imagePullSecrets: [{name: a}, {}]`, []string{"spec.imagePullSecrets[1].name: is empty, which adds no Secret; name one or remove the entry"}},
-		"4.8: HotUpgrade of an init container that ends":  {`initContainers: [{name: i, image: b, upgradeStrategy: {upgradeType: HotUpgrade}}]`, []string{"spec.initContainers[0].upgradeStrategy.upgradeType: HotUpgrade has no effect on an init container that ends; remove it or set restartPolicy Always"}},
-		"rule 19: nothing may be unavailable":             {`updateStrategy: {type: RollingUpdate, maxUnavailable: 0}`, []string{"spec.updateStrategy.maxUnavailable: is 0, so that no Pod is ever updated; use 1 or more"}},
-		"rule 19: a percentage above 100":                 {`updateStrategy: {type: RollingUpdate, partition: 101%}`, []string{"spec.updateStrategy.partition: is more than 100%, which means 100%: no Pod is updated; use 0% to 100%"}},
-		"T18: Partial without a percentage":               {`{injectionStrategy: {revision: {customVersion: v, policy: Partial}}}`, []string{"spec.injectionStrategy.revision.policy: Partial needs updateStrategy.partition as a percentage, otherwise every Pod that updateStrategy.selector matches gets the current revision; set it, for example 50%"}},
-		"Partial by a share that is none":                 {`{updateStrategy: {type: NotUpdate, partition: "50"}, injectionStrategy: {revision: {customVersion: v, policy: Partial}}}`, []string{`spec.updateStrategy.partition: "50" is neither a number nor a percentage, so that Partial refuses Pods; correct it, for example 50%`}},
-		"Partial by a share without bounds":               {`{updateStrategy: {type: NotUpdate, partition: 99999999999999999999%}, injectionStrategy: {revision: {customVersion: v, policy: Partial}}}`, []string{`spec.updateStrategy.partition: "99999999999999999999%" is neither a number nor a percentage, so that Partial refuses Pods; correct it, for example 50%`}},
-		"Partial by a selector that is none":              {`{updateStrategy: {type: NotUpdate, partition: 50%, selector: {matchExpressions: [{key: a, operator: Is}]}}, injectionStrategy: {revision: {customVersion: v, policy: Partial}}}`, []string{`spec.updateStrategy.selector: cannot be compiled, so that Partial refuses all Pods; correct it: "Is" is not a valid label selector operator`}},
-		"Always needs neither":                            {`{updateStrategy: {type: NotUpdate, partition: "50"}, injectionStrategy: {revision: {customVersion: v}}}`, nil},
-		"T18: Always beside a selector":                   {`{updateStrategy: {type: NotUpdate, selector: {matchLabels: {a: b}}}, injectionStrategy: {revision: {customVersion: v}}}`, []string{"spec.injectionStrategy.revision.policy: Always ignores updateStrategy.selector; use Partial to inject the current revision into the Pods that it matches"}},
-		"T26: a variable of ours":                         {`containers: [{name: a, image: b, env: [{name: IS_INJECTED, value: "false"}]}]`, []string{"spec.containers[0].env[0]: IS_INJECTED is set to true by the operator; remove it"}},
-		"T30: a customVersion that is no label":           {`customVersion: "a b"`, []string{"spec.customVersion: cannot be a label's value, so that no revision carries it, and clients of v1alpha1 neither see nor keep it; use up to 63 letters, digits, '-', '_' and '.'"}},
-		"T31: an unknown patchPolicy":                     {`patchPodMetadata: [{patchPolicy: Ask, annotations: {a: b}}]`, []string{`spec.patchPodMetadata[0].patchPolicy: "Ask" is unknown, so that the entry is ignored; use Retain, Overwrite or MergePatchJson`}},
-		"T31: a merge patch that is no JSON":              {`patchPodMetadata: [{patchPolicy: MergePatchJson, annotations: {a: "{", b: "{}"}}]`, []string{"spec.patchPodMetadata[0].annotations[a]: is not JSON, so a Pod that has this annotation is refused; correct it or use another patchPolicy"}},
-		"9.9: mounts are shared, as everywhere":           {`containers: [{name: a, image: b, shareVolumePolicy: {type: enabled}}]`, nil},
-		"9.9: mounts are shared where mounts propagate":   {`{containers: [{name: a, image: b, shareVolumePolicy: {type: enabled}, volumeMounts: [{name: v, mountPath: /v, mountPropagation: HostToContainer}]}], volumes: [{name: v, hostPath: {path: /v}}]}`, []string{"spec.containers[0].shareVolumePolicy: a Pod that mounts with mountPropagation Bidirectional is refused, since this sidecar is not privileged; do not select such Pods"}},
-		"9.9: mounts are shared beside one that mounts":   {`{containers: [{name: a, image: b, shareVolumePolicy: {type: enabled}}, {name: c, image: b, securityContext: {privileged: true}, volumeMounts: [{name: v, mountPath: /v, mountPropagation: Bidirectional}]}], volumes: [{name: v, hostPath: {path: /v}}]}`, []string{"spec.containers[0].shareVolumePolicy: a Pod that mounts with mountPropagation Bidirectional is refused, since this sidecar is not privileged; do not select such Pods"}},
-		"9.9: mounts are shared with privileges":          {`containers: [{name: a, image: b, shareVolumePolicy: {type: enabled}, securityContext: {privileged: true}}]`, nil},
-		"a native sidecar before the app":                 {`initContainers: [{name: i, image: b, restartPolicy: Always, podInjectPolicy: BeforeAppContainer}]`, []string{"spec.initContainers[0].podInjectPolicy: BeforeAppContainer starts this native sidecar before the app's own init containers; use AfterAppContainer to start it after them"}},
-		"a native sidecar after the app":                  {`initContainers: [{name: i, image: b, restartPolicy: Always}]`, nil},
-		"a volume that nobody mounts":                     {`volumes: [{name: v}]`, []string{"spec.volumes[0]: v is mounted by no container of this SidecarSet and not added to Pods; mount it or remove it"}},
-		"what only Pods with other fields may have":       {`containers: [{name: a, image: b, lifecycle: {stopSignal: SIGTERM}, securityContext: {procMount: Unmasked}}]`, []string{"spec.containers[0].lifecycle.stopSignal: a Pod without spec.os.name is refused; select only Pods that have it", "spec.containers[0].securityContext.procMount: a Pod without hostUsers false is refused; select only Pods that have it"}},
-		"strategies that are not used need no attention":  {`updateStrategy: {type: NotUpdate, maxUnavailable: 0, partition: 101%}`, nil},
-		"a variable that names its hot-upgrade sidecar":   {`containers: [{name: a, image: b, upgradeStrategy: {upgradeType: HotUpgrade, hotUpgradeEmptyImage: e}, env: [{name: x, valueFrom: {resourceFieldRef: {containerName: a, resource: limits.cpu}}}, {name: z, valueFrom: {resourceFieldRef: {resource: limits.cpu}}}]}]`, []string{"spec.containers[0].env[0].valueFrom.resourceFieldRef.containerName: no container of a Pod is called a, since HotUpgrade adds -1 and -2; remove containerName, which means the container itself"}},
-		"a volume that names a hot-upgrade sidecar":       {`{volumes: [{name: v, downwardAPI: {items: [{path: p, resourceFieldRef: {containerName: a, resource: limits.cpu}}, {path: q, resourceFieldRef: {containerName: a-1, resource: limits.cpu}}]}}], containers: [{name: a, image: b, volumeMounts: [{name: v, mountPath: /v}], upgradeStrategy: {upgradeType: HotUpgrade, hotUpgradeEmptyImage: e}}]}`, []string{"spec.volumes[0].downwardAPI.items[0].resourceFieldRef.containerName: no container of a Pod is called a, since HotUpgrade adds -1 and -2; name a-1"}},
+		"4.8: an unknown upgradeType":                    {`containers: [{name: a, image: b, upgradeStrategy: {upgradeType: Warm}}]`, []string{`spec.containers[0].upgradeStrategy.upgradeType: "Warm" is unknown and means ColdUpgrade; use ColdUpgrade or HotUpgrade`}},
+		"4.8: an unknown shareVolumeDevicePolicy":        {`containers: [{name: a, image: b, shareVolumeDevicePolicy: {type: "on"}}]`, []string{`spec.containers[0].shareVolumeDevicePolicy.type: "on" is unknown and means disabled; use enabled or disabled`}},
+		"4.8: an unknown updateStrategy.type":            {`updateStrategy: {type: Later}`, []string{`spec.updateStrategy.type: "Later" is unknown and updates no running Pod; use RollingUpdate or NotUpdate`}},
+		"4.8: policies of an init container":             {`initContainers: [{name: i, image: b, podInjectPolicy: First, shareVolumePolicy: {type: "on"}}]`, []string{`spec.initContainers[0].podInjectPolicy: "First" is unknown and means AfterAppContainer; use BeforeAppContainer or AfterAppContainer`, `spec.initContainers[0].shareVolumePolicy.type: "on" is unknown and means disabled; use enabled or disabled`}},
+		"4.8: transferEnv of an init container":          {`initContainers: [{name: i, image: b, transferEnv: [{envName: A, sourceContainerNameFrom: {fieldRef: {fieldPath: metadata.name}}}]}]`, []string{`spec.initContainers[0].transferEnv[0].sourceContainerNameFrom.fieldRef.fieldPath: Invalid value: "metadata.name": error converting fieldPath: only metadata.labels['<key>'] and metadata.annotations['<key>'] can name a container; correct it`}},
+		"4.8: empty entries of transferEnv":              {`containers: [{name: a, image: b, transferEnv: [{}, {sourceContainerName: c}, {sourceContainerName: c, envNames: [A]}]}]`, []string{"spec.containers[0].transferEnv[0]: names no container to copy from, so that nothing is copied; set sourceContainerName or sourceContainerNameFrom.fieldRef", "spec.containers[0].transferEnv[1]: names no variable, so that nothing is copied; set envName or envNames"}},
+		"4.8: a negative revisionHistoryLimit":           {`revisionHistoryLimit: -1`, []string{"spec.revisionHistoryLimit: is -1 and means 1: none but the current revision is kept; use 1 or more"}},
+		"4.8: a pull secret without name":                {`imagePullSecrets: [{name: a}, {}]`, []string{"spec.imagePullSecrets[1].name: is empty, which adds no Secret; name one or remove the entry"}},
+		"4.8: HotUpgrade of an init container that ends": {`initContainers: [{name: i, image: b, upgradeStrategy: {upgradeType: HotUpgrade}}]`, []string{"spec.initContainers[0].upgradeStrategy.upgradeType: HotUpgrade has no effect on an init container that ends; remove it or set restartPolicy Always"}},
+		"rule 19: nothing may be unavailable":            {`updateStrategy: {type: RollingUpdate, maxUnavailable: 0}`, []string{"spec.updateStrategy.maxUnavailable: is 0, so that no Pod is ever updated; use 1 or more"}},
+		"rule 19: a percentage above 100":                {`updateStrategy: {type: RollingUpdate, partition: 101%}`, []string{"spec.updateStrategy.partition: is more than 100%, which means 100%: no Pod is updated; use 0% to 100%"}},
+		"T18: Partial without a percentage":              {`{injectionStrategy: {revision: {customVersion: v, policy: Partial}}}`, []string{"spec.injectionStrategy.revision.policy: Partial needs updateStrategy.partition as a percentage, otherwise every Pod that updateStrategy.selector matches gets the current revision; set it, for example 50%"}},
+		"Partial by a share that is none":                {`{updateStrategy: {type: NotUpdate, partition: "50"}, injectionStrategy: {revision: {customVersion: v, policy: Partial}}}`, []string{`spec.updateStrategy.partition: "50" is neither a number nor a percentage, so that Partial refuses Pods; correct it, for example 50%`}},
+		"Partial by a share without bounds":              {`{updateStrategy: {type: NotUpdate, partition: 99999999999999999999%}, injectionStrategy: {revision: {customVersion: v, policy: Partial}}}`, []string{`spec.updateStrategy.partition: "99999999999999999999%" is neither a number nor a percentage, so that Partial refuses Pods; correct it, for example 50%`}},
+		"Partial by a selector that is none":             {`{updateStrategy: {type: NotUpdate, partition: 50%, selector: {matchExpressions: [{key: a, operator: Is}]}}, injectionStrategy: {revision: {customVersion: v, policy: Partial}}}`, []string{`spec.updateStrategy.selector: cannot be compiled, so that Partial refuses all Pods; correct it: "Is" is not a valid label selector operator`}},
+		"Always needs neither":                           {`{updateStrategy: {type: NotUpdate, partition: "50"}, injectionStrategy: {revision: {customVersion: v}}}`, nil},
+		"T18: Always beside a selector":                  {`{updateStrategy: {type: NotUpdate, selector: {matchLabels: {a: b}}}, injectionStrategy: {revision: {customVersion: v}}}`, []string{"spec.injectionStrategy.revision.policy: Always ignores updateStrategy.selector; use Partial to inject the current revision into the Pods that it matches"}},
+		"T26: a variable of ours":                        {`containers: [{name: a, image: b, env: [{name: IS_INJECTED, value: "false"}]}]`, []string{"spec.containers[0].env[0]: IS_INJECTED is set to true by the operator; remove it"}},
+		"T30: a customVersion that is no label":          {`customVersion: "a b"`, []string{"spec.customVersion: cannot be a label's value, so that no revision carries it, and clients of v1alpha1 neither see nor keep it; use up to 63 letters, digits, '-', '_' and '.'"}},
+		"T31: an unknown patchPolicy":                    {`patchPodMetadata: [{patchPolicy: Ask, annotations: {a: b}}]`, []string{`spec.patchPodMetadata[0].patchPolicy: "Ask" is unknown, so that the entry is ignored; use Retain, Overwrite or MergePatchJson`}},
+		"T31: a merge patch that is no JSON":             {`patchPodMetadata: [{patchPolicy: MergePatchJson, annotations: {a: "{", b: "{}"}}]`, []string{"spec.patchPodMetadata[0].annotations[a]: is not JSON, so a Pod that has this annotation is refused; correct it or use another patchPolicy"}},
+		"9.9: mounts are shared, as everywhere":          {`containers: [{name: a, image: b, shareVolumePolicy: {type: enabled}}]`, nil},
+		"9.9: mounts are shared where mounts propagate":  {`{containers: [{name: a, image: b, shareVolumePolicy: {type: enabled}, volumeMounts: [{name: v, mountPath: /v, mountPropagation: HostToContainer}]}], volumes: [{name: v, hostPath: {path: /v}}]}`, []string{"spec.containers[0].shareVolumePolicy: a Pod that mounts with mountPropagation Bidirectional is refused, since this sidecar is not privileged; do not select such Pods"}},
+		"9.9: mounts are shared beside one that mounts":  {`{containers: [{name: a, image: b, shareVolumePolicy: {type: enabled}}, {name: c, image: b, securityContext: {privileged: true}, volumeMounts: [{name: v, mountPath: /v, mountPropagation: Bidirectional}]}], volumes: [{name: v, hostPath: {path: /v}}]}`, []string{"spec.containers[0].shareVolumePolicy: a Pod that mounts with mountPropagation Bidirectional is refused, since this sidecar is not privileged; do not select such Pods"}},
+		"9.9: mounts are shared with privileges":         {`containers: [{name: a, image: b, shareVolumePolicy: {type: enabled}, securityContext: {privileged: true}}]`, nil},
+		"a native sidecar before the app, as asked":      {`initContainers: [{name: i, image: b, restartPolicy: Always, podInjectPolicy: BeforeAppContainer}]`, nil},
+		"a native sidecar after the app":                 {`initContainers: [{name: i, image: b, restartPolicy: Always}]`, nil},
+		"a volume that nobody mounts":                    {`volumes: [{name: v}]`, []string{"spec.volumes[0]: v is mounted by no container of this SidecarSet and not added to Pods; mount it or remove it"}},
+		"what only Pods with other fields may have":      {`containers: [{name: a, image: b, resources: {claims: [{name: gpu}]}, lifecycle: {stopSignal: SIGTERM, postStart: {sleep: {seconds: 30}}, preStop: {sleep: {seconds: 31}}}, securityContext: {procMount: Unmasked, windowsOptions: {hostProcess: true}}}]`, []string{"spec.containers[0].resources.claims[0].name: a Pod without an element gpu of spec.resourceClaims is refused; select only Pods that have it", "spec.containers[0].lifecycle.preStop.sleep.seconds: a Pod with a shorter terminationGracePeriodSeconds, which is 30 by default, is refused; select only Pods with a longer one, or sleep at most 30 seconds", "spec.containers[0].lifecycle.stopSignal: a Pod without spec.os.name is refused; select only Pods that have it", "spec.containers[0].securityContext.procMount: a Pod without hostUsers false is refused; select only Pods that have it", "spec.containers[0].securityContext.windowsOptions.hostProcess: a Pod without hostNetwork, or with a container that does not have it, is refused; select only Pods of HostProcess containers"}},
+		"strategies that are not used need no attention": {`updateStrategy: {type: NotUpdate, maxUnavailable: 0, partition: 101%}`, nil},
+		"a variable that names its hot-upgrade sidecar":  {`containers: [{name: a, image: b, upgradeStrategy: {upgradeType: HotUpgrade, hotUpgradeEmptyImage: e}, env: [{name: x, valueFrom: {resourceFieldRef: {containerName: a, resource: limits.cpu}}}, {name: z, valueFrom: {resourceFieldRef: {resource: limits.cpu}}}]}]`, []string{"spec.containers[0].env[0].valueFrom.resourceFieldRef.containerName: no container of a Pod is called a, since HotUpgrade adds -1 and -2; remove containerName, which means the container itself"}},
+		"a volume that names a hot-upgrade sidecar":      {`{volumes: [{name: v, downwardAPI: {items: [{path: p, resourceFieldRef: {containerName: a, resource: limits.cpu}}, {path: q, resourceFieldRef: {containerName: a-1, resource: limits.cpu}}]}}], containers: [{name: a, image: b, volumeMounts: [{name: v, mountPath: /v}], upgradeStrategy: {upgradeType: HotUpgrade, hotUpgradeEmptyImage: e}}]}`, []string{"spec.volumes[0].downwardAPI.items[0].resourceFieldRef.containerName: no container of a Pod is called a, since HotUpgrade adds -1 and -2; name a-1"}},
+		"a hot-upgrade sidecar with ports and probes": {`{containers: [{name: a, image: b, ports: [{containerPort: 1}], livenessProbe: {exec: {command: [x]}}, readinessProbe: {grpc: {port: 1}}, upgradeStrategy: {upgradeType: HotUpgrade, hotUpgradeEmptyImage: e}}], initContainers: [{name: i, image: b, restartPolicy: Always, ports: [{containerPort: 1}], startupProbe: {httpGet: {port: 1}}, upgradeStrategy: {upgradeType: HotUpgrade, hotUpgradeEmptyImage: e}}]}`, []string{
+			"spec.initContainers[0].startupProbe: " + pairProbe,
+			"spec.containers[0].ports: HotUpgrade gives them to two containers, so that a Pod with hostNetwork is refused; remove them, since a container can listen without them, or do not select such Pods",
+			"spec.containers[0].readinessProbe: " + pairProbe}},
+		"variables of OpenKruise": {`{containers: [{name: a, image: b, env: [{name: KRUISE_CONTAINER_PRIORITY, value: "1"}, {name: KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT, value: "true"}, {name: KRUISE_OTHER}]}], patchPodMetadata: [{patchPolicy: Retain, annotations: {apps.kruise.io/container-launch-priority: Ordered}}]}`, []string{
+			"spec.containers[0].env[0].name: only OpenKruise acts on KRUISE_CONTAINER_PRIORITY; without OpenKruise, use a native sidecar (an element of initContainers with restartPolicy Always), which starts before the app, and remove the variable",
+			"spec.containers[0].env[1].name: only OpenKruise acts on KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT; without OpenKruise, use a native sidecar (an element of initContainers with restartPolicy Always), which ends with the app of a Job, and remove the variable",
+			"spec.patchPodMetadata[0].annotations[apps.kruise.io/container-launch-priority]: only OpenKruise acts on it; without OpenKruise, put a sidecar that is to start before the app into initContainers with restartPolicy Always, and remove the annotation"}},
+		"transferEnv that copies nothing": {`containers: [{name: a, image: b, env: [{name: A}], transferEnv: [{sourceContainerName: app, envName: A}, {sourceContainerName: c-2, envNames: [B]}, {sourceContainerName: a, sourceContainerNameFrom: {fieldRef: {fieldPath: "metadata.labels['a']"}}, envName: B}]}, {name: c, image: b, upgradeStrategy: {upgradeType: HotUpgrade, hotUpgradeEmptyImage: e}}]`, []string{
+			"spec.containers[0].transferEnv[0]: A is not copied, because the sidecar has it in env; remove it here or there",
+			"spec.containers[0].transferEnv[1].sourceContainerName: c-2 is a container of this SidecarSet, and variables are copied from the Pod's own containers only; name one of these"}},
 		"every member that a hot upgrade and sharing has": {`containers: [{name: a, image: b, upgradeStrategy: {upgradeType: HotUpgrade, hotUpgradeEmptyImage: e}, shareVolumeDevicePolicy: {type: enabled}}]`, nil},
 	}
 	for name, tc := range tests {
@@ -68,9 +81,23 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// An enforced SidecarSet warns of the volumes that it adds to Pods under names that an app may have.
+func TestWarningsAboutEnforcedVolumes(t *testing.T) {
+	const spec = `{containers: [{name: agent, image: b, volumeMounts: [{name: data, mountPath: /d}, {name: agent-tmp, mountPath: /t}, {name: log-spool, mountPath: /s}, {name: config, mountPath: /c}]}],
+volumes: [{name: data}, {name: agent-tmp}, {name: log-spool}, {name: config, configMap: {name: c}}, {name: unused}]}`
+	const warning = "spec.volumes: if a Pod has a volume of its own called data, config, the enforced one of the same kind replaces it for the app too, and a Pod whose persistentVolumeClaim, secret, configMap or projected volume would be replaced by another kind is refused; choose names that no app has, such as log-data"
+	for metadata, want := range map[string][]string{"": nil, `annotations: {sidecarset.io/enforce: "true"}`: {warning}} {
+		got := validation.Warnings(validationCase{metadata: metadata, spec: spec}.set(t), validation.Environment{})
+		got = slices.DeleteFunc(got, func(w string) bool { return !strings.HasPrefix(w, "spec.volumes: ") })
+		if !slices.Equal(got, want) {
+			t.Errorf("with metadata {%s}: %q, want %q", metadata, got, want)
+		}
+	}
+}
+
 func TestWarningsAboutTheVersionOfTheServer(t *testing.T) {
-	set := validationCase{spec: `{initContainers: [{name: i, image: b, envFrom: [{prefix: "2-", configMapRef: {name: c}}], restartPolicy: Always, restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [3]}}]}],
-containers: [{name: a, image: b, env: [{name: OK}, {name: 1A}, {name: F, valueFrom: {fileKeyRef: {volumeName: v, path: p, key: k}}}], lifecycle: {preStop: {sleep: {seconds: 0}}}}]}`}.set(t)
+	set := validationCase{spec: `{initContainers: [{name: i, image: b, envFrom: [{prefix: "2-", configMapRef: {name: c}}], restartPolicy: Always, restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [3]}}]}, {name: j, image: b, restartPolicy: Never, restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [3]}}]}],
+containers: [{name: a, restartPolicy: OnFailure, image: b, env: [{name: OK}, {name: 1A}, {name: F, valueFrom: {fileKeyRef: {volumeName: v, path: p, key: k}}}], lifecycle: {preStop: {sleep: {seconds: 0}}}}]}`}.set(t)
 	const refused, names = "so that it refuses Pods with the sidecar; ", "use letters, digits, '_', '-' and '.', with no digit first"
 	tests := map[string]struct {
 		minor int
@@ -79,14 +106,19 @@ containers: [{name: a, image: b, env: [{name: OK}, {name: 1A}, {name: F, valueFr
 		"not known":          {0, nil},
 		"one that takes all": {36, nil},
 		"one that refuses what older ones drop": {35, []string{
-			"spec.initContainers[0].restartPolicyRules: API servers take restart rules of native sidecars since Kubernetes 1.36, and this one has 1.35, " + refused + "remove them"}},
+			"spec.initContainers[0].restartPolicyRules: API servers take restart rules of native sidecars since Kubernetes 1.36, and this one has 1.35, " + refused + "remove them",
+			"spec.initContainers[1].restartPolicyRules[0].action: API servers take RestartAllContainers since Kubernetes 1.36, and this one has 1.35, " + refused + "use Restart"}},
 		"one that takes most": {34, []string{
-			"spec.containers[0].env[2].valueFrom.fileKeyRef: API servers take variables from files since Kubernetes 1.35, and this one has 1.34, " + refused + "use configMapKeyRef or secretKeyRef"}},
+			"spec.initContainers[1].restartPolicy: API servers take restart policies of init containers, except Always, since Kubernetes 1.35, and this one has 1.34, " + refused + "remove it and restartPolicyRules",
+			"spec.containers[0].env[2].valueFrom.fileKeyRef: API servers take variables from files since Kubernetes 1.35, and this one has 1.34, " + refused + "use configMapKeyRef or secretKeyRef",
+			"spec.containers[0].restartPolicy: API servers take restart policies of containers other than init containers since Kubernetes 1.35, and this one has 1.34, " + refused + "remove it and restartPolicyRules"}},
 		"one that takes none": {31, []string{
 			`spec.initContainers[0].envFrom[0].prefix: API servers take names such as "2-" since Kubernetes 1.32, and this one has 1.31, ` + refused + names,
+			"spec.initContainers[1].restartPolicy: API servers take restart policies of init containers, except Always, since Kubernetes 1.35, and this one has 1.31, " + refused + "remove it and restartPolicyRules",
 			`spec.containers[0].env[1].name: API servers take names such as "1A" since Kubernetes 1.32, and this one has 1.31, ` + refused + names,
 			"spec.containers[0].env[2].valueFrom.fileKeyRef: API servers take variables from files since Kubernetes 1.35, and this one has 1.31, " + refused + "use configMapKeyRef or secretKeyRef",
-			"spec.containers[0].lifecycle.preStop.sleep.seconds: API servers take a sleep of 0 seconds since Kubernetes 1.33, and this one has 1.31, " + refused + "use 1 or more, or remove the hook"}},
+			"spec.containers[0].lifecycle.preStop.sleep.seconds: API servers take a sleep of 0 seconds since Kubernetes 1.33, and this one has 1.31, " + refused + "use 1 or more, or remove the hook",
+			"spec.containers[0].restartPolicy: API servers take restart policies of containers other than init containers since Kubernetes 1.35, and this one has 1.31, " + refused + "remove it and restartPolicyRules"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +134,7 @@ containers: [{name: a, image: b, env: [{name: OK}, {name: 1A}, {name: F, valueFr
 
 func TestWarningsAboutUpdates(t *testing.T) {
 	const (
-		unreachable = "running Pods cannot be updated in place until they are recreated, neither to this content nor to later images; to update them in place, change only images, cpu and memory"
+		unreachable = "running Pods cannot be updated in place until they are recreated, neither to this content nor to later images; to update them in place, change only images, cpu and memory, and remove no amount"
 		newPodsOnly = "changed for new Pods only; running Pods do not get the change and count as updated; recreate the Pods that need it"
 		native      = `{updateStrategy: {type: RollingUpdate}, initContainers: [{name: i, image: b}, {name: m, image: "b:1", restartPolicy: Always}]}`
 	)
@@ -115,10 +147,10 @@ func TestWarningsAboutUpdates(t *testing.T) {
 	}{
 		"nothing":                              {rolls(`selector: {matchLabels: {a: b}}`), rolls(`selector: {matchLabels: {a: b}}`), nil},
 		"an image":                             {rolls(`containers: [{name: a, image: "b:1"}]`), rolls(`containers: [{name: a, image: "b:2"}]`), nil},
-		"the members of two containers":        {rolls(`containers: [{name: a, image: "b:1", args: [x]}, {name: c, image: "b:1"}]`), rolls(`containers: [{name: a, image: "b:2", env: [{name: A}]}, {name: c, image: "b:1", novel: 1}]`), []string{"spec.containers[0]: a: args, env changed: " + unreachable, "spec.containers[1]: c: novel changed: " + unreachable, "spec.containers[1].novel: is unknown to this operator, which injects it unchanged; remove it if it is a mistake"}},
+		"the members of two containers":        {rolls(`containers: [{name: a, image: "b:1", args: [x]}, {name: c, image: "b:1"}]`), rolls(`containers: [{name: a, image: "b:2", env: [{name: A}]}, {name: c, image: "b:1", novel: 1}]`), []string{"spec.containers[0]: a: args removed, env changed: " + unreachable, "spec.containers[1]: c: novel changed: " + unreachable, "spec.containers[1].novel: is unknown to this operator, which injects it unchanged; remove it if it is a mistake"}},
 		"the tag latest":                       {rolls(`containers: [{name: a, image: "b:1"}]`), rolls(`containers: [{name: a, image: "b:latest"}]`), []string{"spec.containers[0]: a: imagePullPolicy changed: " + unreachable}},
 		"cpu":                                  {rolls(`containers: [{name: a, image: "b:1", resources: {requests: {cpu: "1"}}}]`), rolls(`containers: [{name: a, image: "b:2", resources: {requests: {cpu: "2"}}}]`), nil},
-		"cpu that is removed":                  {rolls(`containers: [{name: a, image: "b:1", resources: {requests: {cpu: "1"}}}]`), rolls(`containers: [{name: a, image: "b:2"}]`), []string{"spec.containers[0]: a: resources changed: " + unreachable}},
+		"cpu that is removed":                  {rolls(`containers: [{name: a, image: "b:1", resources: {requests: {cpu: "1"}}}]`), rolls(`containers: [{name: a, image: "b:2"}]`), []string{"spec.containers[0]: a: resources.requests.cpu removed: " + unreachable}},
 		"a container less":                     {rolls(`containers: [{name: a, image: "b:1"}, {name: c, image: "b:1"}]`), rolls(`containers: [{name: a, image: "b:1"}]`), []string{"spec.containers: c was removed: " + unreachable}},
 		"what the hash does not cover":         {rolls(``), rolls(`initContainers: [{name: i, image: b}], volumes: [{name: v, emptyDir: {}}], imagePullSecrets: [{name: s}], patchPodMetadata: [{annotations: {a: b}}]`), []string{"spec.volumes[0]: v is mounted by no container of this SidecarSet and not added to Pods; mount it or remove it", "spec.initContainers: " + newPodsOnly, "spec.volumes: " + newPodsOnly, "spec.imagePullSecrets: " + newPodsOnly, "spec.patchPodMetadata: " + newPodsOnly}},
 		"T3: init containers of a native list": {validationCase{spec: native}, validationCase{spec: `{updateStrategy: {type: RollingUpdate}, initContainers: [{name: i, image: b, args: [x]}, {name: "n", image: "b:1", restartPolicy: Always}]}`}, []string{"spec.initContainers[0]: i: args changed: " + unreachable, "spec.initContainers[1]: n is new: " + unreachable, "spec.initContainers: m was removed: " + unreachable}},

@@ -43,7 +43,7 @@ func (w *warner) update(env Environment) {
 // changedContainers names the members of each container that keep running Pods
 // from being updated.
 func (w *warner) changedContainers(before, after any, path *field.Path) {
-	const unreachable = "running Pods cannot be updated in place until they are recreated, neither to this content nor to later images; to update them in place, change only images, cpu and memory"
+	const unreachable = "running Pods cannot be updated in place until they are recreated, neither to this content nor to later images; to update them in place, change only images, cpu and memory, and remove no amount"
 	old := map[string]map[string]any{}
 	for _, was := range objectsOf(before) {
 		old[nameOf(was)] = was
@@ -56,7 +56,7 @@ func (w *warner) changedContainers(before, after any, path *field.Path) {
 		case !existed:
 			w.add(path.Index(i), "%s is new: %s", name, unreachable)
 		case len(fields) > 0:
-			w.add(path.Index(i), "%s: %s changed: %s", name, strings.Join(fields, ", "), unreachable)
+			w.add(path.Index(i), "%s: %s: %s", name, strings.Join(fields, ", "), unreachable)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(old)) {
@@ -64,13 +64,23 @@ func (w *warner) changedContainers(before, after any, path *field.Path) {
 	}
 }
 
-// changedMembers are the members that differ, except the image.
-func changedMembers(before, after map[string]any) []string {
-	names := sets.KeySet(before).Union(sets.KeySet(after)).Delete("image")
-	var changed []string
-	for _, name := range sets.List(names) {
-		if !apiequality.Semantic.DeepEqual(before[name], after[name]) {
-			changed = append(changed, name)
+// changedMembers says which members differ, except the image. Of resources, it names each
+// amount.
+func changedMembers(before, after map[string]any) (changed []string) {
+	for _, name := range sets.List(sets.KeySet(before).Union(sets.KeySet(after)).Delete("image")) {
+		was, is := before[name], after[name]
+		switch {
+		case apiequality.Semantic.DeepEqual(was, is):
+		case name == "resources" || name == "limits" || name == "requests":
+			old, _ := was.(map[string]any)
+			now, _ := is.(map[string]any)
+			for _, amount := range changedMembers(old, now) {
+				changed = append(changed, name+"."+amount)
+			}
+		case is == nil:
+			changed = append(changed, name+" removed")
+		default:
+			changed = append(changed, name+" changed")
 		}
 	}
 	return changed

@@ -42,10 +42,32 @@ func (w *warner) warnAboutVersion(spec *appsv1beta1.SidecarSetSpec, minor int) {
 func newerMembers(spec *appsv1beta1.SidecarSetSpec) []newer {
 	var found []newer
 	for i := range spec.InitContainers {
-		found = append(found, newerInContainer(&spec.InitContainers[i].Container, field.NewPath("spec", "initContainers").Index(i))...)
+		c, at := &spec.InitContainers[i], field.NewPath("spec", "initContainers").Index(i)
+		found = append(found, newerInContainer(&c.Container, at)...)
+		if c.IsNative() && len(c.RestartPolicyRules) > 0 {
+			found = append(found, newer{at.Child("restartPolicyRules"), "restart rules of native sidecars", 35, 36, "remove them"})
+		} else if !c.IsNative() {
+			found = append(found, newerRestarts(&c.Container, at, "of init containers, except Always,")...)
+		}
 	}
 	for i := range spec.Containers {
-		found = append(found, newerInContainer(&spec.Containers[i].Container, field.NewPath("spec", "containers").Index(i))...)
+		c, at := &spec.Containers[i].Container, field.NewPath("spec", "containers").Index(i)
+		found = append(found, newerInContainer(c, at)...)
+		found = append(found, newerRestarts(c, at, "of containers other than init containers")...)
+	}
+	return found
+}
+
+// newerRestarts are what a container other than a native sidecar has of its own restarts.
+func newerRestarts(c *corev1.Container, path *field.Path, of string) []newer {
+	var found []newer
+	if c.RestartPolicy != nil {
+		found = append(found, newer{path.Child("restartPolicy"), "restart policies " + of, 0, 35, "remove it and restartPolicyRules"})
+	}
+	for i := range c.RestartPolicyRules {
+		if c.RestartPolicyRules[i].Action == corev1.ContainerRestartRuleActionRestartAllContainers {
+			found = append(found, newer{path.Child("restartPolicyRules").Index(i).Child("action"), "RestartAllContainers", 35, 36, "use Restart"})
+		}
 	}
 	return found
 }
@@ -71,9 +93,6 @@ func newerInContainer(c *corev1.Container, path *field.Path) []newer {
 		if handler != nil && handler.Sleep != nil && handler.Sleep.Seconds == 0 {
 			found = append(found, newer{path.Child("sleep", "seconds"), "a sleep of 0 seconds", 0, 33, "use 1 or more, or remove the hook"})
 		}
-	}
-	if len(c.RestartPolicyRules) > 0 {
-		found = append(found, newer{path.Child("restartPolicyRules"), "restart rules of native sidecars", 35, 36, "remove them"})
 	}
 	if c.Lifecycle != nil {
 		sleep(c.Lifecycle.PostStart, path.Child("lifecycle", "postStart"))

@@ -35,9 +35,6 @@ func validateWindowsOptions(w *corev1.WindowsSecurityContextOptions, path place)
 	if w.RunAsUserName != nil {
 		validateWindowsUser(*w.RunAsUserName, path.Child("runAsUserName"))
 	}
-	if w.HostProcess != nil && *w.HostProcess {
-		path.Child("hostProcess").invalid(true, "a Pod has it for all of its containers and with hostNetwork, or is refused, and a sidecar cannot see to that; remove it")
-	}
 }
 
 // validateWindowsUser checks a name such as DOMAIN\user.

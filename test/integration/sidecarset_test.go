@@ -76,10 +76,10 @@ spec:
 	}
 	alpha := readAs(t, "written-as-v1alpha1", v1alpha1)
 	for path, want := range map[string]any{
-		"spec.namespaceSelector.matchLabels": map[string]any{"kubernetes.io/metadata.name": "some-namespace"},
-		"spec.namespace":                     nil,
-		"spec.customVersion":                 nil,
-		"metadata.labels":                    map[string]any{"keep": "me", "apps.kruise.io/sidecarset-custom-version": "v2"},
+		"spec.namespaceSelector": nil,
+		"spec.namespace":         "some-namespace",
+		"spec.customVersion":     nil,
+		"metadata.labels":        map[string]any{"keep": "me", "apps.kruise.io/sidecarset-custom-version": "v2"},
 	} {
 		if diff := cmp.Diff(want, field(alpha, strings.Split(path, ".")...)); diff != "" {
 			t.Errorf("v1alpha1 %s (-want +got):\n%s", path, diff)

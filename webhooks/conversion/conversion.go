@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/conversion"
 	"github.com/sidecarset/operator/internal/jsonread"
 	"github.com/sidecarset/operator/webhooks/server"
@@ -161,16 +162,22 @@ func (r *request) answer(w http.ResponseWriter, objects []byte, failed error) {
 	server.WriteJSON(w, http.StatusOK, append(head, `,"convertedObjects":`...), objects, []byte(`,"result":{"status":"Success"}}}`))
 }
 
+const annotationsPath = ".metadata.annotations"
+
 // conversionReads are the objects in a SidecarSet that conversion reads, by path.
 // Everything else is not decoded.
 var conversionReads = map[string]bool{
-	".metadata":        true,
-	".metadata.labels": true,
-	".spec":            true,
+	".metadata":                           true,
+	".metadata.labels":                    true,
+	annotationsPath:                       true,
+	".spec":                               true,
+	".spec.namespaceSelector":             true,
+	".spec.namespaceSelector.matchLabels": true,
 }
 
 // decode decodes the strings and nulls of the object at a path of a SidecarSet, and the
-// objects in it that conversion reads.
+// objects in it that conversion reads. Of the annotations, which may be long, it decodes
+// the one that conversion reads.
 func decode(raw jsontext.Value, path string) (map[string]any, error) {
 	var members map[string]jsontext.Value
 	if err := json.Unmarshal(raw, &members); err != nil {
@@ -183,6 +190,7 @@ func decode(raw jsontext.Value, path string) (map[string]any, error) {
 		switch within := path + "." + name; {
 		case member.Kind() == 'n':
 			value = nil
+		case path == annotationsPath && name != appsv1beta1.AnnotationAlphaSelector:
 		case member.Kind() == '"':
 			var text string
 			err = json.Unmarshal(member, &text)

@@ -51,6 +51,15 @@ func TestConversionAnswers(t *testing.T) {
 				{"apiVersion":"apps.kruise.io/v1alpha1","kind":"SidecarSet","metadata":{"name":"b","labels":{"apps.kruise.io/sidecarset-custom-version":"v2"}},"spec":{}}
 				],"result":{"status":"Success"}}`,
 		},
+		"a namespaceSelector comes back in the form in which v1alpha1 has it": {
+			conversionReviewOf(reviewVersion, conversionAlpha,
+				`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"a"},"spec":{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"ns1"}}}}`,
+				`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"b","annotations":{"k":"v","sidecarset.io/v1alpha1-namespace-selector":"true"}},"spec":{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"ns1"}}}}`),
+			`{"uid":"u-1","convertedObjects":[
+				{"apiVersion":"apps.kruise.io/v1alpha1","kind":"SidecarSet","metadata":{"name":"a"},"spec":{"namespace":"ns1"}},
+				{"apiVersion":"apps.kruise.io/v1alpha1","kind":"SidecarSet","metadata":{"name":"b","annotations":{"k":"v"}},"spec":{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"ns1"}}}}
+				],"result":{"status":"Success"}}`,
+		},
 		"no objects is a success": {
 			conversionReviewOf(reviewVersion, conversionBeta),
 			`{"uid":"u-1","convertedObjects":[],"result":{"status":"Success"}}`,
@@ -99,9 +108,9 @@ func TestConversionAnswers(t *testing.T) {
 // fit into a float64, escapes, nulls and members that this build does not know.
 func TestConversionPassesBytesThrough(t *testing.T) {
 	containers := `[{"name":"c","args":["a<b&c","\u2028"],"invented":{"big":9223372036854775807,"exact":1.10,"e":1E400,"none":null}}]`
-	object := `{"apiVersion":"apps.kruise.io/v1alpha1","kind":"SidecarSet","metadata":{"name":"a","generation":9007199254740993},"spec":{"namespace":"n","containers":` + containers + `}}`
+	object := `{"apiVersion":"apps.kruise.io/v1alpha1","kind":"SidecarSet","metadata":{"name":"a","generation":9007199254740993,"annotations":{"k":"\u003c"}},"spec":{"namespace":"n","containers":` + containers + `}}`
 	recorder := postConversion(t, conversionReviewOf(reviewVersion, conversionBeta, object))
-	for _, want := range []string{`"containers":` + containers, `"generation":9007199254740993`} {
+	for _, want := range []string{`"containers":` + containers, `"generation":9007199254740993`, `"annotations":{"k":"\u003c"}`} {
 		if !strings.Contains(recorder.Body.String(), want) {
 			t.Errorf("the answer lacks %s:\n%s", want, recorder.Body)
 		}

@@ -62,6 +62,7 @@ func (l *leader) facts(v *view, one *storedSet) readiness.SidecarSet {
 	facts := readiness.SidecarSet{
 		Selectors: one.err, Nothing: one.nothing,
 		Paused: one.program.Set.Spec.InjectionStrategy.Paused, Invalid: one.refuse,
+		PodSecurity: l.podSecurity(one),
 	}
 	switch {
 	case l.options.Static:

@@ -36,6 +36,7 @@ type leader struct {
 	replicas replicaWatch
 
 	sets           storedSets
+	enforcing      enforcing
 	reviews        entry.Reviews
 	states         [entry.Slots]slotState
 	definitionSeen time.Time // when the CustomResourceDefinition was last found
@@ -180,6 +181,7 @@ func (l *leader) observe(ctx context.Context) *view {
 	v := &view{now: time.Now(), catalog: catalog, rival: l.options.Rivals.Injector(), slots: l.slots.All(), next: later}
 	v.served = l.replicas.any(ctx, v.now)
 	l.reviews.Observe(&v.slots, v.now)
+	l.observeEnforcing(v)
 	wanted := entry.Combine(l.sets.observe(catalog, l.options.Settings.ExcludedNamespaces, v.now))
 	entries, unstored := 0, 0
 	for i := range wanted {

@@ -24,8 +24,9 @@ type storedSet struct {
 	refuse  error  // why no Pod can be injected
 	nothing string // why the SidecarSet can select no Pod
 
-	since time.Time   // when the leader first saw the UID and the generation
-	tried probeResult // belongs to the podProbe
+	since    time.Time   // when the leader first saw the UID and the generation
+	tried    probeResult // belongs to the podProbe
+	security judgedSecurity
 }
 
 // observe updates the state for the stored SidecarSets, and returns the entries that they need.

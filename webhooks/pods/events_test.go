@@ -19,7 +19,10 @@ func TestAConflictIsToldToTheSidecarSetsThatHaveIt(t *testing.T) {
 		fixtures.SidecarSet("log").Container("log", "log:v1").Map(),
 		fixtures.SidecarSet("log-too").Container("log", "log:v2").Map(),
 		fixtures.SidecarSet("mesh").Select("app", "meshed").Container("mesh", "mesh:v1").Map(),
+		fixtures.SidecarSet("node").Select("app", "hosted").Container("node", "node:v1").With("ports", []any{map[string]any{"containerPort": 80}}).Map(),
+		fixtures.SidecarSet("other").Select("app", "hosted").PatchAnnotation("MergePatchJson", "merged", "{}").Container("other", "other:v1").Map(),
 	)
+	hosted := fixtures.Pod("web").Label("app", "hosted").Container("app", "app:v1").With("ports", []any{map[string]any{"containerPort": 80}}).Spec("hostNetwork", true)
 	both := []string{"log", "log-too"}
 	tests := map[string]struct {
 		pod    *fixtures.PodBuilder
@@ -34,7 +37,10 @@ func TestAConflictIsToldToTheSidecarSetsThatHaveIt(t *testing.T) {
 		"under dry-run": {fixtures.Pod("web").Label("app", "web").Container("app", "app:v1"),
 			func(request map[string]any) { request["dryRun"] = true }, nil, ""},
 		"of a Pod that speaks of dry-run": {fixtures.Pod("web").Label("app", "web").Annotation("a", `"dryRun":true`).Container("app", "app:v1"), nil, both, "A Pod in namespace default"},
-		"that no SidecarSet has":          {fixtures.Pod("web").Label("app", "other").Container("app", "app:v1"), nil, nil, ""},
+		"of a Pod that does not fit":      {hosted, nil, []string{"node"}, `A Pod in namespace default was refused: SidecarSet "node" does not fit this Pod: spec.containers[0].ports[0] of container "node"`},
+		"of an annotation": {fixtures.Pod("web").Label("app", "hosted").Annotation("merged", "{").Container("app", "app:v1"), nil, []string{"other"},
+			`A Pod in namespace default was refused: SidecarSet "other" merges JSON`},
+		"that no SidecarSet has": {fixtures.Pod("web").Label("app", "other").Container("app", "app:v1"), nil, nil, ""},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

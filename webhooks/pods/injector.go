@@ -43,6 +43,8 @@ type Options struct {
 	// Revision asks the API server, not a cache, for the revision that a SidecarSet names.
 	// It returns nil if that revision is not recorded.
 	Revision func(context.Context, *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error)
+	// CalledAgain: API servers call again if another webhook changes a Pod after a call.
+	CalledAgain bool
 	// Client returns the address that a request comes from.
 	Client func(context.Context) netip.Addr
 	// ExcludedNamespaces are left alone even if the API server sends their Pods.
@@ -55,7 +57,8 @@ type Options struct {
 	// Rival returns another injector that is live; nil if there is none. The Injector
 	// leaves the Pods of another injector alone.
 	Rival func() *rival.Injector
-	// RecordEvent writes an Event about a conflict, at a limited rate. It does not wait.
+	// RecordEvent writes an Event about a conflict, or about what a Pod does not get, at a
+	// limited rate. It does not wait.
 	RecordEvent func(events.Event)
 	// Registry takes the metrics; they are not exposed if nil.
 	Registry prometheus.Registerer
@@ -113,6 +116,7 @@ func (i *Injector) Handle(ctx context.Context, w http.ResponseWriter, r server.R
 	if errors.Is(ctx.Err(), context.Canceled) {
 		v = verdict{result: resultAbandoned, head: v.head, err: errAbandoned}
 	}
+	i.tellNotices(&v, r.Body)
 	err := v.write(ctx, w)
 	reader.Release()
 	readers.Put(reader)
@@ -166,26 +170,34 @@ func (i *Injector) choose(ctx context.Context, reader *review.Reader, document [
 }
 
 // inject decides what the selected SidecarSets insert into a Pod. Before it denies the Pod
-// because the snapshot lacks a revision, it looks up the revision live. The revision may need
-// more parts of the Pod, so inject reads the Pod again. Each turn adds a revision, so the
-// loop ends.
+// because the snapshot lacks a revision, it looks up the revision live. The revision, or the
+// Pod itself, may need more parts of the Pod, so inject reads the Pod again. Each turn adds a
+// revision or parts, so the loop ends.
 func (i *Injector) inject(ctx context.Context, reader *review.Reader, document []byte, head review.Head, selected selection) verdict {
 	candidates := selected.candidates(i.options.Draw) // draws once, also if the loop repeats
+	parts := needs(candidates)
 	for {
-		pod, err := reader.ReadPod(document, head.Labels, needs(candidates))
+		pod, err := reader.ReadPod(document, head.Labels, parts)
 		if err != nil {
 			return verdict{result: resultInvalid, head: head, err: unreadable(&head, err)}
+		}
+		if more := pod.Needs() &^ parts; more != 0 {
+			parts |= more
+			continue
 		}
 		if other := i.options.Rival(); other != nil && other.Owns(pod.Annotations, selected.names) {
 			return verdict{result: resultOther, head: head}
 		}
-		plan, err := inject.Compute(inject.Input{Pod: pod, Candidates: candidates, Now: i.options.Clock.Now(), Known: selected.snapshot.Has})
+		plan, err := inject.Compute(inject.Input{
+			Pod: pod, Candidates: candidates, Now: i.options.Clock.Now(), CalledAgain: i.options.CalledAgain, Known: selected.snapshot.Has,
+		})
 		if missing, is := errors.AsType[*inject.RevisionError](err); is {
 			added, failure := i.revisions.addMissing(ctx, candidates, missing)
 			if failure != nil {
 				return verdict{result: resultError, head: head, err: server.Unavailable(fmt.Sprintf("cannot tell what to inject into Pod %s: %v", head.PodName(), failure))}
 			}
 			if added {
+				parts |= needs(candidates)
 				continue
 			}
 		}
@@ -196,7 +208,7 @@ func (i *Injector) inject(ctx context.Context, reader *review.Reader, document [
 		case plan.Empty():
 			return verdict{result: resultUnchanged, head: head, plan: plan}
 		}
-		return verdict{result: resultInjected, head: head, plan: plan}
+		return verdict{result: resultInjected, head: head, plan: plan, by: selected}
 	}
 }
 
@@ -212,23 +224,29 @@ func unreadable(head *review.Head, err error) error {
 // string in the Pod cannot contain it, because quotes in it have a backslash before them.
 var dryRun = []byte(`"dryRun":true`)
 
-// tellConflict has an Event written about each SidecarSet that is in conflict. A stranger
-// may have sent the review. So the only fact about the Pod in the Event is its namespace,
-// and that only if the Namespace exists.
+// tellConflict has an Event written about each SidecarSet that the reason of a refusal names.
+// A stranger may have sent the review. So the namespace of the Pod is in the Event only if the
+// Namespace exists, and all else about the Pod is short: names and numbers in the reason.
 func (i *Injector) tellConflict(head *review.Head, selected selection, document []byte, err error) {
-	conflict, is := errors.AsType[*inject.ConflictError](err)
+	refusal, is := errors.AsType[inject.Refusal](err)
 	if !is || bytes.Contains(document, dryRun) {
 		return
 	}
-	namespace := head.Namespace
-	if _, known := selected.snapshot.NamespaceLabels(namespace); !known {
-		namespace = ""
-	}
+	namespace := selected.namespace(head)
+	names := refusal.SidecarSets()
 	for _, program := range selected.programs {
-		if name := program.Name(); name == conflict.First || name == conflict.Second {
-			i.options.RecordEvent(events.InjectionConflict(events.Of(program.Set), namespace, conflict))
+		if slices.Contains(names, program.Name()) {
+			i.options.RecordEvent(events.InjectionConflict(events.Of(program.Set), namespace, err))
 		}
 	}
+}
+
+// namespace is that of the Pod if the Namespace exists, "" otherwise.
+func (s selection) namespace(head *review.Head) string {
+	if _, known := s.snapshot.NamespaceLabels(head.Namespace); !known {
+		return ""
+	}
+	return head.Namespace
 }
 
 // readers are reused, because the state of a reader would be most of the garbage of a

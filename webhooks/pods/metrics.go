@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/sidecarset/operator/internal/inject"
 )
 
 // admissionResult is how one Pod admission ended. It is the value of a metric's label.
@@ -32,6 +34,7 @@ var admissionResults = []admissionResult{
 type podMetrics struct {
 	total   map[admissionResult]prometheus.Counter
 	seconds map[admissionResult]prometheus.Observer
+	notices map[inject.NoticeKind]prometheus.Counter
 }
 
 func newPodMetrics(registry prometheus.Registerer) *podMetrics {
@@ -46,7 +49,16 @@ func newPodMetrics(registry prometheus.Registerer) *podMetrics {
 		// 10 µs to 2.6 s in steps of 4. The waits for the body and for a seat are not included.
 		Buckets: prometheus.ExponentialBuckets(10e-6, 4, 10),
 	}, []string{"result"})
-	m := &podMetrics{total: map[admissionResult]prometheus.Counter{}, seconds: map[admissionResult]prometheus.Observer{}}
+	notices := r.NewCounterVec(prometheus.CounterOpts{
+		Name: "sidecarset_injection_notices_total",
+		Help: "How often an injected Pod did not get all that a SidecarSet asks for, by kind: TransferEnv, Reference, Volume, VolumeMount, PortName, Metadata.",
+	}, []string{"kind"})
+	m := &podMetrics{
+		map[admissionResult]prometheus.Counter{}, map[admissionResult]prometheus.Observer{}, map[inject.NoticeKind]prometheus.Counter{},
+	}
+	for _, kind := range inject.NoticeKinds() {
+		m.notices[kind] = notices.WithLabelValues(string(kind))
+	}
 	for _, result := range admissionResults {
 		m.total[result] = total.WithLabelValues(string(result))
 		m.seconds[result] = seconds.WithLabelValues(string(result))

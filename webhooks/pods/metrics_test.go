@@ -71,6 +71,9 @@ func gather(t *testing.T, registry *prometheus.Registry) (counted, timed map[str
 			t.Errorf("metric %s lacks the prefix", family.GetName())
 		}
 		for _, metric := range family.GetMetric() {
+			if metric.GetLabel()[0].GetName() != "result" {
+				continue
+			}
 			result := metric.GetLabel()[0].GetValue()
 			if histogram := metric.GetHistogram(); histogram != nil {
 				timed[result] = float64(histogram.GetSampleCount())

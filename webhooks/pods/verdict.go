@@ -18,6 +18,7 @@ type verdict struct {
 	result admissionResult
 	head   review.Head // as far as it was read
 	plan   inject.Plan // for the results injected and unchanged
+	by     selection   // that the plan was made from
 	err    error       // for the results denied, invalid, error and abandoned
 }
 

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	admissionv1 "k8s.io/api/admission/v1"
 	"sigs.k8s.io/yaml"
 
@@ -79,6 +81,54 @@ func TestSidecarSetDefaulterPatchesWhatItFillsIn(t *testing.T) {
 			if diff := cmp.Diff(tc.want, operations(t, answer.Patch)); diff != "" {
 				t.Errorf("patch (-want +got):\n%s", diff)
 			}
+		})
+	}
+}
+
+// writtenBy is the metadata of a SidecarSet with the members of spec that clients have written.
+// The members that a client of v1beta1 has written do not count.
+func writtenBy(members string) string {
+	return "metadata: {name: log, managedFields: [{apiVersion: apps.kruise.io/v1alpha1, fieldsV1: {f:spec: {" + members + "}}}, " +
+		"{apiVersion: apps.kruise.io/v1beta1, fieldsV1: {f:spec: {f:namespace: {}, f:namespaceSelector: {}}}}]}\n"
+}
+
+// Of the members that select namespaces, a v1alpha1 SidecarSet keeps those that an API server
+// reads back. A client that sends the same ones again then changes nothing.
+func TestSidecarSetDefaulterKeepsWhatIsReadBack(t *testing.T) {
+	const remove, ignored = "remove /spec/", `spec.namespaceSelector: is ignored beside spec.namespace; remove one of them`
+	tests := map[string]struct {
+		members       string
+		want, warning []string
+	}{
+		"a namespace":                     {members: "  namespace: a\n"},
+		"a namespaceSelector":             {members: "  namespaceSelector: {matchLabels: {team: a}}\n"},
+		"a namespaceSelector with a name": {members: "  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: a}}\n"},
+		"both":                            {"  namespace: a\n  namespaceSelector: {matchLabels: {team: a}}\n", []string{remove + "namespaceSelector "}, []string{ignored}},
+		"both, the namespace of which a merge has left": {"  namespace: a\n  namespaceSelector: {matchLabels: {team: a}}\n" + writtenBy("f:namespaceSelector: {}"), []string{remove + "namespace "}, nil},
+		"both, the selector of which a merge has left":  {"  namespace: a\n  namespaceSelector: {matchLabels: {team: a}}\n" + writtenBy("f:namespace: {}"), []string{remove + "namespaceSelector "}, nil},
+		"both, by one author":                           {"  namespace: a\n  namespaceSelector: {matchLabels: {team: a}}\n" + writtenBy("f:namespace: {}, f:namespaceSelector: {}"), []string{remove + "namespaceSelector "}, []string{ignored}},
+		"both, with different names":                    {"  namespace: a\n  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: b}}\n", []string{remove + "namespaceSelector "}, []string{ignored}},
+		"both, with the same name":                      {members: "  namespace: a\n  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: a}}\n", want: []string{remove + "namespace "}},
+		"a namespace and no namespaceSelector":          {members: "  namespace: a\n  namespaceSelector: null\n", want: []string{remove + "namespaceSelector "}},
+		"a namespaceSelector and no namespace":          {members: "  namespace: \"\"\n  namespaceSelector: {matchLabels: {team: a}}\n", want: []string{remove + "namespace "}},
+		"a member that only v1beta1 has":                {members: "  customVersion: v1\n", want: []string{remove + "customVersion "}},
+		"a member that no version has":                  {members: "  novel: 1\n"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			manifest := strings.NewReplacer("v1beta1", "v1alpha1", "metadata: {name: log}\n", "").Replace(betaManifest) + tc.members
+			if !strings.Contains(manifest, "metadata:") {
+				manifest += "metadata: {name: log}\n"
+			}
+			answer := fixtures.Review(t, sidecarsets.NewDefaulter(), sidecarSetReview(t, manifest, ""))
+			got := slices.DeleteFunc(operations(t, answer.Patch), func(op string) bool { return strings.HasPrefix(op, "add ") })
+			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("patch (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.warning, answer.Warnings); diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+			fixtures.Patched(t, manifestObject(t, manifest), answer.Patch)
 		})
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	appsv1alpha1 "github.com/sidecarset/operator/apis/apps/v1alpha1"
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/hub"
 	"github.com/sidecarset/operator/internal/match"
@@ -37,6 +36,9 @@ type ValidatorOptions struct {
 	// Stored returns a snapshot that holds every SidecarSet that was stored when it was
 	// called.
 	Stored func(context.Context) (*match.Snapshot, error)
+	// Current returns the newest snapshot; nil before there is one. If it is nil itself,
+	// warnings about Namespaces are left out.
+	Current func() *match.Snapshot
 	// Reader reads SidecarSets, ControllerRevisions and ConfigMaps from the API server,
 	// not from a cache, if a rule about the SidecarSet needs them.
 	Reader client.Reader
@@ -92,8 +94,9 @@ func (v *validator) review(ctx context.Context, req *admissionv1.AdmissionReques
 	}
 	if err == nil {
 		warnings = append(warnings, v.widen(ctx, w.request, w.SidecarSet, old)...)
+		warnings = append(warnings, v.podSecurity(w.SidecarSet)...)
 	}
-	return append(warnings, warnAboutVersion(w.sent)...), err
+	return warnings, err
 }
 
 // denial returns an error of review as a Refusal with these warnings. An error with a Status
@@ -113,16 +116,6 @@ func denial(err error, warnings []string) error {
 	}
 	refusal.Warnings = warnings
 	return refusal
-}
-
-// warnAboutVersion warns about members of v1alpha1 that the conversion to v1beta1 drops.
-func warnAboutVersion(object map[string]any) []string {
-	spec, _ := object["spec"].(map[string]any)
-	namespace, _ := spec["namespace"].(string)
-	if object["apiVersion"] == appsv1alpha1.GroupVersion.String() && namespace != "" && spec["namespaceSelector"] != nil {
-		return []string{"spec.namespaceSelector: is ignored beside spec.namespace; remove one of them"}
-	}
-	return nil
 }
 
 // validate decides whether a SidecarSet may be created or, if old is not nil, may replace

@@ -149,10 +149,6 @@ func TestSidecarSetValidatorAllows(t *testing.T) {
 			live:     live{stored: []string{strings.NewReplacer("{name: log}", "{name: other}", "{matchLabels: {app: web}}", "{matchExpressions: [{key: zone, operator: Exists}]}").Replace(betaManifest)}},
 			warnings: []string{`spec.containers[0].name: "agent" is a container of SidecarSet other, which may select the same Pods; rename it or keep their selectors apart`},
 		},
-		"namespace beside namespaceSelector, with a warning": {
-			manifest: strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1) + "  namespace: team-a\n  namespaceSelector: {matchLabels: {a: b}}\n",
-			warnings: []string{"spec.namespaceSelector: is ignored beside spec.namespace; remove one of them"},
-		},
 		"a probe with a handler that it does not know, with a warning": {
 			manifest: strings.Replace(betaManifest, "name: agent", "name: agent, livenessProbe: {novel: {}}", 1),
 			warnings: []string{"spec.containers[0].livenessProbe.novel: is unknown to this operator, which injects it unchanged; remove it if it is a mistake"},
@@ -393,7 +389,7 @@ func TestSidecarSetValidatorReportsFailedLookUps(t *testing.T) {
 // The webhook warns about an update if running Pods cannot be updated to it in place.
 func TestSidecarSetValidatorWarnsAboutRunningPods(t *testing.T) {
 	old := strings.Replace(betaManifest, "NotUpdate", "RollingUpdate", 1)
-	const unreachable = "running Pods cannot be updated in place until they are recreated, neither to this content nor to later images; to update them in place, change only images, cpu and memory"
+	const unreachable = "running Pods cannot be updated in place until they are recreated, neither to this content nor to later images; to update them in place, change only images, cpu and memory, and remove no amount"
 	tests := map[string]struct {
 		manifest string
 		want     []string

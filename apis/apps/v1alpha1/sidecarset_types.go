@@ -53,9 +53,8 @@ type SidecarSetSpec struct {
 	// status, not the Pod.
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 	// namespace restricts injection to one namespace. It takes precedence over
-	// namespaceSelector. It is stored as the namespaceSelector {matchLabels:
-	// {kubernetes.io/metadata.name: <namespace>}}, which both versions show when
-	// the object is read.
+	// namespaceSelector. v1beta1 shows it as the namespaceSelector {matchLabels:
+	// {kubernetes.io/metadata.name: <namespace>}}.
 	Namespace string `json:"namespace,omitempty"`
 	// namespaceSelector restricts injection to namespaces with these labels. Absent
 	// means every namespace. It is ignored if namespace is set.

@@ -15,6 +15,12 @@ const (
 	// ControllerRevisions have it too.
 	LabelCustomVersion = "apps.kruise.io/sidecarset-custom-version"
 
+	// AnnotationAlphaSelector is "true" if the author of a v1alpha1 manifest selects
+	// one namespace by its name with namespaceSelector, not with namespace. The
+	// conversion writes it, so that clients of v1alpha1 read what the author wrote.
+	// Objects in v1alpha1 do not have it.
+	AnnotationAlphaSelector = "sidecarset.io/v1alpha1-namespace-selector"
+
 	// AnnotationCanary marks a SidecarSet as a canary if its value is exactly
 	// "true" and AnnotationBase names another SidecarSet.
 	AnnotationCanary = "apps.kruise.io/sidecarset-canary"
@@ -56,6 +62,15 @@ const AnnotationEnforce = "sidecarset.io/enforce"
 // Enforced reports whether a SidecarSet with these annotations is enforced: what
 // new Pods say about it is ignored.
 func Enforced(annotations map[string]string) bool { return annotations[AnnotationEnforce] == "true" }
+
+// AnnotationDefaultContainer on a SidecarSet says which container the Pods that it is injected
+// into name for kubectl, in the annotation kubectl.kubernetes.io/default-container. Without it,
+// injection does not name one, and kubectl takes the first container, which may be a sidecar.
+const AnnotationDefaultContainer = "sidecarset.io/default-container"
+
+// DefaultContainerApp is the value of AnnotationDefaultContainer: the first container that no
+// injector has brought. A container that the Pod, or patchPodMetadata, names already stays.
+const DefaultContainerApp = "App"
 
 // AnnotationMinReadySeconds on a SidecarSet is how many seconds an updated Pod has to be Ready
 // without a break to be proven, as a Deployment's minReadySeconds; 30 without it. A rollout
@@ -109,6 +124,11 @@ const (
 	// "Current". It is written if injectionStrategy.revision has the policy
 	// Partial.
 	AnnotationRevisionChoice = "sidecarset.io/revision-choice"
+	// AnnotationComputedResources records, by container, the limits and requests that
+	// resourcesPolicy has computed. It is written if API servers call again after
+	// another webhook has changed the Pod. The next call can then tell computed
+	// resources from those that another webhook has set.
+	AnnotationComputedResources = "sidecarset.io/computed-resources"
 
 	// PodConditionUpgradable has in its message, by SidecarSet, whether the Pod can be
 	// updated in place: {"<SidecarSet>":true|false}.
@@ -262,9 +282,12 @@ const (
 // Reasons of Events about SidecarSets that are about no condition. An Event about
 // the condition Ready has the condition's reason.
 const (
-	// ReasonInjectionConflict says that a Pod was refused because two containers
-	// would have the same name.
+	// ReasonInjectionConflict says that a Pod was refused because of a SidecarSet: it
+	// does not fit the Pod or another SidecarSet, or it cannot be injected at all.
 	ReasonInjectionConflict = "InjectionConflict"
+	// ReasonInjectionIncomplete says that a Pod was injected, and that it does not get all that
+	// the SidecarSet asks for.
+	ReasonInjectionIncomplete = "InjectionIncomplete"
 	// ReasonNotUpgradable says that Pods cannot be updated in place. The Event is that
 	// of OpenKruise.
 	ReasonNotUpgradable = "NotUpgradablePods"

@@ -1,0 +1,186 @@
+package inject
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/expr"
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+// takes reports whether policies of the sidecars take something from the Pod's containers.
+func (t *target) takes() bool { return t.Needs&^PartPorts != 0 }
+
+// grows reports whether the sidecars, which an earlier call of this admission injected, may
+// take more from the Pod: another webhook may have added to the Pod's containers since.
+func (t *target) grows() bool { return t.fresh && t.takes() }
+
+// grow adds to a sidecar of an earlier call what its policies take from the Pod as it is now.
+// It adds only what is missing, so that nothing that another webhook has set is changed or
+// removed.
+func (c *computation) grow(in podList, s *placed) error {
+	if s.template == nil || !s.target.grows() {
+		return nil
+	}
+	found, own := newSource(&in.containers[s.at]), s.template
+	has := lists{ // what the sidecar brought counts, even if another webhook has removed it
+		env: keyed{list: slices.Concat(found.env.list, own.env)}, mounts: keyed{list: slices.Concat(elementsOf(found.mounts), own.mounts)},
+		devices: keyed{list: slices.Concat(elementsOf(found.devices), own.devices)}, volumes: keyed{list: slices.Clip(own.deviceVolumes)},
+	}
+	for i := range found.devices {
+		has.volumes.add(element{key: found.devices[i].volume})
+	}
+	env, mounts, devices := len(has.env.list), len(has.mounts.list), len(has.devices.list)
+	c.share(*s, &has)
+	if err := s.fitShared(has.mounts.list[mounts:], &has); err != nil {
+		return err
+	}
+	c.addElements(in.list, s, "env", found.Raw.Env, has.env.list[env:])
+	c.addElements(in.list, s, "volumeMounts", found.Raw.VolumeMounts, has.mounts.list[mounts:])
+	c.addElements(in.list, s, "volumeDevices", found.Raw.VolumeDevices, has.devices.list[devices:])
+	if err := c.renewResources(in, s); err != nil {
+		return err
+	}
+	return c.checkRendered()
+}
+
+// elementsOf are the elements of a list without what only their sources need.
+func elementsOf(list []podElement) []element {
+	elements := make([]element, len(list))
+	for i := range list {
+		elements[i] = list[i].element
+	}
+	return elements
+}
+
+// addElements plans the addition of elements to a list of a container, which may be absent.
+func (c *computation) addElements(list List, s *placed, member string, present json.RawMessage, elements []element) {
+	if present == nil && len(elements) > 0 {
+		c.add(list, s, member, appendList(nil, elements))
+		return
+	}
+	for _, e := range elements {
+		c.add(list, s, member+"/-", e.body)
+	}
+}
+
+func (c *computation) add(list List, s *placed, member string, body json.RawMessage) {
+	s.target.grown = true
+	c.rendered += len(body)
+	c.plan.Additions = append(c.plan.Additions, Edit{SidecarSet: s.target.Name(), List: list, Index: s.at, Name: s.name, Body: body, member: member})
+}
+
+// renewResources computes the resources of a sidecar anew, from the Pod as it is now. The
+// Pod records what an earlier call computed. If the limit or the request of cpu is another one
+// now, another webhook has set it, and both stay; the same holds for memory. They stay together,
+// because a request must not be larger than its limit.
+func (c *computation) renewResources(in podList, s *placed) error {
+	policy, view := s.template.resources, &in.containers[s.at]
+	text, recorded := c.recordedComputed()[s.name]
+	if policy == nil || !recorded {
+		return nil
+	}
+	before, err := parseResources(&ContainerView{Name: s.name, Raw: &RawParts{Resources: text}})
+	if err != nil {
+		return nil //nolint:nilerr // damaged by another program, which says nothing about the resources
+	}
+	has, err := parseResources(view)
+	if err != nil {
+		return policy.error("", err)
+	}
+	// Another replica may have injected SidecarSets that this one does not know yet.
+	resources, err := c.computeResources(*s, func(name string) bool {
+		return c.belongsToSidecars(name) || len(c.recordedOwners()[name]) > 0
+	})
+	if err != nil {
+		return err
+	}
+	if text, err = json.Marshal(resources); err != nil {
+		return policy.error("", err)
+	}
+	now, err := parseResources(&ContainerView{Name: s.name, Raw: &RawParts{Resources: text}})
+	if err != nil {
+		return policy.error("", err)
+	}
+	renewed := map[string]any{}
+	if raw := view.Raw.Resources; raw != nil {
+		if err := utiljson.Unmarshal(raw, &renewed); err != nil {
+			return policy.error("", err)
+		}
+	}
+	changed := false
+	for _, v := range []expr.Variable{expr.CPU, expr.Memory} {
+		if has.equals(&before, v) && !has.equals(&now, v) {
+			changed = true
+			setAmounts(renewed, resources, v)
+		}
+	}
+	if !changed {
+		return nil
+	}
+	if text, err = json.Marshal(renewed); err != nil {
+		return policy.error("", err)
+	}
+	c.add(in.list, s, "resources", text)
+	return nil
+}
+
+// equals reports whether two containers have the same limit and the same request. API
+// servers set a request that is missing to the limit.
+func (c *containerResources) equals(other *containerResources, v expr.Variable) bool {
+	same := func(a, b *amount) bool { return a == b || a != nil && b != nil && a.Cmp(b.Quantity) == 0 }
+	request := func(c *containerResources) *amount { return cmp.Or(c.amount(requests, v), c.amount(limits, v)) }
+	return same(c.amount(limits, v), other.amount(limits, v)) && same(request(c), request(other))
+}
+
+// setAmounts takes the limit and the request over from other resources.
+func setAmounts(resources, from map[string]any, v expr.Variable) {
+	for _, list := range []string{limits, requests} {
+		amounts, _ := resources[list].(map[string]any)
+		given, _ := from[list].(map[string]any)
+		switch value, ok := given[string(v)]; {
+		case ok && amounts == nil:
+			resources[list] = map[string]any{string(v): value}
+		case ok:
+			amounts[string(v)] = value
+		default:
+			delete(amounts, string(v))
+		}
+	}
+}
+
+// noteComputed notes what the Pod is to record of the resources that a policy has computed.
+// Nothing is recorded for enforced SidecarSets, because they believe nothing in the Pod.
+func (c *computation) noteComputed(s placed, resources map[string]any) error {
+	if !c.calledAgain || s.target.enforced {
+		return nil
+	}
+	computed := maps.Clone(resources)
+	maps.DeleteFunc(computed, func(member string, _ any) bool { return member != limits && member != requests })
+	text, err := json.Marshal(computed)
+	if c.computed == nil {
+		c.computed = map[string]json.RawMessage{}
+	}
+	c.computed[s.name] = text
+	return err
+}
+
+func (c *computation) recordedComputed() map[string]json.RawMessage {
+	return podstate.ParseObjects(c.pod.Annotations[appsv1beta1.AnnotationComputedResources])
+}
+
+// recordComputed records what policies have computed in this call, next to what they have
+// computed in others.
+func (c *computation) recordComputed() {
+	if len(c.computed) == 0 {
+		return
+	}
+	all := c.recordedComputed()
+	maps.Copy(all, c.computed)
+	c.annotate(appsv1beta1.AnnotationComputedResources, podstate.FormatObjects(all))
+}

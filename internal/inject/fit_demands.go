@@ -1,0 +1,180 @@
+package inject
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+// demands is what a sidecar asks of its Pod, besides a free name, so that API servers take
+// both together. Members are named from the container on, with a dot in front.
+type demands struct {
+	ports       []corev1.ContainerPort
+	refusedBy   map[corev1.OSName][]string // members of securityContext that a Pod of the operating system must not have
+	hostProcess *bool
+	restarts    string // the member with RestartContainer, "" if there is none
+	unmasked    bool
+	device      string   // the member with a block device, "" if there is none
+	claims      []string // of spec.resourceClaims
+	sleep       int64    // seconds of the longest sleep of a hook
+	sleepField  string
+	volumes     []volumeDemand
+	profiles    []profileDemand
+}
+
+// volumeDemand is a volume that the Pod must have, and what it must be.
+type volumeDemand struct {
+	member, name string
+	kinds        []string // nil: any
+	reason       string
+}
+
+// profileDemand is an annotation that must have one of the values, if it is present.
+type profileDemand struct {
+	member, annotation string
+	values             []string
+}
+
+var (
+	blockKinds = []string{"persistentVolumeClaim", "ephemeral"}
+	fileKinds  = []string{"emptyDir"}
+)
+
+// newDemands returns what the sidecar of that name asks for; nil if it asks for nothing.
+// declares reports whether the SidecarSet declares a volume.
+func newDemands(c *appsv1beta1.SidecarContainer, name string, declares func(volume string) bool) *demands {
+	d := demands{ports: c.Ports}
+	for i, policy := range c.ResizePolicy {
+		if policy.RestartPolicy == corev1.RestartContainer {
+			d.restarts = fmt.Sprintf(".resizePolicy[%d].restartPolicy", i)
+		}
+	}
+	if hooks := c.Lifecycle; hooks != nil {
+		d.addSleep(".lifecycle.postStart", hooks.PostStart)
+		d.addSleep(".lifecycle.preStop", hooks.PreStop)
+	}
+	if sc := c.SecurityContext; sc != nil {
+		d.addSecurity(sc, name)
+	}
+	for _, claim := range c.Resources.Claims {
+		d.claims = append(d.claims, claim.Name)
+	}
+	d.addVolumes(c, declares)
+	if len(d.ports) == 0 && d.refusedBy == nil && d.restarts == "" && d.sleep == 0 && d.volumes == nil && d.claims == nil {
+		return nil
+	}
+	return &d
+}
+
+func (d *demands) addSleep(hook string, h *corev1.LifecycleHandler) {
+	if h != nil && h.Sleep != nil && h.Sleep.Seconds > d.sleep {
+		d.sleep, d.sleepField = h.Sleep.Seconds, hook+".sleep.seconds"
+	}
+}
+
+func (d *demands) addSecurity(sc *corev1.SecurityContext, name string) {
+	refuse := func(os corev1.OSName, member string, set bool) {
+		if set {
+			if d.refusedBy == nil {
+				d.refusedBy = map[corev1.OSName][]string{}
+			}
+			d.refusedBy[os] = append(d.refusedBy[os], member)
+		}
+	}
+	refuse(corev1.Windows, "allowPrivilegeEscalation", sc.AllowPrivilegeEscalation != nil)
+	refuse(corev1.Windows, "appArmorProfile", sc.AppArmorProfile != nil)
+	refuse(corev1.Windows, "capabilities", sc.Capabilities != nil)
+	refuse(corev1.Windows, "privileged", sc.Privileged != nil)
+	refuse(corev1.Windows, "procMount", sc.ProcMount != nil)
+	refuse(corev1.Windows, "readOnlyRootFilesystem", sc.ReadOnlyRootFilesystem != nil)
+	refuse(corev1.Windows, "runAsGroup", sc.RunAsGroup != nil)
+	refuse(corev1.Windows, "runAsUser", sc.RunAsUser != nil)
+	refuse(corev1.Windows, "seLinuxOptions", sc.SELinuxOptions != nil)
+	refuse(corev1.Windows, "seccompProfile", sc.SeccompProfile != nil)
+	refuse(corev1.Linux, "windowsOptions", sc.WindowsOptions != nil)
+	if sc.WindowsOptions != nil {
+		d.hostProcess = sc.WindowsOptions.HostProcess
+	}
+	d.unmasked = sc.ProcMount != nil && *sc.ProcMount == corev1.UnmaskedProcMount
+	if p := sc.AppArmorProfile; p != nil {
+		d.profiles = append(d.profiles, profileDemand{".securityContext.appArmorProfile", corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + name,
+			profileValues(string(p.Type), p.LocalhostProfile)})
+	}
+	if p := sc.SeccompProfile; p != nil {
+		values := profileValues(string(p.Type), p.LocalhostProfile)
+		if p.Type == corev1.SeccompProfileTypeRuntimeDefault {
+			values = append(values, corev1.DeprecatedSeccompProfileDockerDefault)
+		}
+		d.profiles = append(d.profiles, profileDemand{".securityContext.seccompProfile", corev1.SeccompContainerAnnotationKeyPrefix + name, values})
+	}
+}
+
+// profileValues are the values of an annotation that mean the profile. AppArmor and seccomp
+// have the same words.
+func profileValues(kind string, localhost *string) []string {
+	switch kind {
+	case "RuntimeDefault":
+		return []string{corev1.SeccompProfileRuntimeDefault}
+	case "Localhost":
+		if localhost != nil {
+			return []string{corev1.SeccompLocalhostProfileNamePrefix + *localhost}
+		}
+	}
+	return []string{corev1.SeccompProfileNameUnconfined}
+}
+
+func (d *demands) addVolumes(c *appsv1beta1.SidecarContainer, declares func(volume string) bool) {
+	for i, mount := range c.VolumeMounts {
+		if !declares(mount.Name) {
+			d.volumes = append(d.volumes, volumeDemand{member: fmt.Sprintf(".volumeMounts[%d].name", i), name: mount.Name})
+		}
+	}
+	for i, device := range c.VolumeDevices {
+		d.device = ".volumeDevices"
+		d.volumes = append(d.volumes, volumeDemand{fmt.Sprintf(".volumeDevices[%d].name", i), device.Name, blockKinds, "a block device"})
+	}
+	for i := range c.Env {
+		if from := c.Env[i].ValueFrom; from != nil && from.FileKeyRef != nil {
+			d.volumes = append(d.volumes, volumeDemand{fmt.Sprintf(".env[%d].valueFrom.fileKeyRef.volumeName", i), from.FileKeyRef.VolumeName, fileKinds, "a file with variables"})
+		}
+	}
+}
+
+// declares reports whether the SidecarSet declares a volume of that name.
+func (p *Program) declares(volume string) bool {
+	return slices.ContainsFunc(p.Set.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == volume })
+}
+
+// takesNodePort reports whether one of the ports is a port of the node in any Pod.
+func takesNodePort(ports []corev1.ContainerPort) bool {
+	return slices.ContainsFunc(ports, func(p corev1.ContainerPort) bool { return p.HostPort != 0 })
+}
+
+// appArmorProfile is a profile that patchPodMetadata gives a container.
+type appArmorProfile struct{ annotation, container string }
+
+// appArmorProfiles returns the profiles among annotations that API servers refuse if the Pod
+// lacks the container.
+func appArmorProfiles(rules []metadataRule) (profiles []appArmorProfile) {
+	for _, rule := range rules {
+		for _, key := range rule.keys {
+			if container, is := strings.CutPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix); is {
+				profiles = append(profiles, appArmorProfile{key, container})
+			}
+		}
+	}
+	return profiles
+}
+
+// bytes estimates the memory that the demands take.
+func (d *demands) bytes() int {
+	if d == nil {
+		return 0
+	}
+	const fixed, each = 512, 128 // with the members of securityContext; of ports and volumes
+	return fixed + (len(d.ports)+len(d.volumes))*each
+}

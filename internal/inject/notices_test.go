@@ -1,0 +1,255 @@
+package inject_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inject"
+)
+
+func variable(name string, source ...any) map[string]any {
+	v := map[string]any{"name": name}
+	switch {
+	case len(source) == 2:
+		v["valueFrom"] = map[string]any{source[0].(string): source[1]}
+	case len(source) == 1:
+		v["value"] = source[0]
+	}
+	return v
+}
+
+func mount(volume, path string, rest ...string) map[string]any {
+	m := map[string]any{"name": volume, "mountPath": path}
+	for i := 0; i+1 < len(rest); i += 2 {
+		m[rest[i]] = rest[i+1]
+	}
+	return m
+}
+
+func port(name string, number int, protocol string) []any {
+	return []any{map[string]any{"name": name, "containerPort": number, "protocol": protocol}}
+}
+
+func claim(name string) map[string]any {
+	return map[string]any{"name": name, "persistentVolumeClaim": map[string]any{"claimName": name}}
+}
+
+func volumes(pod *fixtures.PodBuilder, list ...any) map[string]any {
+	object := pod.Obj()
+	object["spec"].(map[string]any)["volumes"] = list
+	return object
+}
+
+// What a SidecarSet asks for and a Pod does not get is told, once for a SidecarSet and a kind.
+// What it gets, or does not ask for, is not.
+func TestNotices(t *testing.T) {
+	envFrom := []any{map[string]any{"configMapRef": map[string]any{"name": "c"}}}
+	web := func() *fixtures.PodBuilder { return fixtures.Pod("web").Container("app", "app:v1") }
+	copies := func(names ...any) *fixtures.SidecarSetBuilder {
+		return one().With("transferEnv", transferOf("app", names...))
+	}
+	sharing := func() *fixtures.SidecarSetBuilder { return one().With("shareVolumePolicy", enabled) }
+	env := func(list ...any) map[string]any { return web().With("env", list).Obj() }
+	mounts := func(list ...any) *fixtures.PodBuilder { return web().With("volumeMounts", list) }
+	resource := func(container string) map[string]any {
+		ref := map[string]any{"resource": "limits.cpu"}
+		if container != "" {
+			ref["containerName"] = container
+		}
+		return ref
+	}
+	config := func(name string) map[string]any { return map[string]any{"name": name} }
+	hostPath := func(path string) map[string]any { return map[string]any{"path": path} }
+	none := []string(nil)
+	tests := map[string]struct {
+		pod  map[string]any
+		sets []*fixtures.SidecarSetBuilder
+		want []string // parts of "SidecarSet kind: text"
+	}{
+		// transferEnv
+		"all is copied":       {env(variable("A", "1")), sets(copies("A")), none},
+		"a missing variable":  {env(variable("A", "1")), sets(copies("A", "B")), []string{`s TransferEnv: container "c" does not get variable "B": container "app" does not have it in env. Remedy`}},
+		"one from envFrom":    {web().With("envFrom", envFrom).Obj(), sets(copies("B")), []string{"what it has from envFrom is not copied"}},
+		"many missing":        {env(), sets(copies("A", "B", "C", "D", "E")), []string{`"C"*; and 2 more. Remedy`}},
+		"a missing container": {web().Obj(), sets(one().With("transferEnv", transferOf("main", "A", "B"))), []string{`TransferEnv: container "c" does not get variable "A" of container "main", which the Pod does not have; container "c" does not get variable "B" of`}},
+		"an init container":   {web().InitContainer("proxy", "p:1").Env("A", "1").Obj(), sets(one().With("transferEnv", transferOf("proxy", "A"))), []string{"among the Pod's initContainers"}},
+		"a sidecar":           {web().Obj(), sets(one().With("transferEnv", transferOf("c", "A"))), []string{"because a SidecarSet brings it"}},
+		"a missing label": {web().Obj(), sets(one().With("transferEnv", []any{map[string]any{"envName": "A", "sourceContainerNameFrom": map[string]any{
+			"fieldRef": map[string]any{"fieldPath": "metadata.labels['main']"}}}})), []string{`label "main" names, because the Pod does not have that label`}},
+		"found in the second container": {env(variable("A", "1")), sets(one().With("transferEnv", append(transferOf("main", "A"), transferOf("app", "A")...))), none},
+		"a hot-upgrade pair is one":     {web().Obj(), sets(copies("A").With("upgradeStrategy", hot)), []string{`TransferEnv: container "c-1" does not get variable "A": container "app" does not have it in env. Remedy`}},
+
+		// references
+		"what a copy refers to is not copied":    {env(variable("HOST", "h"), variable("URL", "x$(HOST)")), sets(copies("URL")), []string{`Reference: variable "URL" is copied from container "app" and refers to "HOST", which container "c" does not have before it`}},
+		"it is copied behind it":                 {env(variable("Z", "h"), variable("A", "x$(Z)")), sets(copies("A", "Z")), []string{`"A" is copied*refers to "Z"`}},
+		"it is copied before it":                 {env(variable("A", "h"), variable("Z", "x$(A)")), sets(copies("A", "Z")), none},
+		"the sidecar has it":                     {env(variable("HOST", "h"), variable("URL", "x$(HOST)")), sets(copies("URL").Env("HOST", "mine")), []string{`refers to "HOST", which has another value in container "c"`}},
+		"an escape, and the kubelet's variables": {env(variable("HOST", "h"), variable("URL", "$$(HOST) $$$$(HOST) $(KUBERNETES_SERVICE_HOST) $(URL) $(HOST")), sets(copies("URL")), none},
+		"it may come from envFrom":               {web().With("envFrom", envFrom).With("env", []any{variable("URL", "$$$(HOST)")}).Obj(), sets(copies("URL")), []string{`refers to "HOST", which that container may have from envFrom`}},
+		"resources of the container itself":      {env(variable("CPU", "resourceFieldRef", resource(""))), sets(copies("CPU")), []string{`"CPU" is copied*now shows the resources of container "c"`}},
+		"resources of a named container":         {env(variable("CPU", "resourceFieldRef", resource("app"))), sets(copies("CPU")), none},
+		"a sidecar's reference to a copy":        {env(variable("HOST", "h")), sets(copies("HOST").Env("URL", "x$(HOST)")), []string{`"URL" of container "c" refers to $(HOST), which is copied behind it`}},
+		"resources of a missing container":       {web().Obj(), sets(one().With("env", []any{variable("CPU", "resourceFieldRef", resource("main"))})), []string{`Reference: variable "CPU" of container "c" has a resourceFieldRef to container "main", which the Pod does not have`}},
+		"of one that is there":                   {web().Obj(), sets(one().With("env", []any{variable("CPU", "resourceFieldRef", resource("app")), variable("D", "resourceFieldRef", resource("c"))})), none},
+		"a volume shows resources": {web().Obj(), sets(one().Mount("info", "/info").VolumeOf("info", "downwardAPI", map[string]any{"items": []any{
+			map[string]any{"path": "cpu", "resourceFieldRef": resource("main")}}})), []string{`volume "info" has a resourceFieldRef`}},
+		"a subPathExpr with a variable from envFrom": {mounts(mount("d", "/d", "subPathExpr", "$(POD)")).With("envFrom", envFrom).Volume("d").Obj(), sets(sharing()), []string{"kubelets do not start the sidecar"}},
+		"a subPathExpr with a variable of another value": {mounts(mount("d", "/d", "subPathExpr", "$(POD)")).Env("POD", "a").Volume("d").Obj(),
+			sets(sharing().Env("POD", "b")), []string{`shares "/d" of container "app" but shows another subPath, because its variable "POD" is another one`}},
+		"of the same value": {mounts(mount("d", "/d", "subPathExpr", "$(POD)")).Volume("d").With("env", []any{variable("POD", "configMapKeyRef", map[string]any{"name": "c", "key": "k"})}).Obj(),
+			sets(sharing().With("env", []any{variable("POD", "configMapKeyRef", map[string]any{"key": "k", "name": "c"})})), none},
+
+		// mounts and devices
+		"all mounts are shared":         {mounts(mount("d", "/d")).Volume("d").Obj(), sets(sharing()), none},
+		"a path has the same":           {mounts(mount("d", "/d", "subPath", "a")).Volume("d").Obj(), sets(sharing().With("volumeMounts", []any{mount("d", "/d", "subPath", "a")})), none},
+		"its author chose the mount":    {mounts(mount("d", "/d")).Volume("d").Obj(), sets(sharing().With("volumeMounts", []any{mount("d", "/d", "subPath", "a")})), none},
+		"another subPath":               {mounts(mount("d", "/d")).Container("b", "b:1").With("volumeMounts", []any{mount("d", "/d", "subPath", "a")}).Volume("d").Obj(), sets(sharing()), []string{`VolumeMount: container "c" does not share "/d" of container "b"`}},
+		"two containers of the app":     {mounts(mount("d", "/d")).Container("b", "b:1").With("volumeMounts", []any{mount("e", "/d")}).Volume("d").Volume("e").Obj(), sets(sharing()), []string{`"/d" of container "b"`}},
+		"a device's path is taken":      {volumes(web().With("volumeDevices", []any{map[string]any{"name": "d", "devicePath": "/d"}}), claim("d")), sets(one().With("shareVolumeDevicePolicy", enabled).Device("e", "/d").Spec("volumes", []any{claim("e")})), []string{`"/d" of container "app"`}},
+		"the device is at another path": {volumes(web().With("volumeDevices", []any{map[string]any{"name": "d", "devicePath": "/d"}}), claim("d")), sets(one().With("shareVolumeDevicePolicy", enabled).Device("d", "/e")), none},
+
+		// volumes
+		"the Pod's volume for a placeholder": {volumes(web(), map[string]any{"name": "v", "hostPath": hostPath("/a")}), sets(one().Mount("v", "/v").Volume("v")), none},
+		"the Pod's volume of another kind":   {volumes(web(), map[string]any{"name": "v", "emptyDir": map[string]any{}}), sets(one().Mount("v", "/v").VolumeOf("v", "configMap", config("c"))), []string{`Volume: the Pod has another volume "v" of its own. Remedy`}},
+		"of another content":                 {volumes(web(), map[string]any{"name": "v", "configMap": map[string]any{"name": "d", "defaultMode": 420}}), sets(one().Mount("v", "/v").VolumeOf("v", "configMap", config("c"))), []string{"Volume"}},
+		"of the same content with defaults": {volumes(web(), map[string]any{"name": "v", "iscsi": map[string]any{"targetPortal": "t", "iqn": "i", "lun": 1, "iscsiInterface": "default"}}),
+			sets(one().Mount("v", "/v").VolumeOf("v", "iscsi", map[string]any{"iqn": "i", "lun": 1, "targetPortal": "t"})), none},
+		"with other items": {volumes(web(), map[string]any{"name": "v", "configMap": map[string]any{"name": "c", "defaultMode": 420, "items": []any{map[string]any{"key": "k", "path": "p"}}}}),
+			sets(one().Mount("v", "/v").VolumeOf("v", "configMap", config("c"))), []string{"Volume"}},
+		"two SidecarSets with one volume":  {web().Obj(), sets(one().Mount("v", "/v").VolumeOf("v", "hostPath", hostPath("/a")), other().Mount("v", "/v").VolumeOf("v", "hostPath", hostPath("/a"))), none},
+		"two SidecarSets with two volumes": {web().Obj(), sets(one().Mount("v", "/v").VolumeOf("v", "hostPath", hostPath("/a")), other().Mount("v", "/v").Volume("v")), []string{`t Volume: SidecarSet "s" brings another volume "v"`}},
+
+		// ports
+		"a port of another name":      {web().With("ports", port("http", 8080, "TCP")).Obj(), sets(one().With("ports", port("admin", 9999, ""))), none},
+		"of the same number":          {web().With("ports", port("http", 8080, "TCP")).Obj(), sets(one().With("ports", port("http", 8080, ""))), none},
+		"of another protocol":         {web().With("ports", port("dns", 53, "UDP")).Obj(), sets(one().With("ports", port("dns", 5353, "TCP"))), none},
+		"the sidecar's port is first": {web().With("ports", port("http", 8080, "TCP")).Obj(), sets(one().With("ports", port("http", 9999, ""))), []string{`s PortName: a Service with targetPort "http" reaches port 9999 of container "c", not port 8080 of container "app"`}},
+		"the app's port is first":     {web().With("ports", port("http", 8080, "TCP")).Obj(), sets(one().AfterApp().With("ports", port("http", 9999, ""))), []string{`reaches port 8080 of container "app", not port 9999 of container "c"`}},
+		"a native sidecar is last":    {web().With("ports", port("http", 8080, "TCP")).Obj(), sets(fixtures.SidecarSet("s").Native("n", "n:1").BeforeApp().With("ports", port("http", 9999, ""))), []string{`reaches port 8080*9999 of container "n"`}},
+		"two SidecarSets' ports":      {web().Obj(), sets(one().With("ports", port("http", 1, "")), other().With("ports", port("http", 2, ""))), []string{`t PortName: a Service with targetPort "http" reaches port 1 of container "c", not port 2 of container "d"`}},
+		"a hot-upgrade pair's ports":  {web().Obj(), sets(one().With("upgradeStrategy", hot).With("ports", port("http", 1, ""))), none},
+
+		// annotations
+		"the Pod's annotation is retained":    {web().Annotation("a", "1").Obj(), sets(one().PatchAnnotation("Retain", "a", "2"), other().PatchAnnotation("Retain", "a", "3")), none},
+		"another SidecarSet's is retained":    {web().Obj(), sets(one().PatchAnnotation("Retain", "a", "2"), other().PatchAnnotation("Retain", "a", "3")), []string{`t Metadata: annotation "a" has the value of SidecarSet "s"`}},
+		"another SidecarSet overwrites it":    {web().Annotation("a", "1").Obj(), sets(one().PatchAnnotation("Overwrite", "a", "2"), other().PatchAnnotation("Overwrite", "a", "3")), []string{`s Metadata: annotation "a" has the value of SidecarSet "t"`}},
+		"with the same value":                 {web().Obj(), sets(one().PatchAnnotation("Retain", "a", "2"), other().PatchAnnotation("Overwrite", "a", "2")), none},
+		"another SidecarSet merges into it":   {web().Obj(), sets(one().PatchAnnotation("MergePatchJson", "a", `{"x":1}`), other().PatchAnnotation("MergePatchJson", "a", `{"y":1}`)), none},
+		"another one overwrites what it adds": {web().Obj(), sets(one().PatchAnnotation("MergePatchJson", "a", `{"x":1}`), other().PatchAnnotation("Overwrite", "a", `{"y":1}`)), []string{"s Metadata"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := fixtures.Input(t, tc.pod, objects(tc.sets)...)
+			got, plan := injected(t, in, tc.pod)
+			if len(plan.Notices) != len(tc.want) {
+				t.Fatalf("notices: %+v, want %d", plan.Notices, len(tc.want))
+			}
+			for i, n := range plan.Notices {
+				text := fmt.Sprintf("%s %s: %s", n.SidecarSet, n.Kind, n.Text)
+				for _, part := range strings.Split(tc.want[i], "*") {
+					if !strings.Contains(text, part) {
+						t.Errorf("notice %q lacks %q", text, part)
+					}
+				}
+			}
+			if again, err := inject.Compute(fixtures.Input(t, got, objects(tc.sets)...)); err != nil || len(again.Notices) > 0 {
+				t.Errorf("a second call for the Pod tells %+v, %v", again.Notices, err)
+			}
+		})
+	}
+}
+
+func sets(list ...*fixtures.SidecarSetBuilder) []*fixtures.SidecarSetBuilder { return list }
+
+func other() *fixtures.SidecarSetBuilder { return fixtures.SidecarSet("t").Container("d", "d:1") }
+
+// Whatever names a Pod has, a notice is short.
+func TestNoticesOfHostilePodsAreBounded(t *testing.T) {
+	long := strings.Repeat("\x01", 1000)
+	many := []any{mount("v", "/e", "subPathExpr", "$("+long+")")}
+	for i := range 5000 {
+		many = append(many, mount(fmt.Sprint("v", i), "/d"))
+	}
+	pod := fixtures.Pod("web").Container(long, "app:v1").With("volumeMounts", many).With("ports", port(long, 1, "TCP")).
+		With("envFrom", []any{map[string]any{}}).Obj()
+	var all []map[string]any
+	for i := range 50 {
+		all = append(all, fixtures.SidecarSet(fmt.Sprint("s", i)).Container(fmt.Sprint("c", i), "c:1").
+			With("shareVolumePolicy", enabled).With("transferEnv", transferOf("x", "A")).Map())
+	}
+	in := fixtures.Input(t, pod, all...)
+	plan, err := inject.Compute(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range plan.Notices {
+		if len(n.Text) > 4<<10 || strings.Contains(n.Text, "\x01") {
+			t.Fatalf("a notice of %d bytes: %s", len(n.Text), n.Text)
+		}
+	}
+	if len(plan.Notices) != 50*3 {
+		t.Errorf("%d notices", len(plan.Notices))
+	}
+}
+
+// The annotation for kubectl names the first container of the app, if a SidecarSet asks for it
+// and the Pod does not have it.
+func TestDefaultContainer(t *testing.T) {
+	const key = "kubectl.kubernetes.io/default-container"
+	asks := func(set *fixtures.SidecarSetBuilder) *fixtures.SidecarSetBuilder {
+		return set.Annotation("sidecarset.io/default-container", "App")
+	}
+	web := func() *fixtures.PodBuilder {
+		return fixtures.Pod("web").Container("app", "app:v1").Container("b", "b:1")
+	}
+	tests := map[string]struct {
+		pod  *fixtures.PodBuilder
+		sets []*fixtures.SidecarSetBuilder
+		want any // nil: no annotation
+	}{
+		"the app's first container":          {web(), sets(asks(one())), "app"},
+		"nothing without the annotation":     {web(), sets(one(), other()), nil},
+		"one of two SidecarSets asks":        {web(), sets(one(), asks(other())), "app"},
+		"another value":                      {web(), sets(one().Annotation("sidecarset.io/default-container", "app")), nil},
+		"a paused one does not":              {web(), sets(one(), asks(other()).Paused()), nil},
+		"the Pod's own stays":                {web().Annotation(key, "b"), sets(asks(one())), "b"},
+		"also an empty one":                  {web().Annotation(key, ""), sets(asks(one())), ""},
+		"that of patchPodMetadata stays":     {web(), sets(asks(one()), other().PatchAnnotation("Retain", key, "b")), "b"},
+		"not what another injector brought":  {fixtures.Pod("web").Container("mesh", "m:1").Injected().Container("app", "app:v1"), sets(asks(one())), "app"},
+		"a native sidecar is enough":         {web(), sets(asks(fixtures.SidecarSet("s").Native("n", "n:1"))), "app"},
+		"also a SidecarSet without sidecars": {web(), sets(asks(fixtures.SidecarSet("s").PatchAnnotation("Retain", "a", "1"))), "app"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod := tc.pod.Obj()
+			got, _ := injected(t, fixtures.Input(t, pod, objects(tc.sets)...), pod)
+			annotations := got["metadata"].(map[string]any)["annotations"].(map[string]any)
+			if diff := cmp.Diff(tc.want, annotations[key]); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			again, err := inject.Compute(fixtures.Input(t, got, objects(tc.sets)...))
+			if err != nil || !again.Empty() {
+				t.Errorf("a second call changes the Pod: %s, %v", again.AppendPatch(nil), err)
+			}
+		})
+	}
+	t.Run("a later call leaves it", func(t *testing.T) {
+		pod := web().Obj()
+		first, _ := injected(t, fixtures.Input(t, pod, asks(one()).Map()), pod)
+		second, _ := injected(t, fixtures.Input(t, first, asks(one()).Map(), asks(other()).Map()), first)
+		if got := second["metadata"].(map[string]any)["annotations"].(map[string]any)[key]; got != "app" {
+			t.Errorf("annotation %v", got)
+		}
+	})
+	t.Run("it is not in the hash", func(t *testing.T) {
+		if a, b := fixtures.Program(t, one().Map()), fixtures.Program(t, asks(one()).Map()); a.Hash != b.Hash || a.HashWithoutImage != b.HashWithoutImage {
+			t.Error("the hash has changed")
+		}
+	})
+}
