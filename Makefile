@@ -25,6 +25,7 @@ BIN := $(CURDIR)/bin
 export STAND              ?= $(BIN)/stand
 export SPLICE             ?= $(BIN)/splice
 export OPERATOR           ?= $(BIN)/sidecarset-operator
+export PLUGIN             ?= $(BIN)/kubectl-sidecarset
 export CERTMANAGER        ?= $(BIN)/certmanager
 export OPERATOR_OLDER     ?= $(BIN)/sidecarset-operator-older
 export OPERATOR_PREVIOUS  ?= $(BIN)/sidecarset-operator-previous
@@ -42,10 +43,14 @@ help: ## List the targets
 build: ## Build the operator into bin/
 	@$(GO) build -ldflags '$(LDFLAGS)' -o '$(OPERATOR)' .
 
+.PHONY: build-plugin
+build-plugin: ## Build the kubectl plugin into bin/
+	@$(GO) build -C cmd/kubectl-sidecarset -ldflags '$(LDFLAGS)' -o '$(PLUGIN)' .
+
 # On the cluster of your kubeconfig, only replicas on this machine need something to be built.
 EXISTING := $(filter existing,$(CLUSTER))
 .PHONY: demo
-demo: $(if $(EXISTING),$(if $(WEBHOOK_HOST),launcher build),stand build) ## Show what the operator does on a real control plane, or with CLUSTER=existing on yours
+demo: build-plugin $(if $(EXISTING),$(if $(WEBHOOK_HOST),launcher build),stand build) ## Show what the operator does on a real control plane, or with CLUSTER=existing on yours
 	@STATE='$(STATE)/demo' hack/demo.sh up
 
 .PHONY: demo-down
@@ -72,6 +77,15 @@ image: ## The same into dist/image, an OCI layout
 	@mkdir -p '$(BIN)' && $(GO) run ./hack/notices >'$(BIN)/NOTICES'
 	@$(GO) -C hack/image run . operator --source='$(CURDIR)' --version='$(VERSION)' --revision="$$(git rev-parse HEAD 2>/dev/null || echo unknown)" \
 	  --notices='$(BIN)/NOTICES' --name='$(IMAGE)' $(OUTPUT)
+
+# The archives' names have VERSION. Krew downloads them from PLUGIN_URL.
+PLUGIN_URL ?= https://registry.invalid/kubectl-sidecarset/$(VERSION)
+PLUGIN_PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+.PHONY: plugin
+plugin: ## The archives of the kubectl plugin, sums and the manifest for Krew into dist/plugin
+	@mkdir -p '$(BIN)' && $(GO) run ./hack/notices cmd/kubectl-sidecarset $(PLUGIN_PLATFORMS) >'$(BIN)/NOTICES-plugin'
+	@$(GO) -C hack/image run . plugin --source='$(CURDIR)/cmd/kubectl-sidecarset' --version='$(VERSION)' --notices='$(BIN)/NOTICES-plugin' \
+	  $(if $(wildcard LICENSE),--licence='$(CURDIR)/LICENSE') --platforms="$$(echo $(PLUGIN_PLATFORMS) | tr ' ' ,)" --url='$(PLUGIN_URL)' --out='$(CURDIR)/dist/plugin'
 
 # The manifests name one image; what is deployed is IMAGE, without changing a file.
 .PHONY: deploy
@@ -116,13 +130,14 @@ generate: ## Generate deep copies, CRD, roles and dist/install.yaml; tidy every 
 	$(TOOL) controller-gen crd paths=./apis/... output:crd:dir=config/crd/bases
 	sed -i '/x-kubernetes-list-type: atomic$$/d' config/crd/bases/*.yaml
 	$(TOOL) controller-gen rbac:roleName=sidecarset-operator paths=./cmd/operator paths=./certs paths=./controllers/... paths=./webhooks/... output:rbac:dir=config/rbac
-	@for module in . hack/image test/controlplane test/certmanager hack/tools; do $(GO) -C $$module mod tidy; done
+	@for module in . cmd/kubectl-sidecarset hack/image test/controlplane test/certmanager hack/tools; do $(GO) -C $$module mod tidy; done
 	$(GO) test ./config -run ReleasedManifests -update
 
 .PHONY: lint
 lint: ## Linters, import rules, and known vulnerabilities where the database can be reached
 	$(TOOL) golangci-lint run ./...
 	$(GO) -C test/controlplane vet $(STAND_PACKAGES)
+	cd cmd/kubectl-sidecarset && $(GO) tool -modfile=../../hack/tools/go.mod golangci-lint run --config=../../.golangci.yml ./...
 	$(GO) -C hack/image vet ./...
 	$(GO) -C test/certmanager vet ./...
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'lint: run gofmt -w .' >&2; exit 1; }

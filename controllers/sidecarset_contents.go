@@ -3,13 +3,8 @@ package controllers
 import (
 	"context"
 	"fmt"
-	"maps"
 
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
-	"github.com/sidecarset/operator/internal/inplace"
-	"github.com/sidecarset/operator/internal/podstate"
-	"github.com/sidecarset/operator/internal/revision"
 	"github.com/sidecarset/operator/internal/tally"
 )
 
@@ -30,7 +25,7 @@ func (r *SidecarSetReconciler) compareContents(ctx context.Context, p *pass) err
 	if err != nil {
 		return err
 	}
-	differences, err := compare(history, spec, n.Program.HashWithoutImage, known)
+	differences, err := known.With(history, spec, n.Program.HashWithoutImage)
 	if err != nil {
 		return fmt.Errorf("comparing SidecarSet %s with its revisions: %w", p.name, err)
 	}
@@ -43,35 +38,4 @@ func (r *SidecarSetReconciler) compareContents(ctx context.Context, p *pass) err
 	}
 	p.counted, err = r.pods.count(ctx, p.name)
 	return err
-}
-
-// compare adds the differences of a history that are not known yet.
-func compare(history revision.History, spec map[string]any, hashWithoutImage string, known inplace.Differences) (inplace.Differences, error) {
-	all := maps.Clone(known)
-	if all == nil {
-		all = inplace.Differences{}
-	}
-	var current map[string]any // the spec as ControllerRevisions have it
-	for _, r := range history {
-		hash := r.Annotations[appsv1beta1.AnnotationHashWithoutImage]
-		name := podstate.MakeName(hash)
-		if _, is := all[name]; is || hash == "" || hash == hashWithoutImage {
-			continue
-		}
-		if current == nil {
-			data, err := revision.Data(spec)
-			if err != nil {
-				return nil, err
-			}
-			if current, err = revision.Spec(data); err != nil {
-				return nil, err
-			}
-		}
-		if recorded, err := revision.Spec(r.Data.Raw); err != nil {
-			all[name] = inplace.Difference{Other: true} // unreadable: anything may differ
-		} else {
-			all[name] = inplace.Compare(recorded, current)
-		}
-	}
-	return all, nil
 }

@@ -2,7 +2,7 @@
 # The demo tells a story: what a user sees of the operator. `demo.sh up` tells it on a control
 # plane of its own (hack/demo/embedded.sh), or, with CLUSTER=existing, on the cluster of the
 # current kubeconfig (hack/demo/existing.sh). `demo.sh down` removes what is left. Called by
-# make, which sets STATE, STAND, OPERATOR and SPLICE.
+# make, which sets STATE, STAND, OPERATOR, SPLICE and PLUGIN.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 : "${STATE:?where the demo keeps its state}"
@@ -153,6 +153,14 @@ story() {
   if run apply -f "$MANIFESTS/broken.yaml"; then
     fail "the broken SidecarSet was accepted"
   fi
+
+  PATH=$(dirname "$PLUGIN"):$PATH # kubectl finds its plugins there
+  title "The plugin of kubectl says why a Pod has its sidecars, or lacks them"
+  run sidecarset -n "$PODS" explain "$(pod app=labelled)"
+  run sidecarset -n "$PODS" explain "$(pod app=plain)"
+
+  title "And what applying a file would do to running Pods: here, the first image again"
+  run sidecarset plan -f "$MANIFESTS/sidecarset.yaml" || [ $? -eq 2 ] # 2: something would change
 }
 
 counted() {
@@ -163,19 +171,19 @@ rolled_out() {
   counted && [ "$("$KUBECTL" get sidecarset demo -o jsonpath='{.status.observedGeneration}')" = "$("$KUBECTL" get sidecarset demo -o jsonpath='{.metadata.generation}')" ]
 }
 
+pod() { "$KUBECTL" -n "$PODS" get pods -l "$1" -o 'jsonpath={.items[0].metadata.name}'; }
+
 show_pod() {
-  local pod
-  pod=$("$KUBECTL" -n "$PODS" get pods -l "$1" -o 'jsonpath={.items[0].metadata.name}')
-  run -n "$PODS" get pod "$pod" -o 'custom-columns=INIT CONTAINERS:.spec.initContainers[*].name,CONTAINERS:.spec.containers[*].name,VOLUMES:.spec.volumes[*].name,INJECTED BY:.metadata.annotations.kruise\.io/sidecarset-injected-list'
+  run -n "$PODS" get pod "$(pod "$1")" -o 'custom-columns=INIT CONTAINERS:.spec.initContainers[*].name,CONTAINERS:.spec.containers[*].name,VOLUMES:.spec.volumes[*].name,INJECTED BY:.metadata.annotations.kruise\.io/sidecarset-injected-list'
 }
 
 yours_to_try() {
   title "Yours to try"
   cat <<TXT
-  export KUBECONFIG=$KUBECONFIG${1:+ PATH=$1:\$PATH}
+  export KUBECONFIG=$KUBECONFIG PATH=$(dirname "$PLUGIN")${1:+:$1}:\$PATH
   kubectl get pods -n $PODS --show-labels
   kubectl scale -n $PODS deployment/labelled --replicas 8 && kubectl get sidecarset --watch
-  kubectl get sidecarset demo -o yaml
+  kubectl sidecarset status demo --watch
   kubectl run -n $PODS mine --image $APP_IMAGE --labels sidecars=demo && kubectl get pod -n $PODS mine -o yaml
 TXT
 }

@@ -23,6 +23,8 @@ units=(./apis/... ./certs/... ./cmd/... ./config/... ./controllers/... ./docs/..
 sharing=(./certs/... ./cmd/... ./controllers/... ./webhooks/... ./internal/events/...)
 code=0
 
+plugin=cmd/kubectl-sidecarset # a module of its own
+
 tests() { # tests MODULE FLAG... PACKAGE...: a failure does not keep the next ones from running
   go -C "$1" test -json -vet=off -timeout=60m -run="${RUN:-}" "${@:2}" || code=1
 }
@@ -32,11 +34,22 @@ for tier; do
   unit)
     tests . -short "${units[@]}"
     tests test/controlplane $STAND_PACKAGES
+    tests hack/image -short ./...
+    tests $plugin -short $(go -C $plugin list ./... | grep -v /clustertest$)
+    ;;
+  long)
+    tests . "${units[@]}"
     tests hack/image ./...
     ;;
-  long) tests . "${units[@]}" ;;
   race) CGO_ENABLED=1 tests . -race -short "${sharing[@]}" ;;
-  suites) tests . -count=1 -p=3 ./test/integration ./test/cluster ./test/node ;;
+  suites)
+    # Beside the others, which wait more than they compute. Its lines come in one piece.
+    plugin_log=$(mktemp)
+    (tests $plugin -count=1 ./clustertest && exit "$code") >"$plugin_log" &
+    tests . -count=1 -p=3 ./test/integration ./test/cluster ./test/node
+    wait $! || code=1
+    cat "$plugin_log" && rm "$plugin_log"
+    ;;
   hostile) tests . -count=1 -p=1 ./test/hostile/... ;;
   chaos)
     [ -x "$OPERATOR_PREVIOUS" ] || unset OPERATOR_PREVIOUS # of a shallow clone

@@ -2,10 +2,8 @@ package executor
 
 import (
 	"context"
-	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/cache"
@@ -43,17 +41,15 @@ func (n *nodes) get(ctx context.Context, name string) (inplace.Node, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	began, found := time.Now(), inplace.Node{NotReady: true}
+	began := time.Now()
 	object, err := n.client.Nodes().Get(ctx, name, metav1.GetOptions{})
 	switch {
-	case err == nil:
-		found.TooOld = inplace.TooOld(object.Status.NodeInfo.KubeletVersion)
-		found.NotReady = !slices.ContainsFunc(object.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-		})
-	case !apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err):
+		object = nil
+	case err != nil:
 		return inplace.Node{}, err
 	}
+	found := inplace.NodeOf(object)
 	n.known.Add(name, found, nodeAge-time.Since(began))
 	return found, nil
 }

@@ -10,9 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/lru"
 
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
-	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/inplace"
 )
 
 // maxRevisions is the largest number of contents that are remembered: a rollout updates
@@ -30,21 +29,9 @@ func newRevisions(read func(context.Context, string) (*appsv1.ControllerRevision
 	return &revisions{read, lru.New(maxRevisions)}
 }
 
-// previous returns the content that the Pod records. It returns nil if the Pod records
-// no revision, the revision is deleted, unreadable or of another SidecarSet, or its
-// hash differs from the Pod's recorded hash. OpenKruise records the previous revision
-// in Pods that it injects right after a change.
+// previous returns the content that the Pod records, as inplace.Previous does.
 func (r *revisions) previous(ctx context.Context, current *inject.Program, pod *corev1.Pod) (*inject.Program, error) {
-	hashes := podstate.ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash])
-	name := hashes.Revision(current.Name())
-	if name == "" {
-		return nil, nil
-	}
-	program, err := r.program(ctx, current, name)
-	if err != nil || program == nil || program.Hash != hashes.Hash(current.Name()) {
-		return nil, err
-	}
-	return program, nil
+	return inplace.Previous(current.Name(), pod, func(name string) (*inject.Program, error) { return r.program(ctx, current, name) })
 }
 
 // program returns the content of a revision; nil if it is deleted, unreadable or of

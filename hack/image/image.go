@@ -94,7 +94,8 @@ func (i Image) archive() ([]byte, error) {
 			return nil, err
 		}
 	}
-	return archive.Bytes(), w.Close()
+	err := w.Close() // writes the end of the archive
+	return archive.Bytes(), err
 }
 
 // index joins images of several platforms.

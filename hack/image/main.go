@@ -1,6 +1,7 @@
-// Command image builds the operator's container image, and images for tests,
-// without a container tool. It writes OCI layouts and pushes to registries.
-// Equal sources and an equal Go toolchain give an image with an equal digest.
+// Command image builds what is published: the operator's container image, and the archives of
+// the kubectl plugin. It needs no container tool. It writes OCI layouts and pushes to registries.
+// Equal sources and an equal Go toolchain give an image with an equal digest, and equal archives.
+// It also builds images for tests.
 //
 // It is a module of its own, so that the operator's module does not require the libraries of
 // the registry protocol.
@@ -21,6 +22,7 @@ import (
 const usage = `usage: image COMMAND [FLAG...]
 
   operator   build the operator for all platforms and put it into an image
+  plugin     build the kubectl plugin for all platforms and put it into archives, with a manifest for Krew
   program    put a static program into an image, for tests
   registry   serve a registry in memory on loopback, for tests
 
@@ -29,6 +31,7 @@ image COMMAND --help lists the flags.
 
 var commands = map[string]func(ctx context.Context, args []string) error{
 	"operator": operatorCommand,
+	"plugin":   pluginCommand,
 	"program":  programCommand,
 	"registry": registryCommand,
 }

@@ -31,7 +31,7 @@ func labels(version, revision string) map[string]string {
 	}
 }
 
-// compile builds the operator for the platform, without cgo, into a file.
+// compile builds the program of a module for the platform, without cgo, into a file.
 func compile(ctx context.Context, source, file, platform, version string) error {
 	system, architecture, ok := strings.Cut(platform, "/")
 	if !ok {
@@ -41,7 +41,7 @@ func compile(ctx context.Context, source, file, platform, version string) error 
 	cmd := exec.CommandContext(ctx, "go", append(args, "-ldflags="+ldflags(version), "-o", file, ".")...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+architecture, "GOFLAGS=", "GOWORK=off")
 	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("building the operator for %s: %w: %s", platform, err, said)
+		return fmt.Errorf("building %s for %s: %w: %s", source, platform, err, said)
 	}
 	return nil
 }

@@ -151,3 +151,15 @@ func find(c *admissionregistrationv1.MutatingWebhookConfiguration, name string) 
 	}
 	return -1
 }
+
+// Editor returns the last field manager of the webhooks of an object besides the operator; "" if
+// there is none.
+func Editor(c *admissionregistrationv1.MutatingWebhookConfiguration) (manager string) {
+	var last metav1.Time
+	for _, f := range c.ManagedFields {
+		if f.Time != nil && !f.Time.Before(&last) && !strings.HasPrefix(f.Manager, "sidecarset-operator") && f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), `"f:webhooks"`) {
+			manager, last = f.Manager, *f.Time
+		}
+	}
+	return manager
+}

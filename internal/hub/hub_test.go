@@ -60,6 +60,7 @@ func TestHubNamesTheMemberOfTheWrongType(t *testing.T) {
 	for name, tc := range map[string]struct{ old, replacement, path, says string }{
 		"a number for a string":          {`"a:v1"`, `5`, "spec.containers[0].image", "must be a string, not number"},
 		"a string for a list":            {`[{"name":"a","image":"a:v1","invented":{"x":1}}]`, `"all"`, "spec.containers", "must be a list, not string"},
+		"an object for a list":           {`[{"name":"a","image":"a:v1","invented":{"x":1}}]`, `{"a":{"image":"a:v1"}}`, "spec.containers", "must be a list, not object"},
 		"a quantity":                     {`"invented":{"x":1}`, `"resources":{"limits":{"cpu":"much"}}`, "spec.containers[0].resources.limits.cpu", "quantities must match"},
 		"metadata":                       {`{"name":"log","labels":{"apps.kruise.io/sidecarset-custom-version":"v7"}}`, `"log"`, "metadata", "must be an object, not string"},
 		"the list, if it is a long one":  {`[{"name":"a","image":"a:v1","invented":{"x":1}}]`, `[` + many + `5]`, "spec.containers", "must be an object, not number"},

@@ -36,6 +36,9 @@ const maxLocated = 1_000
 func locate(value any, path *field.Path, alone func(any) any, cause error) error {
 	switch value := value.(type) {
 	case map[string]any:
+		if _, err := decode(alone(map[string]any{})); err != nil {
+			break // no object is wanted here
+		}
 		names := slices.Sorted(maps.Keys(value))
 		for _, name := range names[:min(len(names), maxLocated)] {
 			member := func(v any) any { return alone(map[string]any{name: v}) }
@@ -44,6 +47,9 @@ func locate(value any, path *field.Path, alone func(any) any, cause error) error
 			}
 		}
 	case []any:
+		if _, err := decode(alone([]any{})); err != nil {
+			break
+		}
 		element := func(v any) any { return alone([]any{v}) }
 		for i, elem := range value[:min(len(value), maxLocated)] {
 			if _, err := decode(element(elem)); err != nil {

@@ -12,15 +12,15 @@ import (
 
 // Compute derives the Plan for one Pod. Equal inputs give equal plans, whatever
 // the order of the candidates, and a Pod that already carries the result yields
-// an empty plan. The error is, or joins, *ConflictError, *InvalidError,
-// *RevisionError, *MetadataError, *ResourcesError, *FitError and *SizeError: each
-// says what the users have to change.
+// an empty plan. With an error, the plan has Skipped only. The error is, or joins,
+// *ConflictError, *InvalidError, *RevisionError, *MetadataError, *ResourcesError, *FitError
+// and *SizeError: each says what the users have to change.
 func Compute(in Input) (Plan, error) {
 	c := computation{pod: &in.Pod, targets: choose(&in), records: records{now: in.Now, known: in.Known, calledAgain: in.CalledAgain}}
 	c.readRecords()
 	if !c.isComplete() {
 		if err := c.inject(); err != nil {
-			return Plan{}, err
+			return Plan{Skipped: c.skipped()}, err
 		}
 	}
 	c.report()
@@ -432,12 +432,19 @@ func (c *computation) addNamed(list List, length int, place func(name string) in
 // report says who takes part, who does not, and whose sidecars the plan changes.
 func (c *computation) report() {
 	for i := range c.targets {
-		t := &c.targets[i]
-		if t.skip == "" || t.grown {
+		if t := &c.targets[i]; t.skip == "" || t.grown {
 			c.plan.Injected = append(c.plan.Injected, t.Name())
-			continue
 		}
-		c.plan.Skipped = append(c.plan.Skipped, Skip{t.Name(), t.skip, t.by})
 	}
+	c.plan.Skipped = c.skipped()
 	c.plan.Replaces = c.replaced()
+}
+
+func (c *computation) skipped() (skipped []Skip) {
+	for i := range c.targets {
+		if t := &c.targets[i]; t.skip != "" && !t.grown {
+			skipped = append(skipped, Skip{t.Name(), t.skip, t.by})
+		}
+	}
+	return skipped
 }

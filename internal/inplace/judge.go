@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/sidecarset/operator/internal/podstate"
@@ -28,6 +29,17 @@ type Node struct {
 	TooOld bool
 	// NotReady: the node is not ready, or is gone.
 	NotReady bool
+}
+
+// NodeOf reads the state of a Node. nil is a Node that does not exist, which is not ready.
+func NodeOf(node *corev1.Node) Node {
+	if node == nil {
+		return Node{NotReady: true}
+	}
+	isReady := func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	}
+	return Node{TooOld: TooOld(node.Status.NodeInfo.KubeletVersion), NotReady: !slices.ContainsFunc(node.Status.Conditions, isReady)}
 }
 
 // Judge decides how a Pod can get the content, at a time in seconds since 1970. It does not

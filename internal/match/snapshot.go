@@ -59,6 +59,19 @@ func (s *Snapshot) WithHistory(history map[string]*inject.Program) *Snapshot {
 // names none, or if the snapshot lacks it.
 func (s *Snapshot) History(name string) *inject.Program { return s.history[name] }
 
+// Candidates returns SidecarSets of this snapshot as candidates for injection. One that refers
+// to a recorded revision has that revision, if the snapshot has it, and a number from draw.
+func (s *Snapshot) Candidates(programs []*inject.Program, draw func() float64) []inject.Candidate {
+	list := make([]inject.Candidate, len(programs))
+	for i, program := range programs {
+		list[i].Current = program
+		if _, refers := program.Refers(); refers {
+			list[i].History, list[i].Draw = s.History(program.Name()), draw()
+		}
+	}
+	return list
+}
+
 func sortedByName(programs []*inject.Program) []*inject.Program {
 	sorted := slices.Clone(programs)
 	byName := func(a, b *inject.Program) int { return strings.Compare(a.Name(), b.Name()) }

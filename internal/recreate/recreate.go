@@ -44,6 +44,17 @@ func ModeOf(annotations map[string]string) (Mode, error) {
 	}
 }
 
+// Helps reports whether the mode Outdated is for Pods that are blocked for this reason: a new
+// Pod would have the content. Judge decides about each Pod.
+func Helps(reason inplace.Reason) bool {
+	switch reason {
+	case inplace.ImmutableFieldChanged, inplace.RevisionUnknown, inplace.NodeTooOld, inplace.ResizeRestarts,
+		inplace.ResourcesHeldElsewhere, inplace.ResizeInfeasible, inplace.ResizeUnsupported:
+		return true
+	}
+	return false
+}
+
 // Question is the input of Judge: one Pod, and one SidecarSet that selects it.
 type Question struct {
 	Mode Mode

@@ -242,6 +242,23 @@ func (r *Reader) ReadPod(document []byte, labels map[string]string, parts inject
 	return p.pod, p.Err()
 }
 
+// ReadPodFor reads the Pod of a review with the parts that these candidates and the Pod itself
+// need. The error is that of ReadPod.
+func (r *Reader) ReadPodFor(document []byte, labels map[string]string, candidates []inject.Candidate) (inject.PodView, error) {
+	var parts inject.Parts
+	for i := range candidates {
+		parts |= candidates[i].Current.Needs
+		if history := candidates[i].History; history != nil {
+			parts |= history.Needs
+		}
+	}
+	pod, err := r.ReadPod(document, labels, parts)
+	if more := pod.Needs() &^ parts; err == nil && more != 0 {
+		return r.ReadPod(document, labels, parts|more)
+	}
+	return pod, err
+}
+
 // podReader reads the Pod of one review. It steps over the members of the Head,
 // but each may still be present once only.
 type podReader struct {

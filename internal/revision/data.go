@@ -20,6 +20,15 @@ var recorded = []field{
 	{name: "volumes", shape: volume},
 }
 
+// Members are the names of the members of a spec that a revision records, sorted.
+func Members() []string {
+	names := make([]string, len(recorded))
+	for i := range recorded {
+		names[i] = recorded[i].name
+	}
+	return names
+}
+
 // Data returns what a ControllerRevision records of the spec of a defaulted SidecarSet: a
 // patch that replaces the spec by five of its members, as JSON with sorted members, HTML
 // escaped, absent and empty lists as null. All are written in the normal form of OpenKruise's

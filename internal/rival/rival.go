@@ -171,3 +171,8 @@ func (i *Injector) Owns(annotations map[string]string, sidecarSets func(yield fu
 	}
 	return false
 }
+
+// CoversPods reports whether API servers send new Pods to some webhook of a configuration.
+func CoversPods(c *admissionregistrationv1.MutatingWebhookConfiguration) bool {
+	return slices.ContainsFunc(c.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool { return slices.ContainsFunc(w.Rules, coversPods) })
+}

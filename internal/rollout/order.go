@@ -18,7 +18,7 @@ type traits struct {
 }
 
 func (s *Strategy) traitsOf(set labels.Set) *traits {
-	t := &traits{unselected: s.selector != nil && !s.selector.Matches(set)}
+	t := &traits{unselected: !s.Selects(set)}
 	switch {
 	case len(s.weights) > 0:
 		for _, w := range s.weights {

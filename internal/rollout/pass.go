@@ -261,7 +261,7 @@ func (p *pass) waiting() int { return len(p.unavailable) + len(p.available) + le
 
 // updatable is the number of waiting Pods that partition does not exclude. Pods that cannot be
 // taken do not count as excluded by partition (T12).
-func (p *pass) updatable() int { return max(0, p.waiting()-p.r.strategy.kept(p.matched)) }
+func (p *pass) updatable() int { return max(0, p.waiting()-p.r.strategy.Kept(p.matched)) }
 
 // trial reports whether one more Pod that is not available may be written: its update may show
 // nothing about the content, and may break it for good.

@@ -101,7 +101,7 @@ type Report struct {
 func (p *pass) report() Report {
 	r := p.r
 	report := Report{
-		Outdated: p.outdated, Waiting: p.waiting() + len(p.repair), Partition: r.strategy.kept(p.matched),
+		Outdated: p.outdated, Waiting: p.waiting() + len(p.repair), Partition: r.strategy.Kept(p.matched),
 		Unselected: p.unselected, Taken: p.inHand + p.waits,
 		Used: p.used, Allowed: p.allowed(), Failed: p.failed, Proven: p.proven, Unproven: p.unproven,
 		NotReadyBefore: max(0, r.before), NotReadyKnown: r.before >= 0, Replaced: p.replaced,

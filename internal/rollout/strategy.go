@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -123,6 +124,12 @@ func minReadyOf(annotations map[string]string) (int64, error) {
 	return n, nil
 }
 
+// Selects reports whether updateStrategy.selector lets Pods with these labels be updated.
+func (s *Strategy) Selects(set labels.Set) bool { return s.selector == nil || s.selector.Matches(set) }
+
+// MinReady is how long an updated Pod has to be Ready to be proven.
+func (s *Strategy) MinReady() time.Duration { return time.Duration(s.minReady) * time.Second }
+
 // stops returns why no Pod may be updated at all; Unlimited if Pods may be.
 func (s *Strategy) stops() Limit {
 	if s.problem != nil {
@@ -170,9 +177,9 @@ func (s share) of(n int) int {
 	return int((s.value*int64(n) + 99) / 100)
 }
 
-// kept is the number of n matched Pods that partition excludes from the update. A
+// Kept is the number of n matched Pods that partition excludes from the update. A
 // percentage below 100 leaves at least one Pod to update if there are several.
-func (s *Strategy) kept(n int) int {
+func (s *Strategy) Kept(n int) int {
 	kept := min(s.partition.of(n), n)
 	if s.partition.percent && s.partition.value < 100 && kept == n && n > 1 {
 		return n - 1

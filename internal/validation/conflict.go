@@ -23,6 +23,15 @@ type Conflicts struct {
 	refusing []string
 }
 
+// Texts returns the conflicts in the words in which a review names them, refused ones first.
+func (c *Conflicts) Texts() []string {
+	var texts []string
+	for _, err := range c.refused {
+		texts = append(texts, err.Error())
+	}
+	return append(texts, c.warned...)
+}
+
 // mostConflicts is the largest number of refused conflicts that are kept, and of warnings. An
 // answer names fewer.
 const mostConflicts = 1000

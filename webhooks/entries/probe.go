@@ -3,13 +3,10 @@ package entries
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,6 +15,7 @@ import (
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/readiness"
+	"github.com/sidecarset/operator/internal/sample"
 	"github.com/sidecarset/operator/internal/status"
 )
 
@@ -58,7 +56,7 @@ func newPodProbe(namespace string, writer client.Client, done func()) *podProbe 
 // no Pod that could be created in the namespace. Otherwise it says why the SidecarSet may
 // not be in force. It does not wait: if an attempt is due, it is made until ctx ends.
 func (p *podProbe) check(ctx context.Context, catalog *match.Snapshot, one *storedSet) *status.Readiness {
-	sample, ok := p.sample(catalog, one.program)
+	podLabels, ok := p.sample(catalog, one.program)
 	if !ok {
 		return nil
 	}
@@ -67,7 +65,7 @@ func (p *podProbe) check(ctx context.Context, catalog *match.Snapshot, one *stor
 	known := &one.tried
 	if age := time.Since(known.at); !known.trying && (age >= probeAgain || known.problem != "" && age >= probePause) {
 		known.trying = true
-		go p.attempt(ctx, one, sample)
+		go p.attempt(ctx, one, podLabels)
 	}
 	switch {
 	case known.at.IsZero():
@@ -79,14 +77,14 @@ func (p *podProbe) check(ctx context.Context, catalog *match.Snapshot, one *stor
 }
 
 // attempt tries a Pod when it is its turn, unless ctx ends before.
-func (p *podProbe) attempt(ctx context.Context, one *storedSet, sample labels.Set) {
+func (p *podProbe) attempt(ctx context.Context, one *storedSet, podLabels labels.Set) {
 	select {
 	case p.turn <- struct{}{}:
 	case <-ctx.Done():
 		return
 	}
 	defer func() { <-p.turn }()
-	problem := p.try(ctx, one.program.Name(), sample)
+	problem := p.try(ctx, one.program.Name(), podLabels)
 	p.mu.Lock()
 	one.tried = probeResult{at: time.Now(), problem: problem}
 	p.mu.Unlock()
@@ -94,53 +92,21 @@ func (p *podProbe) attempt(ctx context.Context, one *storedSet, sample labels.Se
 }
 
 // sample returns labels of a Pod in the namespace that a SidecarSet selects; false if the
-// namespace does not exist or is not selected, or if sampleLabels finds no such labels.
+// namespace does not exist or is not selected, or if sample.Labels finds no such labels.
 func (p *podProbe) sample(catalog *match.Snapshot, program *inject.Program) (labels.Set, bool) {
-	sample := sampleLabels(program.Set.Spec.Selector)
-	selection, err := catalog.Select(p.namespace, sample, nil)
+	podLabels := sample.Labels(program.Set.Spec.Selector)
+	selection, err := catalog.Select(p.namespace, podLabels, nil)
 	if err != nil {
 		return nil, false // the namespace does not exist
 	}
-	return sample, slices.Contains(selection.Programs, program)
-}
-
-// sampleLabels returns labels that most selectors match. A selector with several expressions
-// for one key may not match them.
-func sampleLabels(selector *metav1.LabelSelector) labels.Set {
-	sample := labels.Set{}
-	if selector == nil {
-		return sample
-	}
-	maps.Copy(sample, selector.MatchLabels)
-	for _, r := range selector.MatchExpressions {
-		_, has := sample[r.Key]
-		switch {
-		case has:
-		case r.Operator == metav1.LabelSelectorOpIn && len(r.Values) > 0:
-			sample[r.Key] = r.Values[0]
-		case r.Operator == metav1.LabelSelectorOpExists:
-			sample[r.Key] = "probe"
-		}
-	}
-	return sample
+	return podLabels, slices.Contains(selection.Programs, program)
 }
 
 // try creates one Pod under dry-run and says why it is not injected; "" if it is.
-func (p *podProbe) try(ctx context.Context, sidecarSet string, sample labels.Set) string {
+func (p *podProbe) try(ctx context.Context, sidecarSet string, podLabels labels.Set) string {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, GenerateName: "sidecarset-probe-", Labels: sample},
-		Spec: corev1.PodSpec{
-			SecurityContext: &corev1.PodSecurityContext{
-				RunAsNonRoot: new(true), RunAsUser: new(int64(65532)), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-			},
-			Containers: []corev1.Container{{
-				Name: "sidecarset-probe", Image: "sidecarset-probe",
-				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
-			}},
-		},
-	}
+	pod := sample.Pod(p.namespace, podLabels)
 	if err := p.writer.Create(ctx, pod, client.DryRunAll); err != nil {
 		return err.Error()
 	}

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -150,11 +148,5 @@ func (s *Slots) editor(ctx context.Context, slot int) (manager string) {
 	if err := s.live.Get(ctx, client.ObjectKey{Name: entry.ConfigurationName(slot)}, c); err != nil {
 		return ""
 	}
-	var last metav1.Time
-	for _, f := range c.ManagedFields {
-		if f.Time != nil && !f.Time.Before(&last) && !strings.HasPrefix(f.Manager, "sidecarset-operator") && f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), `"f:webhooks"`) {
-			manager, last = f.Manager, *f.Time
-		}
-	}
-	return manager
+	return entry.Editor(c)
 }

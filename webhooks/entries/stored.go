@@ -8,6 +8,7 @@ import (
 	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/sample"
 	"github.com/sidecarset/operator/internal/validation"
 )
 
@@ -83,7 +84,7 @@ func (k *Keeper) stored() func(entry string, n entry.Need) bool {
 // into an empty Pod, and ignores errors that the content of another Pod could avoid.
 func whyRefused(program, history *inject.Program) error {
 	_, err := inject.Compute(inject.Input{
-		Pod:        inject.PodView{Labels: sampleLabels(program.Set.Spec.Selector), Parts: ^inject.Parts(0)},
+		Pod:        inject.PodView{Labels: sample.Labels(program.Set.Spec.Selector), Parts: ^inject.Parts(0)},
 		Candidates: []inject.Candidate{{Current: program, History: history}},
 		Known:      func(string) bool { return true },
 	})

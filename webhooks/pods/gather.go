@@ -46,18 +46,6 @@ func cannotTell(head *review.Head, err error) error {
 	return server.Unavailable(fmt.Sprintf("cannot tell which SidecarSets select Pod %s: %v", head.PodName(), err))
 }
 
-// needs returns the parts of the Pod's containers that the SidecarSets need.
-func needs(candidates []inject.Candidate) (parts inject.Parts) {
-	for i := range candidates {
-		c := &candidates[i]
-		parts |= c.Current.Needs
-		if c.History != nil {
-			parts |= c.History.Needs
-		}
-	}
-	return parts
-}
-
 // names yields the names of the SidecarSets.
 func (s selection) names(yield func(string) bool) {
 	for _, program := range s.programs {
@@ -65,17 +53,4 @@ func (s selection) names(yield func(string) bool) {
 			return
 		}
 	}
-}
-
-// candidates are the SidecarSets. One that refers to a recorded revision has that revision,
-// if the snapshot has it, and the number that was drawn.
-func (s selection) candidates(draw func() float64) []inject.Candidate {
-	list := make([]inject.Candidate, len(s.programs))
-	for i, program := range s.programs {
-		list[i].Current = program
-		if _, refers := program.Refers(); refers {
-			list[i].History, list[i].Draw = s.snapshot.History(program.Name()), draw()
-		}
-	}
-	return list
 }

@@ -170,20 +170,15 @@ func (i *Injector) choose(ctx context.Context, reader *review.Reader, document [
 }
 
 // inject decides what the selected SidecarSets insert into a Pod. Before it denies the Pod
-// because the snapshot lacks a revision, it looks up the revision live. The revision, or the
-// Pod itself, may need more parts of the Pod, so inject reads the Pod again. Each turn adds a
-// revision or parts, so the loop ends.
+// because the snapshot lacks a revision, it looks up the revision live. The revision may need
+// more parts of the Pod, so inject reads the Pod again. Each turn adds a revision, so the
+// loop ends.
 func (i *Injector) inject(ctx context.Context, reader *review.Reader, document []byte, head review.Head, selected selection) verdict {
-	candidates := selected.candidates(i.options.Draw) // draws once, also if the loop repeats
-	parts := needs(candidates)
+	candidates := selected.snapshot.Candidates(selected.programs, i.options.Draw) // draws once, also if the loop repeats
 	for {
-		pod, err := reader.ReadPod(document, head.Labels, parts)
+		pod, err := reader.ReadPodFor(document, head.Labels, candidates)
 		if err != nil {
 			return verdict{result: resultInvalid, head: head, err: unreadable(&head, err)}
-		}
-		if more := pod.Needs() &^ parts; more != 0 {
-			parts |= more
-			continue
 		}
 		if other := i.options.Rival(); other != nil && other.Owns(pod.Annotations, selected.names) {
 			return verdict{result: resultOther, head: head}
@@ -197,7 +192,6 @@ func (i *Injector) inject(ctx context.Context, reader *review.Reader, document [
 				return verdict{result: resultError, head: head, err: server.Unavailable(fmt.Sprintf("cannot tell what to inject into Pod %s: %v", head.PodName(), failure))}
 			}
 			if added {
-				parts |= needs(candidates)
 				continue
 			}
 		}

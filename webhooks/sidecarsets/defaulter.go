@@ -14,6 +14,7 @@ import (
 	"github.com/sidecarset/operator/internal/conversion"
 	"github.com/sidecarset/operator/internal/defaults"
 	"github.com/sidecarset/operator/internal/revision"
+	"github.com/sidecarset/operator/internal/validation"
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
@@ -80,7 +81,7 @@ func (w *written) removeUnkept() (ops []jsonpatch.Operation, warnings []string, 
 			continue
 		}
 		if name == "namespaceSelector" && both && (selects || !names) {
-			warnings = append(warnings, "spec.namespaceSelector: is ignored beside spec.namespace; remove one of them")
+			warnings = append(warnings, validation.IgnoredSelector)
 		}
 		remove(name)
 	}

@@ -1,7 +1,9 @@
-package controllers
+package inplace_test
 
 import (
 	"encoding/json"
+	"errors"
+	"slices"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -42,7 +44,7 @@ func TestContentsAreComparedInOneForm(t *testing.T) {
 	}
 	history[4].Annotations = map[string]string{appsv1beta1.AnnotationHashWithoutImage: "damaged"}
 	known := inplace.Differences{podstate.MakeName("known"): {Restarts: true}}
-	got, err := compare(history, current, "current", known)
+	got, err := known.With(history, current, "current")
 	if err != nil || len(got) != 4 || len(known) != 1 {
 		t.Fatalf("contents %+v, %v; of them known were %+v", got, err, known)
 	}
@@ -52,5 +54,35 @@ func TestContentsAreComparedInOneForm(t *testing.T) {
 	}
 	if !of("env").Other || !of("damaged").Other || !of("known").Restarts {
 		t.Errorf("contents %+v", got)
+	}
+}
+
+func TestFixedNamesTheFieldsThatOnlyNewPodsGet(t *testing.T) {
+	const recorded = `{"containers":[{"name":"log","image":"log:1","env":[{"name":"A"}],"resources":{"limits":{"cpu":"1"}}},{"name":"mesh","image":"mesh:1"}]}`
+	for name, tc := range map[string]struct {
+		now  string
+		want []string
+	}{
+		"images and resources":  {`{"containers":[{"name":"log","image":"log:2","env":[{"name":"A"}],"resources":{"limits":{"cpu":"2"}}},{"name":"mesh","image":"mesh:2"}]}`, nil},
+		"members of containers": {`{"containers":[{"name":"log","image":"log:1","args":["x"],"resources":{"limits":{"cpu":"1"}}},{"name":"mesh","image":"mesh:1"}]}`, []string{"spec.containers[log].args", "spec.containers[log].env"}},
+		"a value that is gone":  {`{"containers":[{"name":"log","image":"log:1","env":[{"name":"A"}]},{"name":"mesh","image":"mesh:1"}]}`, []string{"spec.containers[log].resources"}},
+		"other containers":      {`{"containers":[{"name":"log","image":"log:1"},{"name":"dns","image":"dns:1"}]}`, []string{"spec.containers[dns], which is new", "spec.containers[mesh], which is gone"}},
+		"another order":         {`{"containers":[{"name":"mesh","image":"mesh:1"},{"name":"log","image":"log:1"}]}`, []string{"spec.containers, in the order"}},
+		"a native sidecar":      {recorded[:len(recorded)-1] + `,"initContainers":[{"name":"n","restartPolicy":"Always"}]}`, []string{"spec.initContainers[n], which is new"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var old, now map[string]any
+			if err := errors.Join(json.Unmarshal([]byte(recorded), &old), json.Unmarshal([]byte(tc.now), &now)); err != nil {
+				t.Fatal(err)
+			}
+			data, err := revision.Data(old)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := inplace.Fixed(data, now)
+			if err != nil || !slices.Equal(got, tc.want) {
+				t.Errorf("got %q, %v, want %q", got, err, tc.want)
+			}
+		})
 	}
 }

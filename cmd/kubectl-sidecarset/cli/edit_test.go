@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/yaml"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/revision"
+)
+
+func objectOf(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	object := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
+		t.Fatal(err)
+	}
+	object.SetGroupVersionKind(appsv1beta1.Kind)
+	return object
+}
+
+const proxied = `
+metadata: {name: log-agent, annotations: {team: a}}
+spec:
+  customVersion: v2
+  selector: {matchLabels: {app: web}}
+  initContainers: [{name: proxy, image: "proxy:v1"}]
+  containers: [{name: log-agent, image: "log-agent:v2"}]
+  volumes: [{name: logs, emptyDir: {}}]
+`
+
+func TestRestoreWritesWhatIsRecorded(t *testing.T) {
+	recorded := []byte(`{"spec":{"$patch":"replace","containers":[{"name":"log-agent","image":"log-agent:v1"}],"initContainers":[{"name":"proxy","image":"proxy:v1"}],"imagePullSecrets":[{"name":"pull"}],"volumes":null}}`)
+	for version, want := range map[string]string{"": "", "v1": "  customVersion: v1\n"} {
+		spec, err := revision.Spec(recorded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		object := objectOf(t, proxied)
+		restore(object, spec, version)
+		if got := string(specText(object.Object["spec"])); got != `spec:
+  containers:
+  - image: log-agent:v1
+    name: log-agent
+`+want+`  imagePullSecrets:
+  - name: pull
+  initContainers:
+  - image: proxy:v1
+    name: proxy
+  selector:
+    matchLabels:
+      app: web
+` {
+			t.Errorf("got:\n%s", got)
+		}
+	}
+}
+
+// label writes the stored object as another author does.
+func label(ctx context.Context, t *testing.T, c client.Client) {
+	t.Helper()
+	object, err := sidecarSet(ctx, c, "log-agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	object.SetLabels(map[string]string{"by": "another"})
+	if err := c.Update(ctx, object); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEditKeepsWhatOthersWrite(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	for name, tc := range map[string]struct {
+		dry, prints string
+		image       string // that is stored then
+	}{
+		"it is written":      {"none", "sidecarset.apps.kruise.io/log-agent image updated\n", "proxy:v2"},
+		"a dry run":          {"client", "-  - image: proxy:v1\n+  - image: proxy:v2\n", "proxy:v1"},
+		"a dry run is asked": {"server", "image updated (server dry run)\n", "proxy:v1"},
+	} {
+		var out bytes.Buffer
+		a := &app{Streams: Streams{Out: &out}}
+		c := fake.NewClientBuilder().WithObjects(objectOf(t, proxied)).Build()
+		calls := 0
+		err := a.edit(ctx, c, "log-agent", tc.dry, func(object *unstructured.Unstructured) (string, error) {
+			if calls++; calls == 1 {
+				label(ctx, t, c)
+			}
+			return "image updated", setImages(object, map[string]string{"proxy": "proxy:v2"})
+		})
+		if err != nil || !strings.Contains(out.String(), tc.prints) {
+			t.Errorf("%s: %v, %s", name, err, out.String())
+		}
+		stored, err := sidecarSet(ctx, c, "log-agent")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if image := stored.Object["spec"].(map[string]any)["initContainers"].([]any)[0].(map[string]any)["image"]; image != tc.image || stored.GetLabels()["by"] != "another" {
+			t.Errorf("%s: stored: %v", name, stored)
+		}
+	}
+}

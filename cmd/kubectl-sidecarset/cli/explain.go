@@ -1,0 +1,302 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/explain"
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/manifest"
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
+)
+
+func (a *app) explain() *cobra.Command {
+	e := &explanation{app: a}
+	c := &cobra.Command{
+		Use:   "explain [TYPE/]NAME [SIDECARSET...] | -f FILES [SIDECARSET...]",
+		Short: "Say for each SidecarSet why a Pod has its sidecars, or has not",
+		Long: `Say for each SidecarSet why a Pod has its sidecars, or has not, and what to do about it.
+
+NAME is a Pod, unless TYPE is a workload, such as deploy, sts, ds, rs, job or cronjob. For a workload
+and for manifests, the answers are about the next Pod. For a workload of the cluster, the API
+server is asked to create that Pod in a dry run, so that its answer and those of other webhooks
+are known. A file with a Pod as the API server serves it (kubectl get pod -o yaml) is explained
+like a running Pod. Names of SidecarSets restrict the answers to these.`,
+		Example: `  kubectl sidecarset explain web-5d9c7 log-agent
+  kubectl sidecarset explain deploy/web
+  kubectl sidecarset explain -f deployment.yaml -s sidecarsets.yaml`,
+		ValidArgsFunction: a.completeExplain,
+		RunE: func(c *cobra.Command, args []string) error {
+			return e.run(c.Context(), args)
+		},
+	}
+	e.add(c, "manifests")
+	c.Flags().StringVarP(&e.output, "output", "o", "", "json or yaml, with all SidecarSets")
+	return c
+}
+
+// explanation is one run of the command.
+type explanation struct {
+	*app
+	filesFlags
+	output string
+
+	client    client.Client // of the cluster that has the Pod; nil for manifests
+	namespace string
+	explain.Explainer
+}
+
+func (e *explanation) run(ctx context.Context, args []string) (err error) {
+	if e.namespace, err = e.app.namespace(); err != nil {
+		return err
+	}
+	var files []*manifest.File
+	switch {
+	case len(e.files) > 0:
+		files, err = e.read(e.app)
+	case len(args) == 0:
+		err = errors.New("nothing to explain: name a Pod or a workload, such as deploy/web, or manifests with -f")
+	default:
+		files, err = e.get(ctx, args[0])
+		args = args[1:]
+	}
+	if err != nil {
+		return err
+	}
+	parts, err := e.parts(ctx, e.app, files)
+	if err != nil {
+		return err
+	}
+	if len(e.sidecarSets) == 0 {
+		c, _, err := e.app.client()
+		if err != nil {
+			return err
+		}
+		if parts.Revisions, err = e.revisions(ctx, c, ""); err != nil {
+			fmt.Fprintf(e.ErrOut, "warning: old revisions are not known: %v\n", err)
+		}
+	}
+	e.World, e.Revisions = world.New(*parts), parts.Revisions
+	for _, name := range args {
+		if !e.World.Snapshot.Has(name) && e.World.Unusable[name] == nil {
+			return fmt.Errorf("there is no SidecarSet %q", name)
+		}
+	}
+	var reports []*explain.Report
+	for _, o := range objectsOf(files) {
+		report, err := e.explainObject(ctx, o)
+		if err != nil {
+			return err
+		}
+		if report != nil {
+			if len(args) > 0 {
+				report.SidecarSets = slices.DeleteFunc(report.SidecarSets, func(a explain.Answer) bool { return !slices.Contains(args, a.SidecarSet) })
+			}
+			reports = append(reports, report)
+		}
+	}
+	switch {
+	case len(reports) == 0:
+		return errors.New("nothing here is a Pod or a workload with a Pod template")
+	case e.output != "":
+		return e.printAs(e.output, map[string]any{"reports": reports})
+	}
+	for i, report := range reports {
+		if i > 0 {
+			fmt.Fprintln(e.Out)
+		}
+		e.print(report, len(args) > 0)
+	}
+	return nil
+}
+
+// get reads an object of the cluster.
+func (e *explanation) get(ctx context.Context, argument string) ([]*manifest.File, error) {
+	kind, name, typed := strings.Cut(argument, "/")
+	if !typed {
+		kind, name = "pod", argument
+	}
+	var err error
+	if e.client, _, err = e.app.client(); err != nil {
+		return nil, err
+	}
+	mapper, err := e.config.ToRESTMapper()
+	if err != nil {
+		return nil, err
+	}
+	object := &unstructured.Unstructured{}
+	gvk, err := mapper.KindFor(schema.GroupVersionResource{Resource: strings.ToLower(kind)})
+	if err == nil {
+		object.SetGroupVersionKind(gvk)
+		err = e.client.Get(ctx, types.NamespacedName{Namespace: e.namespace, Name: name}, object)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading %s/%s in namespace %s: %w", kind, name, e.namespace, err)
+	}
+	text, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	file, err := manifest.Parse("", text)
+	return []*manifest.File{file}, err
+}
+
+// explainObject explains a Pod or a template; the result is nil for other objects.
+func (e *explanation) explainObject(ctx context.Context, o *manifest.Object) (report *explain.Report, err error) {
+	template, err := o.Template()
+	if template == nil {
+		return nil, err
+	}
+	object := unstructured.Unstructured{Object: o.Value}
+	var pod map[string]any
+	if o.Kind == "Pod" && object.GetUID() != "" {
+		report, err = e.Running(ctx, o.Value)
+	} else {
+		pod = withClaims(o, template.Value)
+		report, err = e.Next(ctx, cmp.Or(o.Namespace, e.namespace), pod)
+	}
+	switch {
+	case err != nil && e.client != nil:
+		return nil, fmt.Errorf("%s: %w", o.Describe(), err)
+	case err != nil:
+		return nil, o.Errorf("%w", err)
+	}
+	report.Kind, report.Name = o.Kind, cmp.Or(o.Name, object.GetGenerateName()+"*")
+	if e.client == nil {
+		report.File = fmt.Sprintf("%s:%d", o.File(), o.Line())
+	} else if !report.Running && len(e.sidecarSets) == 0 {
+		e.try(ctx, report, pod)
+	}
+	return report, nil
+}
+
+// withClaims returns the template of a workload with the volumes that a StatefulSet adds to its
+// Pods: the API server refuses a Pod that mounts a volume without having it.
+func withClaims(o *manifest.Object, template map[string]any) map[string]any {
+	claims, _, _ := unstructured.NestedSlice(o.Value, "spec", "volumeClaimTemplates")
+	if len(claims) == 0 {
+		return template
+	}
+	out := runtime.DeepCopyJSON(template)
+	volumes, _, _ := unstructured.NestedSlice(out, "spec", "volumes")
+	for _, claim := range claims {
+		c, _ := claim.(map[string]any)
+		name, _, _ := unstructured.NestedString(c, "metadata", "name")
+		volumes = append(volumes, map[string]any{"name": name, "persistentVolumeClaim": map[string]any{"claimName": name + "-" + o.Name + "-0"}})
+	}
+	_ = unstructured.SetNestedSlice(out, volumes, "spec", "volumes") // both are objects
+	return out
+}
+
+// try asks the API server to create the Pod in a dry run.
+func (e *explanation) try(ctx context.Context, report *explain.Report, template map[string]any) {
+	pod := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(template)}
+	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	pod.SetNamespace(report.Namespace)
+	pod.SetName("")
+	pod.SetGenerateName(report.Name + "-")
+	err := e.client.Create(ctx, pod, client.DryRunAll)
+	status, isStatus := errors.AsType[*apierrors.StatusError](err)
+	switch {
+	case err == nil:
+		report.Created(pod.GetAnnotations())
+	case !isStatus, strings.Contains(err.Error(), `cannot create resource "pods"`), strings.Contains(err.Error(), "does not support dry run"):
+		report.Notes = append(report.Notes, "The API server was not asked to create the Pod in a dry run, so it is not known what it and other webhooks say: "+err.Error())
+	default:
+		report.RefusedBy(status.Status().Message)
+	}
+}
+
+// nearMisses is how many SidecarSets that do not select the Pod are printed unasked.
+const nearMisses = 5
+
+// print prints a report for people. all: with each SidecarSet that does not select the Pod.
+func (e *explanation) print(r *explain.Report, all bool) {
+	paint := e.painter()
+	headline := r.Kind + " " + r.Namespace + "/" + r.Name
+	if r.File != "" {
+		headline += " (" + r.File + ")"
+	}
+	if r.Refused != nil {
+		headline += ": the Pod is refused by " + r.Refused.By
+	}
+	fmt.Fprintln(e.Out, paint.bold(headline))
+	if r.Refused != nil {
+		fmt.Fprintf(e.Out, "    %s\n", paint.red(r.Refused.Message))
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(e.Out, "    %s\n", paint.yellow(note))
+	}
+	others, near := 0, 0
+	for i := range r.SidecarSets {
+		a := &r.SidecarSets[i]
+		if a.Decision == explain.NotSelected && !all {
+			if near++; !a.Near || near > nearMisses {
+				others++
+				continue
+			}
+		}
+		what := words[a.Decision]
+		if a.Revision != "" {
+			what.text += ", revision " + a.Revision
+		}
+		fmt.Fprintf(e.Out, "\n%s: %s\n", paint.bold(a.SidecarSet), what.paint(paint, what.text))
+		for _, m := range a.Misses {
+			fmt.Fprintf(e.Out, "    %s\n", m)
+		}
+		for _, because := range a.Because {
+			fmt.Fprintf(e.Out, "    %s\n", because)
+		}
+		for _, do := range a.Do {
+			fmt.Fprintf(e.Out, "    %s %s\n", paint.bold("To do:"), do)
+		}
+	}
+	if others > 0 {
+		fmt.Fprintf(e.Out, "\n%s\n", paint.faint(fmt.Sprintf("Not shown: %d that select other Pods; name one to see why.", others)))
+	}
+}
+
+// words say what a decision is.
+var words = map[explain.Decision]struct {
+	text  string
+	paint func(painter, string) string
+}{
+	explain.Injects:           {"injected", painter.green},
+	explain.NotInForce:        {"selects it, but may not be injected", painter.red},
+	explain.AlreadyInjected:   {"not injected, because the manifest says that it is injected already", painter.yellow},
+	explain.Refused:           {"the Pod is refused because of it", painter.red},
+	explain.PodRefused:        {"not injected, because the Pod is refused", painter.red},
+	explain.Current:           {"injected, current", painter.green},
+	explain.Outdated:          {"injected, outdated", painter.yellow},
+	explain.Unproven:          {"claimed by the Pod, not proven", painter.red},
+	explain.Lacking:           {"not injected, although it selects the Pod", painter.red},
+	explain.NoLongerSelected:  {"injected, but does not select the Pod any more", painter.yellow},
+	explain.NoSuchSidecarSet:  {"injected, but there is no such SidecarSet", painter.yellow},
+	explain.Paused:            {"not injected, paused", painter.yellow},
+	explain.ReplacedByCanary:  {"not injected, a canary is in its place", painter.yellow},
+	explain.MirrorPod:         {"not injected, static Pod", painter.yellow},
+	explain.NamespaceExcluded: {"not injected, excluded namespace", painter.yellow},
+	explain.NotSelected:       {"does not select it", painter.faint},
+	explain.Unusable:          {"cannot be used", painter.red},
+}
+
+// completeExplain completes the name of a Pod, and then names of SidecarSets.
+func (a *app) completeExplain(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if files, _ := c.Flags().GetStringSlice("filename"); len(args) > 0 || len(files) > 0 {
+		return a.completeSidecarSets(c, args, prefix)
+	}
+	return a.names(c.Context(), corev1.SchemeGroupVersion.WithKind("Pod")), cobra.ShellCompDirectiveNoFileComp
+}

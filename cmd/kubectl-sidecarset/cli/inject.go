@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"github.com/spf13/cobra"
+
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/manifest"
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
+)
+
+func (a *app) inject() *cobra.Command {
+	var flags filesFlags
+	c := &cobra.Command{
+		Use:   "inject -f FILES",
+		Short: "Print manifests with their sidecars, as the webhook would inject them",
+		Long: `Print manifests with the sidecars that the webhook would inject into their Pods.
+
+The manifests may hold Pods, workloads with Pod templates, Lists, and anything else, which is
+printed as it is. Without --sidecarsets, SidecarSets and Namespaces come from the cluster.`,
+		Example: `  kubectl sidecarset inject -f deployment.yaml -s sidecarsets.yaml
+  kustomize build . | kubectl sidecarset inject -f - | kubectl apply -f -`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			files, err := a.injected(c.Context(), &flags)
+			if err != nil {
+				return err
+			}
+			return manifest.Write(a.Out, files)
+		},
+	}
+	flags.add(c, "manifests")
+	return c
+}
+
+func (a *app) diff() *cobra.Command {
+	var flags filesFlags
+	c := &cobra.Command{
+		Use:   "diff -f FILES",
+		Short: "Show what the webhook would inject into manifests, as a diff",
+		Long: `Show what the webhook would inject into manifests, as a unified diff.
+
+The exit code is 0 if nothing would be injected, 2 if something would be, and 1 for an error.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			files, err := a.injected(c.Context(), &flags)
+			if err != nil {
+				return err
+			}
+			return a.printDiff(files)
+		},
+	}
+	flags.add(c, "manifests")
+	return c
+}
+
+// injected returns the manifests of -f with their sidecars.
+func (a *app) injected(ctx context.Context, flags *filesFlags) ([]*manifest.File, error) {
+	files, err := flags.read(a)
+	if err != nil {
+		return nil, err
+	}
+	w, err := flags.world(ctx, a, files)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.UnusableError(); err != nil {
+		return nil, err
+	}
+	namespace, err := a.namespace()
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		for _, document := range file.Documents {
+			for _, o := range document.Objects() {
+				if err := a.injectObject(ctx, w, o, namespace); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return files, nil
+}
+
+// injectObject injects the Pod or the Pod template of an object, if it has one.
+func (a *app) injectObject(ctx context.Context, w *world.World, o *manifest.Object, namespace string) error {
+	template, err := o.Template()
+	if template == nil {
+		return err
+	}
+	if o.Namespace != "" {
+		namespace = o.Namespace
+	}
+	decision, err := w.Decide(ctx, namespace, template.Pod())
+	switch {
+	case err != nil:
+		return o.Errorf("%w", err)
+	case decision.Refused != nil:
+		return o.Errorf("the webhook would refuse the Pod: %w", decision.Refused)
+	}
+	for _, notice := range decision.Plan.Notices {
+		fmt.Fprintf(a.ErrOut, "%s: %s\n", o.Describe(), notice.Text)
+	}
+	var patch []manifest.Operation
+	if text := decision.Patch(); text != nil {
+		if err := json.Unmarshal(text, &patch); err != nil {
+			return o.Errorf("%w", err)
+		}
+	}
+	return template.Apply(patch)
+}
+
+// printDiff prints the documents that changed.
+func (a *app) printDiff(files []*manifest.File) error {
+	changed := false
+	for _, file := range files {
+		for _, document := range file.Documents {
+			if !document.Changed() {
+				continue
+			}
+			changed = true
+			before, err := document.Formatted()
+			if err != nil {
+				return err
+			}
+			after, err := document.Text()
+			if err != nil {
+				return err
+			}
+			name := file.Name + ": " + document.Objects()[0].Describe()
+			a.printUnified(string(diff.Diff(name, []byte(before), name+" (injected)", []byte(after))))
+		}
+	}
+	if changed {
+		return exit(exitChanges)
+	}
+	return nil
+}
+
+// printUnified prints a unified diff, in colours on a terminal.
+func (a *app) printUnified(text string) {
+	paint := a.painter()
+	for line := range strings.Lines(text) {
+		switch {
+		case strings.HasPrefix(line, "+"):
+			line = paint.green(line)
+		case strings.HasPrefix(line, "-"):
+			line = paint.red(line)
+		case strings.HasPrefix(line, "@@"):
+			line = paint.faint(line)
+		case strings.HasPrefix(line, "diff "):
+			continue // names the files once more
+		}
+		fmt.Fprint(a.Out, line)
+	}
+}

@@ -1,0 +1,89 @@
+// Package cli has the commands of the plugin. Each reads its flags, asks the packages that
+// decide, and prints. It has no rule of its own about SidecarSets or Pods.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // kubeconfigs may name any of them
+)
+
+// Streams are where a command reads and writes.
+type Streams = genericiooptions.IOStreams
+
+// The exit codes.
+const (
+	exitDone    = 0
+	exitFailed  = 1
+	exitChanges = 2 // plan, diff, lint and doctor: there is something to look at
+)
+
+// exit ends a command with a code, after it has printed what it has to say.
+type exit int
+
+func (e exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// app is what all commands share.
+type app struct {
+	Streams
+	version string
+	config  *genericclioptions.ConfigFlags
+	// operatorNamespace is where the operator runs and keeps revisions.
+	operatorNamespace string
+}
+
+// Run runs the plugin and returns its exit code.
+func Run(args []string, streams Streams, version string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	a := &app{Streams: streams, version: version, config: genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag()}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.ErrOut)
+	err := root.ExecuteContext(ctx)
+	code, isCode := errors.AsType[exit](err)
+	switch {
+	case err == nil:
+		return exitDone
+	case isCode:
+		return int(code)
+	}
+	fmt.Fprintln(streams.ErrOut, "error:", err)
+	return exitFailed
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kubectl-sidecarset",
+		Short: "See, explain, plan and try what SidecarSets do",
+		Long: `See what SidecarSets would do to Pods, what they have done, and why.
+
+Every answer comes from the engine of the operator's webhook. inject, diff, explain and lint
+work without a cluster, too.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl sidecarset"},
+	}
+	kubectl := pflag.NewFlagSet("", pflag.ContinueOnError)
+	a.config.AddFlags(kubectl)
+	kubectl.VisitAll(func(f *pflag.Flag) {
+		if f.Name == "server" {
+			f.Shorthand = "" // -s is --sidecarsets
+		}
+		root.PersistentFlags().AddFlag(f)
+	})
+	root.PersistentFlags().StringVar(&a.operatorNamespace, "operator-namespace", "sidecarset-system", "`namespace` of the operator, which has the revisions of SidecarSets")
+	root.AddCommand(a.inject(), a.diff(), a.explain(), a.versions(), a.completion(), a.plan(), a.status(), a.rollout(), a.set(), a.exec(), a.lint(), a.doctor(), a.migrate())
+	return root
+}

@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/yaml"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/progress"
+)
+
+const inTheMiddle = `
+metadata: {name: log-agent, generation: 2}
+spec: {updateStrategy: {maxUnavailable: "10%"}}
+status:
+  observedGeneration: 2
+  matchedPods: 40
+  updatedPods: 14
+  updatedReadyPods: 12
+  uninjectedPods: 1
+  latestRevision: log-agent-b
+  revisions: [{name: log-agent-a, pods: 26, readyPods: 26}, {name: log-agent-b, pods: 14, readyPods: 12}]
+  blockedPods: [{reason: ImmutableFieldChanged, pods: 5, first: [shop/web-1, shop/web-2, shop/web-3]}]
+  uninjected: [{reason: OlderThanSidecarSet, pods: 1, first: [shop/old]}]
+  conditions:
+  - {type: Ready, status: "True", reason: InForce, message: New Pods get the sidecars., observedGeneration: 2}
+  - {type: Progressing, status: "True", reason: RollingOut, message: 14 of 40 matched Pods are updated. 26 Pods are still to be updated., observedGeneration: 2}
+  - {type: Degraded, status: "True", reason: PodsBlocked, message: 5 Pods cannot be updated., observedGeneration: 2}
+`
+
+func inState(t *testing.T, text string) *progress.Summary {
+	t.Helper()
+	set := &appsv1beta1.SidecarSet{}
+	if err := yaml.Unmarshal([]byte(text), set); err != nil {
+		t.Fatal(err)
+	}
+	return progress.Of(set)
+}
+
+func TestPicture(t *testing.T) {
+	want := `sidecarset/log-agent  14 of 40 Pods updated, 12 of these ready; done in about 3m
+├─ new Pods      InForce: New Pods get the sidecars.
+├─ rollout       RollingOut: 14 of 40 matched Pods are updated. 26 Pods are
+│                still to be updated.
+├─ batch         updated and not ready: 2 (maxUnavailable is 10%)
+├─ revisions
+│  ├─ log-agent-a  ████████████████░░░░░░░░ 26 Pods, 26 ready
+│  └─ log-agent-b  ████████▒░░░░░░░░░░░░░░░ 14 Pods, 12 ready, current
+├─ blocked
+│  └─ 5 ImmutableFieldChanged  shop/web-1, shop/web-2, shop/web-3 and 2 more;
+│                              more than images, cpu and memory changed;
+│                              recreate the Pod
+├─ not injected
+│  └─ 1 OlderThanSidecarSet  shop/old; created before the SidecarSet; recreate
+│                            the Pod
+└─ to do         kubectl sidecarset rollout restart log-agent recreates the 6
+                 Pods that need it
+`
+	tree := picture(inState(t, inTheMiddle), "3m")
+	if got := tree.render(false, 80, len(tree.label), "", ""); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// watching reads a SidecarSet from a fake API server, which a test changes between the reads.
+func watching(t *testing.T) (a *app, c client.Client, out *bytes.Buffer) {
+	t.Helper()
+	object := objectOf(t, inTheMiddle)
+	object.SetGroupVersionKind(appsv1beta1.Kind)
+	out = &bytes.Buffer{}
+	return &app{Streams: Streams{Out: out, ErrOut: out}}, fake.NewClientBuilder().WithObjects(object).Build(), out
+}
+
+func TestFollowSurvivesFailuresAndEndsWithTheSidecarSet(t *testing.T) {
+	t.Parallel()
+	a, working, out := watching(t)
+	reads := 0
+	c := interceptor.NewClient(working.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+		switch reads++; reads {
+		case 2:
+			return errors.New("connection refused")
+		case 4:
+			return apierrors.NewNotFound(schema.GroupResource{Resource: "sidecarsets"}, key.Name)
+		}
+		return c.Get(ctx, key, object, options...)
+	}})
+	seen := 0
+	err := a.follow(t.Context(), c, "log-agent", 0, func(*progress.Summary) (bool, error) { seen++; return false, nil })
+	if !apierrors.IsNotFound(err) || seen != 2 || !strings.Contains(out.String(), "trying again: reading SidecarSet \"log-agent\": connection refused") {
+		t.Errorf("seen %d times, then %v: %s", seen, err, out)
+	}
+	if err := a.follow(t.Context(), c, "other", 0, nil); !apierrors.IsNotFound(err) {
+		t.Errorf("follow(other): %v", err)
+	}
+}
+
+func TestAwaitSaysEachThingOnceAndGivesUp(t *testing.T) {
+	t.Parallel()
+	a, c, out := watching(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	reads := 0
+	err := a.await(ctx, c, "log-agent", 0, func(*progress.Summary) (bool, error) {
+		if reads++; reads == 3 {
+			cancel()
+		}
+		return true, nil
+	})
+	const moving = "14 of 40 matched Pods are updated. 26 Pods are still to be updated."
+	if err == nil || err.Error() != `gave up waiting for the rollout of SidecarSet "log-agent": `+moving {
+		t.Errorf("await: %v", err)
+	}
+	if want := `Waiting for the rollout of "log-agent" to finish: ` + moving + "\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out, want)
+	}
+}
+
+func TestWorkingContainer(t *testing.T) {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: map[string]string{appsv1beta1.AnnotationWorkingHotUpgradeContainer: `{"agent":"agent-2"}`}},
+	}
+	for sidecar, want := range map[string]string{"agent": "agent-2", "agent-1": "agent-1", "app": "app"} {
+		if got := workingContainer(pod, sidecar); got != want {
+			t.Errorf("workingContainer(%s) = %s, want %s", sidecar, got, want)
+		}
+	}
+}
+
+func TestAnInterruptedRestartPutsTheAnnotationBack(t *testing.T) {
+	t.Parallel()
+	for _, was := range []string{"", appsv1beta1.RecreateOutdated, appsv1beta1.RecreateAll} {
+		a, working, _ := watching(t)
+		if err := a.setRecreate(t.Context(), working, "log-agent", func(string) string { return was }); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		set := ""
+		c := interceptor.NewClient(working.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+			err := c.Get(ctx, key, object, options...)
+			if now := object.GetAnnotations()[appsv1beta1.AnnotationRecreate]; now == appsv1beta1.RecreateAll {
+				set = now
+				cancel()
+			}
+			return err
+		}})
+		if err := a.restart(ctx, c, "log-agent", 0); err == nil || !strings.Contains(err.Error(), "gave up waiting") {
+			t.Errorf("restart: %v", err)
+		}
+		stored, err := sidecarSet(t.Context(), working, "log-agent")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now := stored.GetAnnotations()[appsv1beta1.AnnotationRecreate]; set == "" || now != was {
+			t.Errorf("the annotation was %q, then %q, and is %q", was, set, now)
+		}
+	}
+}

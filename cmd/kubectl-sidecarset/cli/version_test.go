@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// clusterOf serves a cluster whose operator runs in Pods with these first lines of their logs.
+func clusterOf(t *testing.T, minor string, logs ...string) (url string) {
+	t.Helper()
+	var pods corev1.PodList
+	mux := http.NewServeMux()
+	for i, line := range logs {
+		name := fmt.Sprintf("operator-%d", i)
+		pods.Items = append(pods.Items, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "sidecarset-system", Name: name}})
+		mux.HandleFunc("GET /api/v1/namespaces/sidecarset-system/pods/"+name+"/log", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, line) })
+	}
+	for path, value := range map[string]any{
+		"/version": map[string]string{"major": "1", "minor": minor, "gitVersion": "v1." + minor + ".1"},
+		"/api/v1/namespaces/sidecarset-system/pods": pods,
+	} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if err := json.NewEncoder(w).Encode(value); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func logged(version string) string {
+	return `{"level":"info","msg":"Starting","version":"` + version + `","role":"all"}`
+}
+
+func TestVersionComparesWithTheOperator(t *testing.T) {
+	newest := fmt.Sprint(newestMinor)
+	tests := map[string]struct {
+		minor string
+		logs  []string
+		want  string
+	}{
+		"the same version": {newest, []string{logged("v1"), logged("v1")}, `Plugin:      v1, for Kubernetes 1.31 to 1.` + newest + `
+Kubernetes:  v1.` + newest + `.1
+Operator:    v1, Pods: 2
+Compatible:  yes: the plugin has the engine of the operator
+`},
+		"another version":  {newest, []string{logged("v2")}, "Operator:    v2, Pods: 1\nCompatible:  no: what the plugin predicts may differ from what the operator does; use the plugin of the operator's version\n"},
+		"two versions":     {newest, []string{logged("v1"), logged("v2")}, "Compatible:  no: the operator's Pods run several versions; wait for the end of its rollout\n"},
+		"an old cluster":   {"30+", []string{logged("v1")}, "Compatible:  no: the operator needs Kubernetes 1.31 or later\n"},
+		"a newer cluster":  {"99", []string{logged("v1")}, "Compatible:  not known: this version was not tested with Kubernetes 1.99\n"},
+		"a shortened log":  {newest, []string{"later"}, "Compatible:  not known: the log of Pod sidecarset-system/operator-0 no longer has its first line, which names the version\n"},
+		"without operator": {newest, nil, "Compatible:  not known: namespace sidecarset-system has no Pod of the operator; name its namespace with --operator-namespace\n"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out, errs bytes.Buffer
+			code := Run([]string{"version", "--kubeconfig", os.DevNull, "--server", clusterOf(t, tc.minor, tc.logs...)}, Streams{Out: &out, ErrOut: &errs}, "v1")
+			if code != 0 || !strings.HasSuffix(out.String(), tc.want) {
+				t.Errorf("exit code %d, printed\n%s%swant at the end\n%s", code, out.String(), errs.String(), tc.want)
+			}
+		})
+	}
+}
+
+// The newest version is the first of the table, which CI runs.
+func TestSupportedVersionsAreThoseOfTheDocument(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/versions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{fmt.Sprintf("made for Kubernetes 1.%d and later", oldestMinor), fmt.Sprintf("|---|---|\n| 1.%d.", newestMinor)} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("docs/versions.md does not say %q", want)
+		}
+	}
+}

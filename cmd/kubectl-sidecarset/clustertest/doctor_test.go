@@ -1,0 +1,148 @@
+package clustertest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/cert"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/doctor"
+	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/testkit"
+)
+
+func TestDoctorOfAHealthyInstallation(t *testing.T) {
+	app(t, 1, "")
+	out, code := kubectl(t, "doctor", "--wait=1m", "-o", "json")
+	if code != 0 {
+		t.Fatalf("exit code %d:\n%s", code, out)
+	}
+	var results []doctor.Result
+	if err := json.Unmarshal([]byte(out), &results); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range results {
+		// The processes of the operator are no Pods here.
+		if len(r.Skipped) > 0 && r.Check != "replicas" {
+			t.Errorf("check %s was skipped: %q", r.Check, r.Skipped)
+		}
+	}
+}
+
+// finds waits until doctor says something with all these parts in one line.
+func finds(t *testing.T, parts ...string) {
+	t.Helper()
+	await.Eventually(t, "the finding", func(context.Context) error {
+		out, code := kubectl(t, "doctor", "-o", "short")
+		for line := range strings.Lines(out) {
+			missing := ""
+			for _, part := range parts {
+				if !strings.Contains(line, part) {
+					missing = part
+				}
+			}
+			if missing == "" && code == 2 {
+				return nil
+			}
+		}
+		return fmt.Errorf("exit code %d:\n%s", code, out)
+	})
+}
+
+// meddling runs test while another program edits the entry of a SidecarSet for Pods again and
+// again. Then it waits until the leader has restored the entry.
+func meddling(t *testing.T, name string, edit func(*admissionregistrationv1.MutatingWebhook), test func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			var list admissionregistrationv1.MutatingWebhookConfigurationList
+			if api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entry.Labelled()}) != nil {
+				continue
+			}
+			for i := range list.Items {
+				object := &list.Items[i]
+				before := object.DeepCopy()
+				for j := range object.Webhooks {
+					if w := &object.Webhooks[j]; w.ObjectSelector.MatchLabels["app"] == "web" && w.NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"] == name {
+						edit(w)
+						_ = api.Patch(ctx, object, client.StrategicMergeFrom(before), client.FieldOwner("weakener"))
+					}
+				}
+			}
+		}
+	}()
+	test()
+	cancel()
+	<-ended
+	testkit.AwaitReady(t, api, name)
+}
+
+func TestDoctorFindsAnEntryThatAnotherProgramEdits(t *testing.T) {
+	name := app(t, 1, "")
+	meddling(t, name, func(w *admissionregistrationv1.MutatingWebhook) { w.MatchPolicy = new(admissionregistrationv1.Exact) }, func() {
+		finds(t, "ERROR", "entries: ", "is not what SidecarSets "+name+" need", "field manager weakener")
+	})
+}
+
+func TestDoctorFindsACABundleThatIsReplaced(t *testing.T) {
+	name := app(t, 1, "")
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	foreign, err := cert.EncodeCertificates(server.Certificate())
+	if err != nil {
+		t.Fatal(err)
+	}
+	meddling(t, name, func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.CABundle = foreign }, func() {
+		finds(t, "ERROR", "certificates: ", "do not accept the certificate of ", "unknown authority")
+	})
+}
+
+func TestDoctorFindsPodsThatPodSecurityRefuses(t *testing.T) {
+	namespace := testkit.Namespace(t, api, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
+	testkit.AwaitServiceAccount(t, api, namespace)
+	apply(t, namespace, sidecarSet)
+	testkit.AwaitReady(t, api, namespace)
+	finds(t, "ERROR", "injection: SidecarSet "+namespace, "violates PodSecurity", "log-agent")
+}
+
+// A quota that leaves no room for the sidecar is found in the second namespace of a SidecarSet, too.
+func TestDoctorFindsAQuotaThatIsUsedUp(t *testing.T) {
+	name, second := selectedNamespace(t), selectedNamespace(t)
+	apply(t, name, strings.Replace(sidecarSet, "matchLabels: {kubernetes.io/metadata.name: NS}",
+		"matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [NS, "+second+"]}]", 1))
+	testkit.AwaitReady(t, api, name)
+	for _, namespace := range []string{name, second} {
+		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "few"}}
+		quota.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsMemory: resource.MustParse("1Gi")} // log-agent has no limit
+		if err := api.Create(t.Context(), quota); err != nil {
+			t.Fatal(err)
+		}
+	}
+	finds(t, "ERROR", "injection: SidecarSet "+name+" in namespace "+second, "limits.memory for: log-agent")
+}
+
+func TestMigrateLooksAtTheCluster(t *testing.T) {
+	name := app(t, 0, "")
+	if err := api.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"control-plane":"x"}}}`))); err != nil {
+		t.Fatal(err)
+	}
+	out, code := kubectl(t, "migrate")
+	if want := "Namespace " + name + ": has the label control-plane"; code != 2 || !strings.Contains(out, want) || !strings.Contains(out, "kubectl apply -k .") {
+		t.Errorf("exit code %d, want 2 and %q:\n%s", code, want, out)
+	}
+}

@@ -1,0 +1,137 @@
+package clustertest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/testkit"
+)
+
+// planned is what the tests read of a plan.
+type planned struct {
+	SidecarSets []struct {
+		Action   string
+		Warnings []string
+		Pods     []struct {
+			Fate, Reason, Message string
+			Pods                  int
+		}
+		Rollout struct{ Batches []struct{ Names []string } }
+	}
+}
+
+// plan plans a manifest, in which it replaces NS.
+func plan(t *testing.T, namespace, manifest string, wantCode int, args ...string) (planned, string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "sidecarset.yaml")
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(manifest, "NS", namespace)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text, code := kubectl(t, append(args, "plan", "-f", file, "-o", "json")...)
+	if code != wantCode {
+		t.Fatalf("exit code %d, want %d:\n%s", code, wantCode, text)
+	}
+	var p planned
+	if err := json.Unmarshal([]byte(text), &p); err != nil || len(p.SidecarSets) != 1 {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	return p, text
+}
+
+// written returns when the leader wrote the Pods of a namespace, for those that it wrote.
+func written(ctx context.Context, t *testing.T, namespace string) map[string]time.Time {
+	t.Helper()
+	list := &corev1.PodList{}
+	if err := api.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
+	}
+	times := map[string]time.Time{}
+	for i := range list.Items {
+		entries, err := podstate.EntriesOf(&list.Items[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if entry, ok := entries.Sets[namespace]; ok {
+			times[namespace+"/"+list.Items[i].Name] = entry.At
+		}
+	}
+	return times
+}
+
+// The leader then moves the Pods that the plan names, in its order.
+func TestThePlanIsWhatTheLeaderThenDoes(t *testing.T) {
+	t.Parallel()
+	strategy := "  updateStrategy: {maxUnavailable: 2, partition: 2}\n"
+	name := app(t, 6, strategy)
+	change := strings.ReplaceAll(sidecarSet, "log-agent:v1", "log-agent:v2") + strategy
+	if _, text := plan(t, name, sidecarSet+strategy, 0); !strings.Contains(text, `"action": "none"`) {
+		t.Errorf("the stored SidecarSet: %s", text)
+	}
+	p, text := plan(t, name, change, 2)
+	var order []string
+	for _, batch := range p.SidecarSets[0].Rollout.Batches {
+		order = append(order, batch.Names...)
+	}
+	if !strings.Contains(text, `"InPlace"`) || len(order) != 4 {
+		t.Fatalf("the plan is\n%s", text)
+	}
+	if moved := written(t.Context(), t, name); len(moved) > 0 {
+		t.Fatalf("planning has moved %v", moved)
+	}
+	apply(t, name, change)
+	var moved map[string]time.Time
+	await.Within(t, 3*time.Minute, "the rollout", func(ctx context.Context) error {
+		if moved = written(ctx, t, name); len(moved) < len(order) {
+			return fmt.Errorf("the leader has moved %v", moved)
+		}
+		return nil
+	})
+	awaitProgress(t, name, appsv1beta1.ReasonPartitionReached)
+	moved = written(t.Context(), t, name)
+	inOrder := slices.IsSortedFunc(order, func(a, b string) int { return moved[a].Compare(moved[b]) })
+	if missing := slices.ContainsFunc(order, func(pod string) bool { return moved[pod].IsZero() }); missing || !inOrder || len(moved) != len(order) {
+		t.Errorf("planned %v, moved %v", order, moved)
+	}
+}
+
+// awaitProgress waits until the condition Progressing has that reason.
+func awaitProgress(t *testing.T, name, reason string) {
+	t.Helper()
+	testkit.Kubectl(t, cluster, "", "wait", "sidecarset/"+name, "--timeout=180s", `--for=jsonpath={.status.conditions[?(@.type=="Progressing")].reason}=`+reason)
+}
+
+func TestThePlanHasTheAnswersOfAdmission(t *testing.T) {
+	t.Parallel()
+	name := app(t, 2, "")
+
+	p, text := plan(t, name, strings.ReplaceAll(sidecarSet, "{name: log-agent,", "{name: log-agent, env: [{name: A, value: b}],"), 2)
+	if set := p.SidecarSets[0]; len(set.Pods) != 1 || set.Pods[0].Fate != "Recreate" || set.Pods[0].Pods != 2 || len(set.Warnings) != 1 ||
+		!strings.Contains(set.Warnings[0], "env changed") || !strings.Contains(set.Pods[0].Message, "spec.containers[log-agent].env") {
+		t.Errorf("a field that no running Pod gets:\n%s", text)
+	}
+
+	other := strings.ReplaceAll(strings.ReplaceAll(sidecarSet, "{name: NS,", "{name: NS-other,"), "name: log-agent", "name: other")
+	p, text = plan(t, name, other, 2)
+	if set := p.SidecarSets[0]; set.Action != "create" || len(set.Pods) != 1 || set.Pods[0].Fate != "Selected" || set.Pods[0].Pods != 2 {
+		t.Errorf("a new SidecarSet:\n%s", text)
+	}
+
+	file := filepath.Join(t.TempDir(), "clash.yaml")
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(strings.ReplaceAll(sidecarSet, "{name: NS,", "{name: NS-other,"), "NS", name)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, []string{"plan", "-f", file}, "clash.yaml:9: SidecarSet "+name+"-other: spec.containers[0].name", "is a container of SidecarSet "+name)
+}

@@ -1,0 +1,256 @@
+package doctor
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
+)
+
+func TestCRD(t *testing.T) {
+	text, err := os.ReadFile("../../../config/crd/bases/apps.kruise.io_sidecarsets.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type crd = apiextensionsv1.CustomResourceDefinition
+	tests := map[string]struct {
+		change func(*crd)
+		want   []string
+	}{
+		"as the manifests have it": {func(*crd) {}, nil},
+		"not installed":            {func(c *crd) { *c = crd{} }, []string{"error|is not installed"}},
+		"not established": {func(c *crd) {
+			c.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: "Established", Status: "False", Message: "names are taken"}}
+		}, []string{"error|names are taken"}},
+		"OpenKruise's versions": {func(c *crd) {
+			c.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1alpha1", Served: true, Storage: true}}
+		}, []string{"error|stores v1alpha1", "error|status.conditions", "error|does not serve v1beta1"}},
+		"objects of the old version":   {func(c *crd) { c.Status.StoredVersions = []string{"v1alpha1", "v1beta1"} }, []string{"warning|may be stored as v1alpha1"}},
+		"no conversion":                {func(c *crd) { c.Spec.Conversion.Webhook = nil }, []string{"error|no conversion webhook"}},
+		"another program's conversion": {func(c *crd) { c.Spec.Conversion.Webhook.ClientConfig.Service.Namespace = "kruise-system" }, []string{"error|kruise-system/sidecarset-conversion"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := factsOf(t, nil)
+			if err := yaml.Unmarshal(text, &f.crd); err != nil {
+				t.Fatal(err)
+			}
+			f.crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Webhook: &apiextensionsv1.WebhookConversion{ClientConfig: &apiextensionsv1.WebhookClientConfig{
+				Service: &apiextensionsv1.ServiceReference{Namespace: operatorNamespace, Name: "sidecarset-conversion"},
+			}}}
+			tc.change(&f.crd)
+			expect(t, func(r *Result) { f.lookAtCRD(t.Context(), r) }, tc.want...)
+		})
+	}
+}
+
+func deployment(replicas, ready int32, args ...string) appsv1.Deployment {
+	d := appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "sidecarset-operator"}}
+	app := map[string]string{"app": "operator"}
+	d.Spec.Replicas, d.Spec.Selector, d.Spec.Template.Labels = &replicas, &metav1.LabelSelector{MatchLabels: app}, app
+	d.Spec.Template.Spec = corev1.PodSpec{ServiceAccountName: "sidecarset-operator", Containers: []corev1.Container{{Name: "operator", Args: args}}}
+	d.Status.ReadyReplicas = ready
+	return d
+}
+
+func operatorPod(name, image string) corev1.Pod {
+	return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: name, Labels: map[string]string{"app": "operator"}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "operator", Image: image}}}}
+}
+
+func TestReplicas(t *testing.T) {
+	waiting := operatorPod("b", "op:v1")
+	waiting.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}}}}
+	refused := deployment(2, 0)
+	refused.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Message: "exceeded quota"}}
+	endpoint := func(ready bool) discoveryv1.EndpointSliceList {
+		return discoveryv1.EndpointSliceList{Items: []discoveryv1.EndpointSlice{{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{discoveryv1.LabelServiceName: "sidecarset-webhook"}},
+			Endpoints:  []discoveryv1.Endpoint{{Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+		}}}
+	}
+	lease := func(renewed time.Duration) coordinationv1.Lease {
+		return coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: new("a"), LeaseDurationSeconds: new(int32(40)), RenewTime: new(metav1.NewMicroTime(time.Now().Add(-renewed)))}}
+	}
+	tests := map[string]struct {
+		deployment appsv1.Deployment
+		change     func(*facts)
+		want       []string
+	}{
+		"two":                     {deployment(2, 2), func(*facts) {}, nil},
+		"one of two":              {deployment(2, 1), func(f *facts) { f.pods.Items = append(f.pods.Items, waiting) }, []string{"warning|1 of 2|ImagePullBackOff no such image"}},
+		"none":                    {deployment(2, 0), func(*facts) {}, []string{"error|no Pod is ready"}},
+		"none may be created":     {refused, func(*facts) {}, []string{"error|no Pod is ready: exceeded quota"}},
+		"scaled to 0":             {deployment(0, 0), func(*facts) {}, []string{"error|scaled to 0"}},
+		"none answers":            {deployment(2, 2), func(f *facts) { f.endpoints = endpoint(false) }, []string{"error|no replica answers"}},
+		"none leads":              {deployment(2, 2), func(f *facts) { f.lease = lease(time.Hour) }, []string{"error|no process leads"}},
+		"none has led":            {deployment(2, 2), func(f *facts) { f.lease = coordinationv1.Lease{} }, []string{"error|no process leads"}},
+		"clocks that differ some": {deployment(2, 2), func(f *facts) { f.lease = lease(time.Minute) }, nil},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := factsOf(t, nil)
+			f.deployments.Items, f.endpoints, f.lease = []appsv1.Deployment{tc.deployment}, endpoint(true), lease(0)
+			tc.change(f)
+			expect(t, func(r *Result) { f.lookAtReplicas(t.Context(), r) }, tc.want...)
+		})
+	}
+}
+
+func authority(t *testing.T, now time.Time) (bundle []byte, leaf *x509.Certificate) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true, NotBefore: now, NotAfter: now.Add(time.Hour)}
+	certificate := &x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{"sidecarset-webhook.sidecarset-system.svc"}, NotBefore: now, NotAfter: now.Add(time.Minute)}
+	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leafDER, err := x509.CreateCertificate(rand.Reader, certificate, ca, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if leaf, err = x509.ParseCertificate(leafDER); err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}), leaf
+}
+
+func TestCertificates(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	trusted, leaf := authority(t, now)
+	foreign, _ := authority(t, now)
+	const host = "sidecarset-webhook.sidecarset-system.svc"
+	served := map[string][]*x509.Certificate{"Pod a": {leaf}}
+	of := func(pem []byte, host string, at time.Duration) func(*Result) {
+		return func(r *Result) { judgeTrust(trust{"object", host, string(pem)}, served, now.Add(at), r) }
+	}
+	expect(t, of(trusted, host, time.Second))
+	expect(t, of(append(foreign, trusted...), host, time.Second))
+	expect(t, of(foreign, host, time.Second), "error|Pod a|unknown authority")
+	expect(t, of(trusted, "elsewhere.svc", time.Second), "error|Pod a|elsewhere.svc")
+	expect(t, of(trusted, host, 2*time.Minute), "error|expired")
+	expect(t, of(nil, host, time.Second), "error|no CA bundle")
+}
+
+func TestRights(t *testing.T) {
+	of := func(deployments ...appsv1.Deployment) string {
+		in := newInstallation("elsewhere", deployments, nil)
+		var all []string
+		for _, r := range in.rights() {
+			all = append(all, r.account+" "+r.String())
+		}
+		return strings.Join(all, "\n") + "\n"
+	}
+	webhook, controller := deployment(2, 2, "--role=webhook", "--revision-namespace=kruise-system"), deployment(2, 2, "--role=controller", "--revision-namespace=kruise-system")
+	webhook.Spec.Template.Spec.ServiceAccountName, controller.Spec.Template.Spec.ServiceAccountName = "web", "ctl"
+	all, split, static := of(), of(webhook, controller), of(deployment(2, 2, "--pod-webhook=static", "--cert-mode=files"))
+	for text, has := range map[string]map[string]bool{
+		all: {
+			"sidecarset-operator patch pods\n": true, "patch mutatingwebhookconfigurations.admissionregistration.k8s.io sidecarset-pods-0\n": true,
+			"update secrets sidecarset-webhook-certs in namespace elsewhere\n": true, "list endpointslices.discovery.k8s.io in namespace default\n": true,
+		},
+		split: {
+			"ctl patch pods\n": true, "web patch pods\n": false, "web list sidecarsets.apps.kruise.io\n": true,
+			"ctl create controllerrevisions.apps in namespace kruise-system\n": true, "web get configmaps kruise-configuration in namespace kruise-system\n": true, "ctl create configmaps in namespace elsewhere\n": true,
+		},
+		static: {"sidecarset-pods-": false, "secrets": false},
+	} {
+		for part, want := range has {
+			if strings.Contains(text, part) != want {
+				t.Errorf("%q: %v, want %v, in\n%s", part, !want, want, text)
+			}
+		}
+	}
+}
+
+func looked(set *appsv1beta1.SidecarSet) func(*Result) {
+	return func(r *Result) { lookAtSidecarSet(set, r) }
+}
+
+func TestSidecarSetStatus(t *testing.T) {
+	of := func(conditions ...metav1.Condition) *appsv1beta1.SidecarSet {
+		return &appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{Name: "log", Generation: 2}, Status: appsv1beta1.SidecarSetStatus{ObservedGeneration: 2, Conditions: conditions}}
+	}
+	ready := metav1.Condition{Type: appsv1beta1.ConditionReady, Status: metav1.ConditionTrue, Message: inForce}
+	expect(t, looked(of(ready)))
+	expect(t, looked(of())) // paused
+	narrowed := ready
+	narrowed.Message += " Pod Security refuses Pods in namespace a."
+	expect(t, looked(of(narrowed)), "warning SidecarSet log: Pod Security refuses")
+	expect(t, looked(of(metav1.Condition{Type: appsv1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: appsv1beta1.ReasonNoReplica, Message: "No replica."})), "error|NoReplica|No replica.")
+	degraded := func(reason string) metav1.Condition {
+		return metav1.Condition{Type: appsv1beta1.ConditionDegraded, Status: metav1.ConditionTrue, Reason: reason, Message: "why"}
+	}
+	expect(t, looked(of(ready, degraded(appsv1beta1.ReasonStalled))), "error|Stalled|a good one")
+	blocked := of(ready, degraded(appsv1beta1.ReasonBlocked))
+	blocked.Status.BlockedPods = []appsv1beta1.SidecarSetPodGroup{{Reason: "ImmutableFieldChanged", Pods: 3, First: []string{"a/b"}}}
+	blocked.Status.Uninjected = []appsv1beta1.SidecarSetPodGroup{{Reason: "OlderThanSidecarSet", Pods: 1, First: []string{"a/c"}}}
+	blocked.Generation = 3
+	expect(t, looked(blocked), "warning|generation 2, and 3", "warning|3 Pods, such as a/b|ImmutableFieldChanged|recreate", "warning|a/c|OlderThanSidecarSet|rollout restart")
+}
+
+func TestPodsThatAreRefused(t *testing.T) {
+	security := errors.New(`pods "p" is forbidden: violates PodSecurity "restricted:latest": privileged`)
+	quota := errors.New(`pods "p" is forbidden: exceeded quota: q, requested: limits.cpu=500m`)
+	calling := errors.New(`Internal error occurred: failed calling webhook "0123.pods.sidecarset.io": x509`)
+	tests := map[string]struct {
+		refused, alone error
+		want           []string
+		skipped        string
+	}{
+		"because of the sidecars":   {security, nil, []string{"error SidecarSet log in namespace shop|is refused|violates PodSecurity"}, ""},
+		"a quota, whatever the Pod": {quota, quota, nil, "refused there, too: pods \"p\""},
+		"the operator is down":      {calling, nil, []string{"error|cannot call the operator"}, ""},
+		"and another program, too":  {calling, quota, []string{"error|cannot call the operator"}, ""},
+	}
+	p := place{&inject.Program{Set: setNamed("log").Set}, "shop"}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var err error
+			expect(t, func(r *Result) { err = p.judge(tc.refused, tc.alone, r) }, tc.want...)
+			if (err == nil) != (tc.skipped == "") || err != nil && !strings.Contains(err.Error(), tc.skipped) {
+				t.Errorf("skipped: %v, want %q", err, tc.skipped)
+			}
+		})
+	}
+}
+
+func TestImages(t *testing.T) {
+	f := factsOf(t, nil)
+	f.Version = "v1"
+	f.pods.Items = []corev1.Pod{operatorPod("a", "op:v1@sha256:0123"), operatorPod("b", "op:v1")}
+	expect(t, f.lookAtImages)
+	f.pods.Items[1] = operatorPod("b", "op:v2")
+	expect(t, f.lookAtImages, "warning|has version v1, and the operator runs op:v2")
+}
+
+func TestFlagsOfTheOperator(t *testing.T) {
+	args := []string{"--role=all", "-excluded-namespaces", "a,b", "--leader-elect", "--cert-mode=files"}
+	for name, want := range map[string]string{"role": "all", "excluded-namespaces": "a,b", "cert-mode": "files", "pod-webhook": "otherwise"} {
+		if got := valueOf(args, name, "otherwise"); got != want {
+			t.Errorf("--%s is %q, want %q", name, got, want)
+		}
+	}
+}

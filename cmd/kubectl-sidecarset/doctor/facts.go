@@ -1,0 +1,156 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
+)
+
+// Cluster is how a cluster is reached.
+type Cluster struct {
+	Client client.Client
+	Config *rest.Config
+	// Namespace is the operator's.
+	Namespace string
+	// Version is the plugin's.
+	Version string
+	// Read reads the SidecarSets, and the Namespaces with their labels.
+	Read func(context.Context, *world.Parts) error
+}
+
+// facts are what several checks look at.
+type facts struct {
+	Cluster
+	installation
+	deployments appsv1.DeploymentList // of the operator
+	pods        corev1.PodList        // of its namespace
+	endpoints   discoveryv1.EndpointSliceList
+	lease       coordinationv1.Lease // empty if there is none
+	mutating    admissionregistrationv1.MutatingWebhookConfigurationList
+	validating  admissionregistrationv1.ValidatingWebhookConfigurationList
+	crd         apiextensionsv1.CustomResourceDefinition // empty if there is none
+	parts       world.Parts
+	// unread says why parts is not complete; nil if it is.
+	unread error
+}
+
+const (
+	mutatingConfiguration = "sidecarset-mutating-webhook"
+	definition            = "sidecarsets.apps.kruise.io"
+	leaseName             = "sidecarset-operator"
+	applyAgain            = "apply the manifests of the operator again (kubectl apply -k config/default, or the layout that you installed)"
+)
+
+func gather(ctx context.Context, c Cluster) (*facts, error) {
+	f := &facts{Cluster: c}
+	in := client.InNamespace(c.Namespace)
+	if err := cmp.Or( // the first error
+		apiextensionsv1.AddToScheme(c.Client.Scheme()),
+		c.Client.List(ctx, &f.deployments, in, client.MatchingLabels{"app.kubernetes.io/part-of": "sidecarset"}),
+		c.Client.List(ctx, &f.pods, in),
+		c.Client.List(ctx, &f.endpoints, in),
+		c.Client.List(ctx, &f.mutating),
+		c.Client.List(ctx, &f.validating),
+		client.IgnoreNotFound(c.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: leaseName}, &f.lease)),
+		client.IgnoreNotFound(c.Client.Get(ctx, client.ObjectKey{Name: definition}, &f.crd)),
+	); err != nil {
+		return nil, fmt.Errorf("reading what is installed: %w", err)
+	}
+	f.installation = newInstallation(c.Namespace, f.deployments.Items, f.mutating.Items)
+	f.parts = world.Parts{Excluded: f.excluded(), Now: time.Now()}
+	f.unread = c.Read(ctx, &f.parts)
+	return f, nil
+}
+
+// installation is what the flags of the operator say. Without a Deployment, its processes run
+// elsewhere, and the defaults of the flags count.
+type installation struct {
+	namespace string
+	args      []string // of all Deployments
+	// accounts are the ServiceAccounts by the values of --role.
+	accounts map[string]string
+	// url is the beginning of the URLs that API servers call instead of the Services; "" if they
+	// call the Services.
+	url string
+}
+
+func newInstallation(namespace string, deployments []appsv1.Deployment, mutating []admissionregistrationv1.MutatingWebhookConfiguration) installation {
+	in := installation{namespace: namespace, accounts: map[string]string{}}
+	for i := range deployments {
+		pod := &deployments[i].Spec.Template.Spec
+		for _, c := range pod.Containers {
+			in.args = append(in.args, c.Args...)
+			in.accounts[valueOf(c.Args, "role", "all")] = pod.ServiceAccountName
+		}
+	}
+	in.url = in.flag("pod-webhook-url", "")
+	if len(deployments) > 0 {
+		return in
+	}
+	in.accounts["all"] = "sidecarset-operator"
+	for i := range mutating {
+		if c := &mutating[i]; c.Name == mutatingConfiguration && len(c.Webhooks) > 0 && c.Webhooks[0].ClientConfig.URL != nil {
+			of := *c.Webhooks[0].ClientConfig.URL
+			in.url = of[:strings.LastIndex(of, "/")]
+		}
+	}
+	return in
+}
+
+func (in *installation) flag(name, otherwise string) string { return valueOf(in.args, name, otherwise) }
+
+func (in *installation) static() bool { return in.flag("pod-webhook", "exact") == "static" }
+
+func (in *installation) excluded() []string {
+	return append(strings.FieldsFunc(in.flag("excluded-namespaces", "kube-system"), func(r rune) bool { return r == ',' || r == ' ' }), in.namespace)
+}
+
+func (in *installation) service() string { return in.flag("webhook-service", "sidecarset-webhook") }
+
+func (in *installation) conversion() string {
+	return in.flag("conversion-service", "sidecarset-conversion")
+}
+
+// host is the name by which API servers know the operator that a webhook calls; "" if it calls
+// another program.
+func (in *installation) host(config *admissionregistrationv1.WebhookClientConfig) string {
+	if service := config.Service; service != nil {
+		if service.Namespace == in.namespace && (service.Name == in.service() || service.Name == in.conversion()) {
+			return service.Name + "." + service.Namespace + ".svc"
+		}
+	} else if config.URL != nil && in.url != "" && strings.HasPrefix(*config.URL, in.url) {
+		if parsed, err := url.Parse(*config.URL); err == nil {
+			return parsed.Hostname()
+		}
+	}
+	return ""
+}
+
+// valueOf returns the value of a flag in a command line of the operator.
+func valueOf(args []string, name, otherwise string) string {
+	for i, arg := range args {
+		flag, value, has := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		switch {
+		case flag != name || flag == arg:
+		case has:
+			return value
+		case i+1 < len(args):
+			return args[i+1]
+		}
+	}
+	return otherwise
+}

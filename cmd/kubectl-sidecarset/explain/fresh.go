@@ -1,0 +1,130 @@
+package explain
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+// Next explains what becomes of the next Pod of a template, which has metadata and spec. The
+// caller fills in what the Report says about the object.
+func (e *Explainer) Next(ctx context.Context, namespace string, template map[string]any) (*Report, error) {
+	s, err := e.look(ctx, namespace, template)
+	if err != nil {
+		return nil, err
+	}
+	for _, edit := range s.decision.Plan.Insertions {
+		if edit.List == inject.Containers || edit.List == inject.InitContainers {
+			s.adds[edit.SidecarSet] = append(s.adds[edit.SidecarSet], edit.Name)
+		}
+	}
+	r := &Report{Namespace: namespace, Notes: s.strangers(), adds: s.adds}
+	if s.decision.Refused != nil {
+		r.Refused = &Refusal{"the operator's webhook", s.decision.Refused.Error()}
+	}
+	r.SidecarSets = s.answers(s.next)
+	return r, nil
+}
+
+// next answers for the next Pod.
+func (s *subject) next(p *inject.Program, selected bool) Answer {
+	if !selected {
+		return Answer{Decision: NotSelected}
+	}
+	if a, is := s.skipped(p); is {
+		return a
+	}
+	name, plan := p.Name(), &s.decision.Plan
+	if slices.ContainsFunc(plan.Skipped, func(skip inject.Skip) bool { return skip.SidecarSet == name }) {
+		return Answer{
+			Decision: AlreadyInjected, Revision: s.record.Revision(name),
+			Because: []string{"The annotations and containers in the manifest say that the Pod carries this content, as in a copy of a running Pod. The webhook leaves it alone."},
+			Do:      []string{"Remove the annotations kruise.io/sidecarset-* and the sidecars from the manifest, or annotate the SidecarSet with " + appsv1beta1.AnnotationEnforce + ": \"true\"."},
+		}
+	}
+	if err := s.decision.Refused; err != nil {
+		if refusal, is := errors.AsType[inject.Refusal](err); is && slices.Contains(refusal.SidecarSets(), name) {
+			return Answer{Decision: Refused}
+		}
+		return Answer{Decision: PodRefused}
+	}
+	a := Answer{Decision: Injects, Revision: podstate.ParseHashes(plan.Annotations[appsv1beta1.AnnotationHash]).Revision(name)}
+	if len(s.adds[name]) > 0 {
+		a.Because = append(a.Because, "Brings container "+strings.Join(s.adds[name], ", ")+".")
+	}
+	if ref, names := p.Refers(); names {
+		a.Because = append(a.Because, fmt.Sprintf("spec.injectionStrategy.revision injects %s (policy %s).", ref, cmp.Or(p.Set.Spec.InjectionStrategy.Revision.Policy, appsv1beta1.AlwaysSidecarSetInjectRevisionPolicy)))
+	}
+	if slices.Contains(plan.Replaces, name) {
+		a.Because = append(a.Because, "The manifest records another content of it, which is replaced.")
+	}
+	for _, notice := range plan.Notices {
+		if notice.SidecarSet == name {
+			a.Because = append(a.Because, sentence(notice.Text))
+		}
+	}
+	if problem := inForce(p.Set); problem != "" {
+		a.Decision = NotInForce
+		a.Because = append(a.Because, problem, onFailure(p.Set))
+		a.Do = []string{"kubectl describe sidecarset " + name + "; docs/readiness.md has what to do for each reason."}
+	}
+	return a
+}
+
+// onFailure says what happens to Pods if no replica can be called.
+func onFailure(set *appsv1beta1.SidecarSet) string {
+	if set.Annotations[appsv1beta1.AnnotationFailurePolicy] == "Ignore" {
+		return "If no replica answers, Pods are created without it (" + appsv1beta1.AnnotationFailurePolicy + ": Ignore)."
+	}
+	return "If no replica answers, Pods are refused (" + appsv1beta1.AnnotationFailurePolicy + ": Fail)."
+}
+
+// refuser is who refuses a Pod, in a message of the API server.
+var refuser = regexp.MustCompile(`webhook "[^"]+"|ValidatingAdmissionPolicy '[^']+'|PodSecurity "[^"]+"|(?:exceeded|failed) quota: [^,:]+`)
+
+// RefusedBy notes that the API server does not create the Pod, with its message, which names who
+// refuses. If the message is about a container that a SidecarSet brings, the answer about that
+// SidecarSet says so.
+func (r *Report) RefusedBy(message string) {
+	if r.Refused != nil && strings.Contains(message, r.Refused.Message) {
+		return
+	}
+	r.Refused = &Refusal{cmp.Or(refuser.FindString(message), "the API server"), message}
+	for i := range r.SidecarSets {
+		a := &r.SidecarSets[i]
+		if a.Decision != Injects && a.Decision != NotInForce {
+			continue
+		}
+		a.Decision = PodRefused
+		if at := slices.IndexFunc(r.adds[a.SidecarSet], func(name string) bool { return strings.Contains(message, `"`+name+`"`) }); at >= 0 {
+			a.Decision = Refused
+			a.Because = append(a.Because, fmt.Sprintf("The refusal is about container %q, which this SidecarSet brings.", r.adds[a.SidecarSet][at]))
+			a.Do = append(a.Do, "Change that container of the SidecarSet, or the policy of "+r.Refused.By+".")
+		}
+	}
+}
+
+// Created compares the answers with the Pod that the API server would create, by the annotations
+// of that Pod.
+func (r *Report) Created(annotations map[string]string) {
+	listed := podstate.ParseInjectedList(annotations[appsv1beta1.AnnotationInjectedList])
+	for i := range r.SidecarSets {
+		a := &r.SidecarSets[i]
+		if a.Decision == NotInForce && slices.Contains(listed, a.SidecarSet) {
+			a.Because = append(a.Because, "But a dry run of the API server did get it just now.")
+		}
+		if a.Decision == Injects && len(r.adds[a.SidecarSet]) > 0 && !slices.Contains(listed, a.SidecarSet) {
+			a.Decision = NotInForce
+			a.Because = append(a.Because, "But a dry run of the API server returned the Pod without it: the API server did not call the operator, or the operator excludes the namespace.")
+			a.Do = append(a.Do, "Look at the operator's Pods, and at the webhooks in MutatingWebhookConfigurations sidecarset-pods-*.")
+		}
+	}
+}

@@ -1,0 +1,277 @@
+package explain
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/recreate"
+	"github.com/sidecarset/operator/internal/revision"
+)
+
+// running is a Pod that exists.
+type running struct {
+	*subject
+	pod  *corev1.Pod // as if it were active
+	seen *podstate.Record
+}
+
+// Running explains a Pod that exists, as the API server serves it. As for Next, the caller fills in
+// what the Report says about the object.
+func (e *Explainer) Running(ctx context.Context, object map[string]any) (*Report, error) {
+	pod := new(corev1.Pod)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, pod); err != nil {
+		return nil, err
+	}
+	s, err := e.look(ctx, pod.Namespace, object)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Namespace: pod.Namespace, Running: true, Notes: s.strangers()}
+	if !podstate.FromPod(pod).Active {
+		r.Notes = append(r.Notes, "The Pod has finished or is being deleted: it counts in no status, and nothing updates it.")
+		pod.DeletionTimestamp, pod.Status.Phase = nil, corev1.PodRunning
+	}
+	run := &running{s, pod, podstate.FromPod(pod)}
+	if run.seen.TooLarge {
+		return nil, errors.New("the Pod is too large for the operator, which counts it nowhere: shorten its labels and annotations (docs/status.md)")
+	}
+	r.SidecarSets = append(run.deleted(), s.answers(run.answer)...)
+	return r, nil
+}
+
+// deleted answers for SidecarSets that the Pod carries and that do not exist.
+func (r *running) deleted() (all []Answer) {
+	for _, name := range r.listed {
+		if !r.World.Snapshot.Has(name) && r.World.Unusable[name] == nil {
+			all = append(all, Answer{
+				SidecarSet: name, Decision: NoSuchSidecarSet, Revision: r.record.Revision(name),
+				Because: []string{"The Pod records it, and there is no SidecarSet of that name. The sidecars go on running, and nothing updates them."},
+				Do:      []string{"Recreate the Pod to remove them: " + r.renewal()},
+			})
+		}
+	}
+	return all
+}
+
+func (r *running) answer(p *inject.Program, selected bool) Answer {
+	name := p.Name()
+	content := inplace.ContentOf(p)
+	count := content.Count(r.seen, r.World.Now.Unix())
+	a := Answer{Revision: r.record.Revision(name)}
+	switch {
+	case !selected && (slices.Contains(r.listed, name) || r.record.Has(name)):
+		a.Decision = NoLongerSelected
+		a.Because = []string{"The Pod carries it, but the labels or selectors have changed since. Nothing updates the sidecars, and the Pod counts in no status."}
+		a.Do = []string{"Restore the label or the selector, or recreate the Pod without the sidecars: " + r.renewal()}
+	case !selected:
+		a.Decision = NotSelected
+	case count&inplace.Matched != 0:
+		r.carried(p, count, &a)
+	default:
+		if skip, is := r.skipped(p); is && skip.Decision != Paused {
+			return skip
+		}
+		a.Decision = Lacking
+		r.lack(p, content, &a)
+	}
+	return a
+}
+
+// carried answers for a Pod that carries the SidecarSet, by its record.
+func (r *running) carried(p *inject.Program, count inplace.Count, a *Answer) {
+	name := p.Name()
+	hash := r.record.Hash(name)
+	u, err := NewUpdater(r.World, p, revision.NewHistory(r.Revisions, revision.Owner{Name: name, UID: p.Set.UID}))
+	known := false
+	if err == nil {
+		if recorded := u.Recorded(r.pod); recorded != nil {
+			known, a.Revision = true, cmp.Or(a.Revision, recorded.Name)
+		}
+	}
+	a.Decision = Unproven
+	switch unmarked := r.unmarked(p); {
+	case unmarked != "":
+		a.Because = []string{fmt.Sprintf("The Pod lists it, but its container %q lacks %s=true, which every injected container has.", unmarked, appsv1beta1.EnvInjected)}
+	case count&inplace.Updated != 0:
+		a.Decision = Current
+		return
+	case hash == "":
+		a.Because = []string{"The Pod lists it, but records no hash of what was injected."}
+	case err == nil && len(u.History) > 0 && !known && hash != p.Hash && !r.older(p):
+		a.Because = []string{fmt.Sprintf("The Pod records the hash %s, which neither the SidecarSet nor any of its recorded revisions has: somebody else wrote it, or the revision was deleted.", hash[:min(len(hash), 16)])}
+	default:
+		a.Decision = Outdated
+		r.outdated(p, u, err, a)
+		return
+	}
+	a.Do = []string{"Recreate the Pod: " + r.renewal(), "If the Pod's author is not trusted, annotate the SidecarSet with " + appsv1beta1.AnnotationEnforce + ": \"true\"."}
+}
+
+// unmarked names a sidecar of the SidecarSet that does not say in the Pod that it was injected.
+func (r *running) unmarked(p *inject.Program) string {
+	for _, c := range slices.Concat(r.decision.Pod.InitContainers, r.decision.Pod.Containers) {
+		if !c.Injected && slices.Contains(p.SidecarList, c.Name) {
+			return c.Name
+		}
+	}
+	return ""
+}
+
+// older reports whether the Pod was created before the SidecarSet.
+func (r *running) older(p *inject.Program) bool {
+	return r.pod.CreationTimestamp.Before(&p.Set.CreationTimestamp)
+}
+
+// outdated says what a rollout does to the Pod. err is why that is not known.
+func (r *running) outdated(p *inject.Program, u *Updater, err error, a *Answer) {
+	say := func(format string, args ...any) { a.Because = append(a.Because, fmt.Sprintf(format, args...)) }
+	if r.older(p) {
+		say("The Pod is older than the SidecarSet, and carries the content of a deleted one of the same name.")
+	} else if p.Revision() != "" {
+		say("The SidecarSet is at revision %s.", p.Revision())
+	}
+	var update inplace.Update
+	var fields []string
+	if err == nil {
+		update, fields, err = u.Update(r.pod, nil, r.World.Now)
+	}
+	if err == nil && len(u.History) == 0 && u.Content.Differs(r.seen) {
+		err = errors.New("no revision of the SidecarSet was found")
+	}
+	if err != nil {
+		say("What a rollout would do is not known: %v.", err)
+		return
+	}
+	status, strategy := &p.Set.Status, &p.Set.Spec.UpdateStrategy
+	reason, message := update.Verdict.Reason, update.Message
+	for _, group := range status.BlockedPods { // what the leader has found out by writing
+		if slices.Contains(group.First, r.pod.Namespace+"/"+r.pod.Name) {
+			reason, message = inplace.Reason(group.Reason), group.Message
+		}
+	}
+	selector, err := metav1.LabelSelectorAsSelector(cmp.Or(strategy.Selector, &metav1.LabelSelector{}))
+	progressing := meta.FindStatusCondition(status.Conditions, appsv1beta1.ConditionProgressing)
+	switch mode, _ := recreate.ModeOf(p.Set.Annotations); {
+	case strategy.Type == appsv1beta1.NotUpdateSidecarSetStrategyType:
+		say("Running Pods are not updated: spec.updateStrategy.type is NotUpdate.")
+		a.Do = []string{"Recreate the Pod: " + r.renewal()}
+	case err == nil && !selector.Matches(r.labels):
+		say("Rollouts leave the Pod out: spec.updateStrategy.selector does not select it.")
+	case reason != "":
+		meaning, remedy := Blocked(reason)
+		say("A rollout does not update it (%s): %s.", reason, meaning)
+		if len(fields) > 0 {
+			say("Since then changed: %s.", strings.Join(fields, ", "))
+		}
+		if message != "" {
+			say("%s", sentence(message))
+		}
+		switch {
+		case update.Verdict.Way == inplace.Recreate && mode&recreate.Outdated != 0:
+			a.Do = []string{"Wait: the leader evicts the Pod in its turn (" + appsv1beta1.AnnotationRecreate + ")."}
+		case remedy == recreateIt:
+			a.Do = []string{"Recreate the Pod: " + r.renewal()}
+		default:
+			a.Do = []string{sentence(remedy)}
+		}
+	case strategy.Paused:
+		say("The rollout is paused: spec.updateStrategy.paused is true.")
+		a.Do = []string{"Set it to false, if running Pods are to be updated."}
+	case progressing != nil && progressing.Reason != appsv1beta1.ReasonComplete:
+		say("A rollout updates it in place. It is %s: %s", progressing.Reason, sentence(progressing.Message))
+	default:
+		say("A rollout updates it in place.")
+	}
+}
+
+// lack says why the Pod does not carry a SidecarSet that selects it.
+func (r *running) lack(p *inject.Program, content *inplace.Content, a *Answer) {
+	why := content.WhyLacking(r.seen)
+	created := r.pod.CreationTimestamp.UTC().Format(time.RFC3339)
+	switch why {
+	case appsv1beta1.ReasonOlderThanSidecarSet:
+		a.Because = append(a.Because, fmt.Sprintf("The Pod (%s) is older than the SidecarSet (%s).", created, p.Set.CreationTimestamp.UTC().Format(time.RFC3339)))
+	case appsv1beta1.ReasonSidecarsMissing:
+		a.Because = append(a.Because, "The Pod lists it, but lacks "+cmp.Or(strings.Join(r.missing(p), ", "), "the record of a hot upgrade")+": another program wrote the list, or the sidecar was added to the SidecarSet later.")
+	case appsv1beta1.ReasonRecordRemoved:
+		a.Because = append(a.Because, "The Pod was injected, and somebody has removed the SidecarSet from its annotation "+appsv1beta1.AnnotationInjectedList+".")
+	default:
+		a.Because = append(a.Because, fmt.Sprintf("The Pod was created (%s) without it.", created))
+		a.Because = append(a.Because, r.clues(p)...)
+	}
+	// what a new Pod would get
+	switch next := r.next(p, true); next.Decision {
+	case Injects, AlreadyInjected:
+		mode, _ := recreate.ModeOf(p.Set.Annotations)
+		if mode&recreate.Uninjected != 0 {
+			a.Do = append(a.Do, "Wait: the leader evicts Pods that lack it in their turn ("+appsv1beta1.AnnotationRecreate+"). Or recreate the Pod: "+r.renewal())
+			return
+		}
+		a.Do = append(a.Do, "Recreate the Pod: "+r.renewal())
+	default:
+		if next.Decision == PodRefused || next.Decision == Refused {
+			next.Because = []string{sentence(r.decision.Refused.Error())}
+		}
+		a.Because = append(a.Because, fmt.Sprintf("A new Pod would not get it either (%s).", next.Decision))
+		a.Because = append(a.Because, next.Because...)
+		a.Do = append(append(a.Do, next.Do...), "After that, recreate the Pod: "+r.renewal())
+	}
+}
+
+// missing are the sidecars that the Pod lacks.
+func (r *running) missing(p *inject.Program) []string {
+	return slices.DeleteFunc(slices.Clone(p.SidecarList), func(name string) bool {
+		hot, _ := appsv1beta1.HotUpgradeNames(name)
+		return podstate.Find(r.pod.Spec.Containers, name) != nil || podstate.Find(r.pod.Spec.InitContainers, name) != nil || podstate.Find(r.pod.Spec.Containers, hot) != nil
+	})
+}
+
+// clues are what may have kept the SidecarSet from the Pod when it was created.
+func (r *running) clues(p *inject.Program) (clues []string) {
+	created := r.pod.CreationTimestamp
+	if ready := meta.FindStatusCondition(p.Set.Status.Conditions, appsv1beta1.ConditionReady); ready != nil && created.Before(&ready.LastTransitionTime) {
+		clues = append(clues, fmt.Sprintf("The SidecarSet's condition Ready changed after that (%s, now %s).", ready.LastTransitionTime.UTC().Format(time.RFC3339), ready.Status))
+	}
+	if p.Set.Annotations[appsv1beta1.AnnotationFailurePolicy] == "Ignore" {
+		clues = append(clues, onFailure(p.Set))
+	}
+	if len(clues) == 0 {
+		clues = []string{"The cause is not recorded: injection was paused, a label or a selector was changed later, or the API server did not call the operator. The audit log of the API server tells (docs/troubleshooting.md)."}
+	}
+	return clues
+}
+
+// renewal is the command that makes a new Pod, if that is known.
+func (r *running) renewal() string {
+	owner := metav1.GetControllerOf(r.pod)
+	in := " -n " + r.pod.Namespace
+	if owner == nil {
+		return "nothing replaces it, so delete it and create it again from its manifest."
+	}
+	switch hash := r.pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]; owner.Kind {
+	case "ReplicaSet":
+		if name, is := strings.CutSuffix(owner.Name, "-"+hash); is && hash != "" {
+			return "kubectl rollout restart deployment/" + name + in
+		}
+	case "StatefulSet", "DaemonSet":
+		return "kubectl rollout restart " + strings.ToLower(owner.Kind) + "/" + owner.Name + in
+	case "Job":
+		return "let it finish, and run the Job again."
+	}
+	return "kubectl delete pod/" + r.pod.Name + in
+}

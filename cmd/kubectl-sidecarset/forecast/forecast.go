@@ -1,0 +1,311 @@
+// Package forecast says what a change of a SidecarSet will do to running Pods. It asks the
+// packages of the leader about each Pod, and runs the leader's planner in simulated time. It
+// has no client and no clock.
+package forecast
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/explain"
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
+	"github.com/sidecarset/operator/internal/hub"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/recreate"
+	"github.com/sidecarset/operator/internal/revision"
+	"github.com/sidecarset/operator/internal/rollout"
+)
+
+// Input is everything that a forecast depends on. It is not changed.
+type Input struct {
+	// Old is the stored SidecarSet, nil if there is none, and New what it becomes. Both are of
+	// the hub version and defaulted.
+	Old, New map[string]any
+	// Before has all SidecarSets with Old, and After those with New.
+	Before, After *world.World
+	// Revisions are the ControllerRevisions of SidecarSets.
+	Revisions []*appsv1.ControllerRevision
+	// Pods are all that Old or New may select.
+	Pods []*corev1.Pod
+	// Node returns the state of a Node. It is asked for Pods whose native sidecars restart.
+	Node func(name string) (inplace.Node, error)
+	// Resizes: the API server has the subresource pods/resize.
+	Resizes bool
+	// Back is how long a written Pod takes until it is back, and an evicted one until the Pod in
+	// its place is Ready.
+	Back time.Duration
+}
+
+// Fate is what becomes of a running Pod.
+type Fate string
+
+// The fates, in the order of Forecast.Pods.
+const (
+	InPlace    Fate = "InPlace"    // it gets other images
+	Resize     Fate = "Resize"     // it gets other resources, and perhaps other images
+	HotUpgrade Fate = "HotUpgrade" // a second container takes over
+	Evict      Fate = "Evict"      // the leader has its controller create a new Pod
+	Recreate   Fate = "Recreate"   // only a new Pod gets the content
+	Blocked    Fate = "Blocked"    // it is not written now
+	Kept       Fate = "Kept"       // the update strategy keeps it as it is
+	Deselected Fate = "Deselected" // it falls out of the selection
+	Selected   Fate = "Selected"   // it comes into the selection, and has no sidecars until it is recreated
+	Uninjected Fate = "Uninjected" // it was selected before, and has no sidecars until it is recreated
+)
+
+var fates = []Fate{InPlace, Resize, HotUpgrade, Evict, Recreate, Blocked, Kept, Deselected, Selected, Uninjected}
+
+// Group is Pods with one fate, for one reason.
+type Group struct {
+	Fate    Fate   `json:"fate"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	Pods    int    `json:"pods"`
+	// First names the first Pods, as namespace/name.
+	First []string `json:"first"`
+}
+
+// Forecast is what becomes of running Pods.
+type Forecast struct {
+	Pods []Group `json:"pods,omitempty"`
+	// Current Pods have the content already.
+	Current int      `json:"current"`
+	Rollout *Rollout `json:"rollout,omitempty"`
+	// Requests are what the Pods request more.
+	Requests *Requests `json:"requests,omitempty"`
+	// Refused are Pods whose replacements the webhook would refuse; Message says why.
+	Refused []Group `json:"refused,omitempty"`
+}
+
+// pod is one Pod of the forecast.
+type pod struct {
+	*corev1.Pod
+	record      *podstate.Record
+	replacement *corev1.Pod // the Pod that would be created in its place; nil if that is refused
+	refused     error
+	fate        Fate
+	reason      string
+	message     string
+
+	plan  rollout.Pod // for the planner
+	id    rollout.ID
+	moved bool // the planner took it
+}
+
+func (p *pod) name() string { return p.Namespace + "/" + p.Name }
+
+// forecast is one run of Of.
+type forecast struct {
+	Input
+	*explain.Updater
+	now   time.Time
+	mode  recreate.Mode
+	since time.Time // when the content became current
+	pods  []*pod
+}
+
+// Of returns what becomes of running Pods if Old becomes New.
+func Of(ctx context.Context, in Input) (*Forecast, error) {
+	f := &forecast{Input: in, now: in.After.Now.Truncate(time.Second)}
+	if err := f.readContents(); err != nil {
+		return nil, err
+	}
+	out := &Forecast{}
+	for _, live := range in.Pods {
+		p := &pod{Pod: live, record: podstate.FromPod(live)}
+		is, err := f.judge(ctx, p)
+		if err != nil {
+			return nil, fmt.Errorf("Pod %s: %w", p.name(), err)
+		}
+		if is {
+			f.pods = append(f.pods, p)
+		}
+	}
+	slices.SortFunc(f.pods, func(a, b *pod) int { return cmp.Compare(a.name(), b.name()) })
+	if err := f.simulate(ctx, out); err != nil {
+		return nil, err
+	}
+	for _, p := range f.pods {
+		if p.message == "" && p.reason != "" {
+			meaning, remedy := explain.Blocked(inplace.Reason(p.reason))
+			p.message = meaning + "; " + remedy
+		}
+		if p.fate == "" {
+			out.Current++
+		} else {
+			out.Pods = add(out.Pods, p, p.reason, p.message)
+		}
+		if p.refused != nil {
+			out.Refused = add(out.Refused, p, "", p.refused.Error())
+		}
+	}
+	slices.SortStableFunc(out.Pods, func(a, b Group) int {
+		return cmp.Or(cmp.Compare(slices.Index(fates, a.Fate), slices.Index(fates, b.Fate)), cmp.Compare(b.Pods, a.Pods))
+	})
+	out.Requests = requests(f.pods)
+	return out, nil
+}
+
+// readContents compares the contents that ControllerRevisions record with the new one. The leader
+// has recorded the stored content before it sees another one.
+func (f *forecast) readContents() error {
+	name := hub.NameOf(f.New)
+	program, usable := f.After.Snapshot.Get(name)
+	if !usable {
+		return f.After.Unusable[name]
+	}
+	f.mode, _ = recreate.ModeOf(program.Set.Annotations)
+	owner := revision.Owner{Name: name, UID: program.Set.UID}
+	history := revision.NewHistory(f.Revisions, owner)
+	if f.Old != nil {
+		spec, _ := f.Old["spec"].(map[string]any)
+		data, err := revision.Data(spec)
+		if err != nil {
+			return err
+		}
+		found, number := history.Find(data)
+		if stored, err := inject.Compile(f.Old); found == nil && err == nil { // with an error, it injects nothing
+			owner.Hash, owner.HashWithoutImage = stored.Hash, stored.HashWithoutImage
+			history = history.With(revision.New(owner, "", data, 0, number))
+		}
+	}
+	spec, _ := f.New["spec"].(map[string]any)
+	data, err := revision.Data(spec)
+	if err != nil {
+		return err
+	}
+	f.since = f.now
+	if found, number := history.Find(data); found != nil && found.Revision == number && !found.CreationTimestamp.IsZero() {
+		f.since = revision.CurrentSince(found)
+	}
+	f.Updater, err = explain.NewUpdater(f.After, program, history)
+	return err
+}
+
+// judge finds the fate of a Pod as far as it does not depend on other Pods; it is "" for a Pod with
+// the content. is is false for a Pod that the change does not concern.
+func (f *forecast) judge(ctx context.Context, p *pod) (is bool, err error) {
+	if !p.record.Active || p.record.TooLarge {
+		return false, nil
+	}
+	name := podstate.MakeName(f.Program.Name())
+	var selects [2]bool
+	var programs []*inject.Program
+	for i, w := range []*world.World{f.Before, f.After} {
+		if programs, err = w.Selecting(ctx, p.Namespace, labels.Set(p.Labels)); err != nil {
+			return false, err
+		}
+		selects[i] = slices.ContainsFunc(programs, func(p *inject.Program) bool { return p.Name() == f.Program.Name() })
+	}
+	injection, carries := p.record.Injection(name)
+	if !selects[1] {
+		p.fate, p.message = Deselected, "keep their sidecars, and are not updated any more"
+		return selects[0] && carries, nil
+	}
+	count := f.Content.Count(p.record, f.now.Unix())
+	injected := count&inplace.Matched != 0
+	if !injected && (count&inplace.Lacking == 0 || !f.After.Excluded.Eligible(p.Namespace, p.record.Facts.Mirror)) {
+		return false, nil
+	}
+	decision, err := f.replace(ctx, p)
+	if err != nil {
+		return false, err
+	}
+	written := p.record.Written(name)
+	p.plan = rollout.Pod{
+		Record: p.record, Written: written, Carries: f.Content.Carries(p.record), Trouble: f.Content.Trouble(p.record), Grace: p.record.Grace,
+		Way: inplace.Recreate, Uninjected: !injected,
+		Unfinished: f.Content.CountsElsewhere(p.record, f.now.Unix()) || written.Disturbed && f.Content.HandsOver(p.record),
+	}
+	if injected {
+		f.judgeUpdate(p)
+	} else {
+		p.fate, p.message = Selected, "no sidecars until they are recreated"
+		if selects[0] {
+			p.fate, p.reason = Uninjected, f.Content.WhyLacking(p.record)
+		}
+		for _, skip := range decision.Plan.Skipped {
+			if skip.SidecarSet == f.Program.Name() {
+				p.message = "no sidecars, not when they are recreated either: " + string(skip.Reason)
+			}
+		}
+	}
+	if p.plan.Way == inplace.Recreate && f.mode != recreate.Never {
+		p.plan.Evict, p.plan.KeepReason = recreate.Judge(recreate.Question{
+			Mode: f.mode, Pod: p.record, Injected: injected, Way: p.plan.Way, Recorded: carries && injection.Hash != 0, Since: f.since.Unix() + 1,
+			ReplacementCurrent: inject.Renews(programs, f.Program.Name(), p.Labels),
+		})
+		if keep := p.plan.KeepReason; keep != "" {
+			meaning, _ := explain.Blocked(keep)
+			p.message = strings.TrimPrefix(p.message+"; ", "; ") + "not evicted: " + meaning
+		}
+	}
+	return true, nil
+}
+
+// judgeUpdate finds how a Pod that carries the SidecarSet can get the content.
+func (f *forecast) judgeUpdate(p *pod) {
+	u, fields, err := f.Update(p.Pod, f.Node, f.now)
+	v := u.Verdict
+	if err != nil {
+		v, p.message = inplace.Verdict{Way: inplace.LeaveAlone, Reason: inplace.UpdateImpossible}, err.Error()
+	}
+	if v.Way == inplace.Resize && !f.Resizes {
+		v = inplace.Verdict{Way: inplace.Recreate, Reason: inplace.ResizeUnsupported}
+	}
+	p.plan.Way, p.plan.Reason, p.plan.Waits = v.Way, v.Reason, v.Waits
+	p.reason = string(v.Reason)
+	switch {
+	case v.Way == inplace.Current:
+	case v.Way == inplace.Recreate:
+		p.fate = Recreate
+		p.message = strings.Join(fields, "; ")
+	case v.Reason != "":
+		p.fate = Blocked
+	case v.Way == inplace.Resize:
+		p.fate = Resize
+	case slices.ContainsFunc(u.Changes, f.isHot):
+		p.fate = HotUpgrade
+	default:
+		p.fate = InPlace
+	}
+}
+
+// isHot reports whether a container is one of a pair.
+func (f *forecast) isHot(change podstate.Change) bool {
+	for i := range f.Program.Set.Spec.Containers {
+		if c := &f.Program.Set.Spec.Containers[i]; c.IsHotUpgrade() && slices.Contains(c.PodContainerNames(), change.Container) {
+			return true
+		}
+	}
+	return false
+}
+
+// maxNames is how many Pods a Group names.
+const maxNames = 3
+
+// add adds a Pod to its group. Groups of Pods that differ only in what blocks them have the message
+// of the first Pod.
+func add(groups []Group, p *pod, reason, message string) []Group {
+	at := slices.IndexFunc(groups, func(g Group) bool {
+		return g.Fate == p.fate && g.Reason == reason && (g.Message == message || p.fate == Blocked)
+	})
+	if at < 0 {
+		at, groups = len(groups), append(groups, Group{Fate: p.fate, Reason: reason, Message: message})
+	}
+	g := &groups[at]
+	if g.Pods++; len(g.First) < maxNames {
+		g.First = append(g.First, p.name())
+	}
+	return groups
+}

@@ -1,0 +1,121 @@
+package forecast
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
+	"github.com/sidecarset/operator/internal/inplace"
+)
+
+const stored = `
+apiVersion: apps.kruise.io/v1beta1
+kind: SidecarSet
+metadata: {name: agent, annotations: {sidecarset.io/min-ready-seconds: "0"}}
+spec:
+  selector: {matchLabels: {app: web}}
+  containers:
+  - {name: agent, image: "agent:v1", resources: {requests: {cpu: 10m}}}
+`
+
+func worldOf(t *testing.T, manifest string) (*world.World, map[string]any) {
+	t.Helper()
+	var object map[string]any
+	if err := yaml.Unmarshal([]byte(manifest), &object); err != nil {
+		t.Fatal(err)
+	}
+	object, err := world.Stored(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return world.New(world.Parts{SidecarSets: []map[string]any{object}, Namespaces: map[string]labels.Set{"shop": {}}, Now: time.Unix(1_767_225_600, 0)}), object
+}
+
+// inputOf is a change of the stored SidecarSet, with that many running Pods.
+func inputOf(t *testing.T, change string, pods int) Input {
+	t.Helper()
+	in := Input{Back: 20 * time.Second, Resizes: true, Node: func(string) (inplace.Node, error) { return inplace.Node{}, nil }}
+	in.Before, in.Old = worldOf(t, stored)
+	in.After, in.New = worldOf(t, change)
+	f := &forecast{Input: Input{After: in.Before}}
+	for i := range pods {
+		p := &pod{Pod: &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("web-%03d", i), UID: types.UID(fmt.Sprint(i)), Labels: map[string]string{"app": "web"}},
+			Spec:       corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: "app", Image: "app:v1"}}},
+		}}
+		if _, err := f.replace(t.Context(), p); err != nil || p.replacement == nil {
+			t.Fatalf("injecting a Pod: %v, %v", err, p.refused)
+		}
+		running := p.replacement
+		running.CreationTimestamp = metav1.NewTime(in.Before.Now.Add(-time.Hour))
+		running.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: running.CreationTimestamp}}}
+		for _, c := range running.Spec.Containers {
+			running.Status.ContainerStatuses = append(running.Status.ContainerStatuses, corev1.ContainerStatus{
+				Name: c.Name, Image: c.Image, ImageID: "x@sha256:1", ContainerID: "x://" + c.Name, Ready: true, Started: new(true), Resources: &c.Resources,
+				State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: running.CreationTimestamp}},
+			})
+		}
+		in.Pods = append(in.Pods, running)
+	}
+	return in
+}
+
+func TestALongRollout(t *testing.T) {
+	t.Parallel()
+	out, err := Of(t.Context(), inputOf(t, stored+"  updateStrategy: {maxUnavailable: 1}\n  customVersion: \"2\"\n", 3))
+	if err != nil || out.Current != 3 || len(out.Rollout.Batches) > 0 {
+		t.Fatalf("the same content: %+v, %v", out, err)
+	}
+	out, err = Of(t.Context(), inputOf(t, replaced(t, "agent:v1", "agent:v2"), 150))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := out.Rollout; len(r.Batches) != 150 || r.Seconds != 150*20 {
+		t.Errorf("%d batches, %d s; want 150, 3000", len(r.Batches), r.Seconds)
+	}
+	if len(out.Pods) != 1 || out.Pods[0].Fate != InPlace || out.Pods[0].Pods != 150 {
+		t.Errorf("Pods %+v", out.Pods)
+	}
+}
+
+func TestAnOldAPIServerResizesNoPod(t *testing.T) {
+	t.Parallel()
+	in := inputOf(t, replaced(t, "cpu: 10m", "cpu: 20m"), 2)
+	in.Resizes = false
+	out, err := Of(t.Context(), in)
+	if err != nil || len(out.Pods) != 1 || out.Pods[0].Fate != Recreate || out.Pods[0].Reason != string(inplace.ResizeUnsupported) {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	if r := out.Requests; r == nil || r.Recreated.CPU.String() != "20m" || !r.InPlace.Zero() {
+		t.Errorf("requests %+v", out.Requests)
+	}
+}
+
+// A Pod that lost its record is one that only a new Pod can replace.
+func TestAPodWithoutAKnownContentHasToBeRecreated(t *testing.T) {
+	t.Parallel()
+	in := inputOf(t, replaced(t, "agent:v1", "agent:v2"), 1)
+	delete(in.Pods[0].Annotations, "kruise.io/sidecarset-hash")
+	delete(in.Pods[0].Annotations, "kruise.io/sidecarset-hash-without-image")
+	out, err := Of(t.Context(), in)
+	if err != nil || len(out.Pods) != 1 || out.Pods[0].Fate != Recreate || out.Pods[0].Reason != string(inplace.RevisionUnknown) {
+		t.Fatalf("%+v, %v", out, err)
+	}
+}
+
+func replaced(t *testing.T, old, now string) string {
+	t.Helper()
+	text := strings.ReplaceAll(stored, old, now)
+	if text == stored {
+		t.Fatalf("the manifest has no %q", old)
+	}
+	return text
+}

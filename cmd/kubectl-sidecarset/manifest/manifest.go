@@ -1,0 +1,331 @@
+// Package manifest reads Kubernetes manifests, finds the Pod templates in them, and writes
+// them again. What nobody changed is written as it was read, byte for byte. In a document
+// that was changed, members that nobody changed keep their order, their comments and the
+// members that no library knows.
+package manifest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
+)
+
+// Stdin is the path that means standard input.
+const Stdin = "-"
+
+// File is one input, or standard input.
+type File struct {
+	// Name is the path as it was given, or "stdin".
+	Name      string
+	Documents []*Document
+}
+
+// Document is one document of a file.
+type Document struct {
+	file      string
+	separator string // the line "---" before it, as read; "" if there is none
+	text      string // as read
+	line      int    // of the first line of text, from 1
+
+	objects []*Object
+	root    *yaml.Node // the whole document; nil if it holds no object
+	isJSON  bool
+	changed bool
+	style   style
+}
+
+// Object is one Kubernetes object in a document: the document itself, or an item of a List.
+type Object struct {
+	// APIVersion, Kind, Namespace and Name are as written; "" if they are absent.
+	APIVersion, Kind, Namespace, Name string
+	// Value is the object as kubectl would send it. It does not follow later changes.
+	Value map[string]any
+
+	document *Document
+	node     *yaml.Node
+}
+
+// Error is a problem with a place in a file.
+type Error struct {
+	File   string
+	Line   int // 0 if it is not known
+	Object string
+	Err    error
+}
+
+func (e *Error) Error() string {
+	place := e.File
+	if e.Line > 0 {
+		place = fmt.Sprintf("%s:%d", e.File, e.Line)
+	}
+	if e.Object != "" {
+		place += ": " + e.Object
+	}
+	return place + ": " + e.Err.Error()
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Read reads the manifests at these paths. Stdin reads from stdin. Of a directory it reads
+// the files that end in .yaml, .yml or .json, and, if recursive is set, those below it.
+func Read(paths []string, recursive bool, stdin io.Reader) ([]*File, error) {
+	var files []*File
+	for _, path := range paths {
+		if path == Stdin {
+			text, err := io.ReadAll(stdin)
+			if err != nil {
+				return nil, &Error{File: "stdin", Err: err}
+			}
+			file, err := Parse("stdin", text)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, file)
+			continue
+		}
+		found, err := list(path, recursive)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range found {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				return nil, err // names the file
+			}
+			file, err := Parse(name, text)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, file)
+		}
+	}
+	return files, nil
+}
+
+// list returns the files that a path stands for, in lexical order.
+func list(path string, recursive bool) (files []string, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return []string{path}, nil
+	}
+	err = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && name != path && !recursive:
+			return fs.SkipDir
+		case !entry.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)):
+			files = append(files, name)
+		}
+		return nil
+	})
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("%s: the directory has no file that ends in .yaml, .yml or .json; name a file, or read below it with --recursive", path)
+	}
+	return files, err
+}
+
+// Parse reads the documents of one file.
+func Parse(name string, text []byte) (*File, error) {
+	file := &File{Name: name}
+	for _, d := range split(name, string(text)) {
+		if err := d.parse(); err != nil {
+			return nil, err
+		}
+		file.Documents = append(file.Documents, d)
+	}
+	return file, nil
+}
+
+// split cuts a file at the lines that begin a document. In YAML such a line is a separator
+// wherever it stands, even in a text.
+func split(name, text string) []*Document {
+	current := &Document{file: name, line: 1}
+	documents := []*Document{current}
+	var body strings.Builder
+	at := 0
+	for line := range strings.Lines(text) {
+		at++
+		if isSeparator(line) {
+			current.text = body.String()
+			body.Reset()
+			if at == 1 {
+				current.separator, current.line = line, 2
+				continue
+			}
+			current = &Document{file: name, separator: line, line: at + 1}
+			documents = append(documents, current)
+			continue
+		}
+		body.WriteString(line)
+	}
+	current.text = body.String()
+	return documents
+}
+
+func isSeparator(line string) bool {
+	rest, ok := strings.CutPrefix(line, "---")
+	rest = strings.TrimSpace(rest)
+	return ok && (rest == "" || strings.HasPrefix(rest, "#"))
+}
+
+func (d *Document) parse() error {
+	text := strings.TrimSpace(d.text)
+	d.isJSON = strings.HasPrefix(text, "{") && json.Valid([]byte(text))
+	root, value, err := d.read()
+	if err != nil {
+		return d.syntaxError(err)
+	}
+	if value == nil {
+		return nil // nothing but comments
+	}
+	object, ok := value.(map[string]any)
+	if !ok || root.Content[0].Kind != yaml.MappingNode {
+		return &Error{File: d.file, Line: d.line + root.Content[0].Line - 1, Err: errors.New("the document is no object; a manifest has apiVersion and kind")}
+	}
+	d.root, d.style = root, styleOf(root)
+	if d.isJSON {
+		d.style = styleOfJSON(d.text)
+	}
+	d.addObject(root.Content[0], object)
+	return nil
+}
+
+// read returns the nodes and the value of the text; nothing if it holds nothing but comments.
+func (d *Document) read() (root *yaml.Node, value any, err error) {
+	if d.isJSON {
+		return readJSON(d.text)
+	}
+	if root, value, err = readYAML(d.text); err == nil && root != nil {
+		prepare(root, d.text)
+	}
+	return root, value, err
+}
+
+// addObject adds the object, or the items of a List.
+func (d *Document) addObject(node *yaml.Node, value map[string]any) {
+	items, isList := value["items"].([]any)
+	kind, _ := value["kind"].(string)
+	if isList && strings.HasSuffix(kind, "List") {
+		list := member(node, "items")
+		if list == nil || list.Kind != yaml.SequenceNode {
+			return
+		}
+		for i, item := range items {
+			if object, ok := item.(map[string]any); ok && i < len(list.Content) {
+				d.addObject(own(list, i), object)
+			}
+		}
+		return
+	}
+	text := func(of map[string]any, name string) string { s, _ := of[name].(string); return s }
+	metadata, _ := value["metadata"].(map[string]any)
+	d.objects = append(d.objects, &Object{
+		APIVersion: text(value, "apiVersion"), Kind: kind, Namespace: text(metadata, "namespace"), Name: text(metadata, "name"),
+		Value: value, document: d, node: node,
+	})
+}
+
+// Objects returns the objects of the document, with the items of a List one by one.
+func (d *Document) Objects() []*Object { return d.objects }
+
+// Changed reports whether an object of the document was changed.
+func (d *Document) Changed() bool { return d.changed }
+
+// Describe names the object as messages do.
+func (o *Object) Describe() string {
+	name := o.Name
+	if name == "" {
+		metadata, _ := o.Value["metadata"].(map[string]any)
+		if generate, _ := metadata["generateName"].(string); generate != "" {
+			name = generate + "*"
+		}
+	}
+	if o.Namespace != "" {
+		name = o.Namespace + "/" + name
+	}
+	return o.Kind + " " + name
+}
+
+// Errorf returns an error that names the file, the line and the object.
+func (o *Object) Errorf(format string, args ...any) error {
+	return &Error{File: o.document.file, Line: o.Line(), Object: o.Describe(), Err: fmt.Errorf(format, args...)}
+}
+
+// File is the name of the file with the object.
+func (o *Object) File() string { return o.document.file }
+
+// Line is where the object begins in its file, from 1.
+func (o *Object) Line() int { return o.document.line + o.node.Line - 1 }
+
+// Place returns the line and column, from 1, of a field such as spec.containers[0].image: of
+// its name, or of the element. If the field is absent, it is that of the nearest field above.
+func (o *Object) Place(path string) (line, column int) {
+	node, at := o.node, o.node
+	for _, step := range steps(path) {
+		name, value := find(node, step)
+		if value == nil {
+			break
+		}
+		node, at = value, name
+	}
+	return o.document.line + at.Line - 1, at.Column
+}
+
+// find returns a member with the node of its name, or an element twice; nil if it is absent.
+// It looks into aliases and merge keys.
+func find(node *yaml.Node, step string) (name, value *yaml.Node) {
+	switch node.Kind {
+	case yaml.AliasNode:
+		return find(node.Alias, step)
+	case yaml.MappingNode:
+		if at := memberIndex(node, step); at >= 0 {
+			return node.Content[at-1], node.Content[at]
+		}
+		if at := memberIndex(node, "<<"); at >= 0 && step != "<<" {
+			return find(node.Content[at], step)
+		}
+	case yaml.SequenceNode:
+		if at, err := strconv.Atoi(step); err == nil && at >= 0 && at < len(node.Content) {
+			return node.Content[at], node.Content[at]
+		}
+	}
+	return nil, nil
+}
+
+// steps splits a field path: spec.containers[0].metadata[app.kubernetes.io/name].
+func steps(path string) (steps []string) {
+	for path != "" {
+		if inner, rest, ok := strings.Cut(strings.TrimPrefix(path, "["), "]"); ok && path[0] == '[' {
+			steps, path = append(steps, inner), strings.TrimPrefix(rest, ".")
+			continue
+		}
+		end := strings.IndexAny(path, ".[")
+		if end < 0 {
+			return append(steps, path)
+		}
+		steps = append(steps, path[:end])
+		path = strings.TrimPrefix(path[end:], ".")
+	}
+	return steps
+}
+
+// JSON returns a value as the JSON of an object; nil for nil.
+func JSON(value map[string]any) (json.RawMessage, error) {
+	if value == nil {
+		return nil, nil
+	}
+	return json.Marshal(value)
+}
