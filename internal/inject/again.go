@@ -1,7 +1,6 @@
 package inject
 
 import (
-	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -130,12 +129,10 @@ func (c *computation) renewResources(in podList, s *placed) error {
 	return nil
 }
 
-// equals reports whether two containers have the same limit and the same request. API
-// servers set a request that is missing to the limit.
-func (c *containerResources) equals(other *containerResources, v expr.Variable) bool {
+// equals reports whether two containers have the same limit and the same request.
+func (r *containerResources) equals(other *containerResources, v expr.Variable) bool {
 	same := func(a, b *amount) bool { return a == b || a != nil && b != nil && a.Cmp(b.Quantity) == 0 }
-	request := func(c *containerResources) *amount { return cmp.Or(c.amount(requests, v), c.amount(limits, v)) }
-	return same(c.amount(limits, v), other.amount(limits, v)) && same(request(c), request(other))
+	return same(r.Limits[string(v)], other.Limits[string(v)]) && same(r.request(string(v)), other.request(string(v)))
 }
 
 // setAmounts takes the limit and the request over from other resources.

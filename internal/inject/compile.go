@@ -26,14 +26,15 @@ type compiled struct {
 	volumes        []part    // in order of first reference, referenced ones only
 	pullSecrets    []part
 	metadata       []metadataRule
-	profiles       []appArmorProfile // among metadata
-	history        *historyRule      // nil where only the current content is injected
-	recordedAs     string            // the ControllerRevision of this content
-	duplicate      string            // a name that two of its containers have, "" if there is none
-	hotUpgrade     []string          // sidecars that become two containers, by their name in the SidecarSet
-	invalid        *InvalidError     // what keeps its sidecars from working in any Pod
-	namesPorts     bool              // a sidecar has ports with names
-	resourcesOf    []reference       // what has a resourceFieldRef, and the container that it names
+	history        *historyRule  // nil where only the current content is injected
+	recordedAs     string        // the ControllerRevision of this content
+	duplicate      string        // a name that two of its containers have, "" if there is none
+	hotUpgrade     []string      // sidecars that become two containers, by their name in the SidecarSet
+	invalid        *InvalidError // what keeps its sidecars from working in any Pod
+	hasPorts       bool          // a sidecar has ports
+	hasNodePorts   bool          // one of them is a port of the node in any Pod
+	hasNamedPorts  bool          // a Service can find one of them by its name
+	resourcesOf    []reference   // what has a resourceFieldRef, and the container that it names
 }
 
 // part is a piece of a Pod, serialised once.
@@ -101,7 +102,6 @@ func compileContent(object map[string]any) (*Program, error) {
 	p.baseOfCanary = appsv1beta1.BaseOfCanary(set.Annotations)
 	p.duplicate = duplicateName(p.initContainers, p.containers)
 	p.metadata = metadataRules(set.Spec.PatchPodMetadata)
-	p.profiles = appArmorProfiles(p.metadata)
 	p.dropCompiled()
 	p.bytes = p.estimate()
 	return p, nil

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/expr"
 )
@@ -26,11 +28,11 @@ type sidecar struct {
 	// sibling is the other container of a hot-upgrade pair, "" for all others.
 	// After a hot upgrade the two have swapped their images.
 	sibling, siblingImage string
-	idle                  bool        // the second one of such a pair
-	ports                 []namedPort // those by which a Service can find it
-	field                 string      // where it is in the SidecarSet
-	init                  bool        // it is an init container
-	demands               *demands    // nil: it asks for nothing
+	idle                  bool // the second one of such a pair
+	ports                 []corev1.ContainerPort
+	field                 string   // where it is in the SidecarSet
+	init, native          bool     // it is an init container, and a native sidecar
+	demands               *demands // nil: it asks for nothing
 }
 
 // template makes the body of a sidecar that depends on the Pod.
@@ -78,26 +80,32 @@ func (p *Program) sidecars(spec map[string]any, list string, typed []appsv1beta1
 			p.checkHotUpgrade(&typed[i], index("spec."+list, i))
 		}
 		p.Needs |= containerNeeds(&typed[i])
-		if takesNodePort(typed[i].Ports) {
-			p.Needs |= PartPorts
-		}
+		p.notePorts(list, &typed[i])
 		policy := p.resourcesPolicy(c, &typed[i], targets, index("spec."+list, i))
-		ports := namedPorts(list, &typed[i])
-		if len(ports) > 0 {
-			p.Needs |= PartPorts
-			p.namesPorts = true
-		}
 		for _, s := range variants(&typed[i], names) {
-			s.ports = ports
 			if err := s.compile(c, &typed[i], policy); err != nil {
 				return nil, p.fieldError(index("spec."+list, i), err)
 			}
-			s.field, s.init = index("spec."+list, i), list == string(InitContainers)
-			s.demands = newDemands(&typed[i], s.name, p.declares)
+			s.field, s.ports = index("spec."+list, i), typed[i].Ports
+			s.init = list == string(InitContainers)
+			s.native = s.init && typed[i].IsNative()
+			s.demands = newDemands(&typed[i], s.name, p.Set.Spec.Volumes)
 			out = append(out, s)
 		}
 	}
 	return out, nil
+}
+
+// notePorts notes which ports a sidecar has. Services do not look at plain init containers.
+func (p *Program) notePorts(list string, c *appsv1beta1.SidecarContainer) {
+	for _, port := range c.Ports {
+		p.hasPorts = true
+		p.hasNodePorts = p.hasNodePorts || port.HostPort != 0
+		p.hasNamedPorts = p.hasNamedPorts || port.Name != "" && (list == string(Containers) || c.IsNative())
+	}
+	if p.hasNodePorts || p.hasNamedPorts {
+		p.Needs |= PartPorts
+	}
 }
 
 // maxContainerName is the longest name that a container can have: a DNS label.
@@ -223,7 +231,7 @@ func newTemplate(body map[string]any, hotEnv []any, typed *appsv1beta1.SidecarCo
 		transfers:    transfers(typed.TransferEnv),
 		shareMounts:  shares(&typed.ShareVolumePolicy),
 		shareDevices: shares(typed.ShareVolumeDevicePolicy),
-		privileged:   typed.SecurityContext != nil && typed.SecurityContext.Privileged != nil && *typed.SecurityContext.Privileged,
+		privileged:   typed.SecurityContext != nil && isTrue(typed.SecurityContext.Privileged),
 		resources:    policy,
 		envFrom:      len(typed.EnvFrom) > 0,
 		early:        earlyReferences(typed),

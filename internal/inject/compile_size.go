@@ -39,6 +39,7 @@ const (
 	programBytes   = 3 << 10 // with the typed view, its metadata and selectors
 	containerBytes = 1 << 10 // an outline and a sidecar
 	volumeBytes    = 512     // the typed one
+	portBytes      = 128
 	entryBytes     = 64
 )
 
@@ -53,7 +54,7 @@ func (p *Program) estimate() int {
 	}
 	for _, list := range [][]sidecar{p.initContainers, p.containers} {
 		for i := range list {
-			size += len(list[i].body) + list[i].template.bytes() + list[i].demands.bytes() + len(list[i].ports)*entryBytes
+			size += len(list[i].body) + list[i].template.bytes() + list[i].demands.bytes() + len(list[i].ports)*portBytes
 		}
 	}
 	size += len(p.resourcesOf) * entryBytes

@@ -47,10 +47,6 @@ type target struct {
 	choice  string // what chance decided; "" if chance decides nothing
 }
 
-// takesPart reports whether the Pod carries the SidecarSet after injection: added now, or
-// already there.
-func (t *target) takesPart() bool { return t.skip == "" || t.skip == SkipInjected }
-
 // choose turns the candidates into targets in name order and leaves out those
 // that are paused or replaced by a canary.
 func choose(in *Input) []target {
@@ -102,8 +98,9 @@ type computation struct {
 	plan      Plan
 	sources   []*source            // what sidecars take from the Pod's containers, once it is needed
 	resources []containerResources // what policies read of the Pod's containers, once it is needed
-	rendered  int                  // bytes of the bodies that were made for this Pod
-	facts     map[topic]*facts     // what becomes the Notices
+	volumes   broughtVolumes
+	rendered  int              // bytes of the bodies that were made for this Pod
+	facts     map[topic]*facts // what becomes the Notices
 }
 
 // checkTargets returns an error if a target must not be injected. A SidecarSet that the Pod
@@ -142,11 +139,9 @@ const (
 // larger than in any real Pod. It counts only the parts that were read.
 func (c *computation) checkParts() error {
 	total := len(c.pod.Spec.Resources)
-	for _, list := range [][]ContainerView{c.pod.InitContainers, c.pod.Containers} {
-		for i := range list {
-			if raw := list[i].Raw; raw != nil {
-				total += len(raw.Env) + len(raw.VolumeMounts) + len(raw.VolumeDevices) + len(raw.Resources) + len(raw.Ports) + len(raw.SecurityContext)
-			}
+	for _, view := range c.podContainers() {
+		if raw := view.Raw; raw != nil {
+			total += len(raw.Env) + len(raw.VolumeMounts) + len(raw.VolumeDevices) + len(raw.Resources) + len(raw.Ports) + len(raw.SecurityContext)
 		}
 	}
 	if total > maxPartsBytes {
@@ -165,19 +160,11 @@ func (c *computation) checkNames() error {
 		return nil
 	}
 	owners := make(map[string]string, 2*len(c.targets))
-	for i := range c.targets {
-		t := &c.targets[i]
-		if !t.takesPart() {
-			continue
+	for s := range sidecarsOf(c.takingPart()) {
+		if first, taken := owners[s.name]; taken {
+			return &ConflictError{Kind: kindContainer, Name: s.name, First: first, Second: s.target.Name()}
 		}
-		for _, list := range [][]sidecar{t.initContainers, t.containers} {
-			for j := range list {
-				if first, taken := owners[list[j].name]; taken {
-					return &ConflictError{Kind: kindContainer, Name: list[j].name, First: first, Second: t.Name()}
-				}
-				owners[list[j].name] = t.Name()
-			}
-		}
+		owners[s.name] = s.target.Name()
 	}
 	return nil
 }
@@ -200,9 +187,10 @@ func (c *computation) inject() error {
 	c.recordComputed()
 	injects := len(c.plan.Removals)+len(c.plan.Insertions)+len(c.plan.Replacements) > 0
 	if injects {
-		c.addNamed(Volumes, len(c.pod.Volumes), c.volumeAt, func(t *target) []part { return t.volumes })
-		secretAt := func(name string) int { return slices.Index(c.pod.ImagePullSecrets, name) }
-		c.addNamed(ImagePullSecrets, len(c.pod.ImagePullSecrets), secretAt, func(t *target) []part { return t.pullSecrets })
+		if err := c.addVolumes(); err != nil {
+			return err
+		}
+		c.addPullSecrets()
 		if err := c.fit(); err != nil {
 			return err
 		}
@@ -212,16 +200,9 @@ func (c *computation) inject() error {
 	return c.fitAnnotations()
 }
 
-// volumeAt is the place of the Pod's volume of that name; -1 if it has none.
-func (c *computation) volumeAt(name string) int {
-	return slices.IndexFunc(c.pod.Volumes, func(v VolumeView) bool { return v.Name == name })
-}
-
 func (c *computation) countParts() (n int) {
-	for i := range c.targets {
-		if t := &c.targets[i]; t.skip == "" {
-			n += len(t.initContainers) + len(t.containers) + len(t.volumes) + len(t.pullSecrets)
-		}
+	for t := range c.injecting() {
+		n += len(t.initContainers) + len(t.containers) + len(t.volumes) + len(t.pullSecrets)
 	}
 	return n
 }
@@ -251,11 +232,7 @@ func (c *computation) addContainers() error {
 
 // place appends one list of each target that takes part.
 func (c *computation) place(sidecars []placed, of func(*target) []sidecar) []placed {
-	for i := range c.targets {
-		t := &c.targets[i]
-		if !t.takesPart() {
-			continue
-		}
+	for t := range c.takingPart() {
 		list := of(t)
 		sidecars = slices.Grow(sidecars, len(list))
 		for j := range list {
@@ -398,32 +375,14 @@ func (c *computation) insert(t *target, list List, length, index int, p part) {
 		Edit{SidecarSet: t.Name(), List: list, Index: index, Name: p.name, Body: p.body, whole: length == 0})
 }
 
-// addNamed appends the parts that the SidecarSets bring to a list in which names are
-// unique. If the Pod or an earlier SidecarSet already has the name, addNamed takes that for
-// the same thing, unless it is a volume of an enforced SidecarSet.
-func (c *computation) addNamed(list List, length int, place func(name string) int, of func(*target) []part) {
-	next, brought := length, keyed{}
-	var enforcers map[string]*target
-	if list == Volumes {
-		enforcers = c.enforcers()
-	}
-	for i := range c.targets {
-		t := &c.targets[i]
-		if t.skip != "" {
-			continue
-		}
-		for _, p := range of(t) {
-			if owner := enforcers[p.name]; owner != nil && owner != t {
-				continue
-			}
-			at := place(p.name)
-			switch {
-			case at >= 0 && t.enforced && list == Volumes:
-				c.plan.Replacements = append(c.plan.Replacements, Edit{SidecarSet: t.Name(), List: list, Index: at, Name: p.name, Body: p.body})
-			case at < 0 && !brought.has(p.name):
-				c.insert(t, list, length, next, p)
-				brought.add(element{key: p.name})
-				next++
+// addPullSecrets appends the Secrets that neither the Pod nor an earlier SidecarSet names.
+func (c *computation) addPullSecrets() {
+	length, brought := len(c.pod.ImagePullSecrets), keyed{}
+	for t := range c.injecting() {
+		for _, secret := range t.pullSecrets {
+			if !slices.Contains(c.pod.ImagePullSecrets, secret.name) && !brought.has(secret.name) {
+				c.insert(t, ImagePullSecrets, length, length+len(brought.list), secret)
+				brought.add(element{key: secret.name})
 			}
 		}
 	}

@@ -33,11 +33,7 @@ func (c *computation) takeOut() {
 // brought returns, by the names of containers, the targets that bring them to a list.
 func (c *computation) brought(of func(*target) []sidecar) map[string]*target {
 	targets := make(map[string]*target, 2*len(c.targets))
-	for i := range c.targets {
-		t := &c.targets[i]
-		if !t.takesPart() {
-			continue
-		}
+	for t := range c.takingPart() {
 		for _, s := range of(t) {
 			targets[s.name] = t
 		}

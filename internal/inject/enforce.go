@@ -11,27 +11,6 @@ import (
 // disbelieves reports whether the SidecarSet is injected whatever the Pod claims about it.
 func (t target) disbelieves() bool { return t.enforced && t.skip == "" }
 
-// enforcers returns, by volume name, the enforced SidecarSet whose volume the Pod gets in
-// place of its own and of those of other SidecarSets. If several enforced SidecarSets bring
-// the name, it is the first one.
-func (c *computation) enforcers() (owners map[string]*target) {
-	for i := range c.targets {
-		t := &c.targets[i]
-		if !t.disbelieves() {
-			continue
-		}
-		for j := range t.volumes {
-			if owners == nil {
-				owners = make(map[string]*target, len(t.volumes))
-			}
-			if name := t.volumes[j].name; owners[name] == nil {
-				owners[name] = t
-			}
-		}
-	}
-	return owners
-}
-
 // stamp is when the Pod was given the content. An enforced SidecarSet is recorded at each
 // of the calls of one admission, and keeps the time of the first, so that the calls that
 // follow change nothing. Nothing else of that record is taken over.

@@ -3,7 +3,6 @@ package inject
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -13,12 +12,11 @@ import (
 // demands is what a sidecar asks of its Pod, besides a free name, so that API servers take
 // both together. Members are named from the container on, with a dot in front.
 type demands struct {
-	ports       []corev1.ContainerPort
 	refusedBy   map[corev1.OSName][]string // members of securityContext that a Pod of the operating system must not have
 	hostProcess *bool
 	restarts    string // the member with RestartContainer, "" if there is none
 	unmasked    bool
-	device      string   // the member with a block device, "" if there is none
+	device      bool     // a block device
 	claims      []string // of spec.resourceClaims
 	sleep       int64    // seconds of the longest sleep of a hook
 	sleepField  string
@@ -45,9 +43,9 @@ var (
 )
 
 // newDemands returns what the sidecar of that name asks for; nil if it asks for nothing.
-// declares reports whether the SidecarSet declares a volume.
-func newDemands(c *appsv1beta1.SidecarContainer, name string, declares func(volume string) bool) *demands {
-	d := demands{ports: c.Ports}
+// declared are the volumes of the SidecarSet.
+func newDemands(c *appsv1beta1.SidecarContainer, name string, declared []corev1.Volume) *demands {
+	d := demands{device: len(c.VolumeDevices) > 0}
 	for i, policy := range c.ResizePolicy {
 		if policy.RestartPolicy == corev1.RestartContainer {
 			d.restarts = fmt.Sprintf(".resizePolicy[%d].restartPolicy", i)
@@ -63,8 +61,8 @@ func newDemands(c *appsv1beta1.SidecarContainer, name string, declares func(volu
 	for _, claim := range c.Resources.Claims {
 		d.claims = append(d.claims, claim.Name)
 	}
-	d.addVolumes(c, declares)
-	if len(d.ports) == 0 && d.refusedBy == nil && d.restarts == "" && d.sleep == 0 && d.volumes == nil && d.claims == nil {
+	d.addVolumes(c, declared)
+	if len(d.refusedBy) == 0 && d.restarts == "" && d.sleep == 0 && d.volumes == nil && d.claims == nil {
 		return nil
 	}
 	return &d
@@ -77,11 +75,9 @@ func (d *demands) addSleep(hook string, h *corev1.LifecycleHandler) {
 }
 
 func (d *demands) addSecurity(sc *corev1.SecurityContext, name string) {
+	d.refusedBy = map[corev1.OSName][]string{}
 	refuse := func(os corev1.OSName, member string, set bool) {
 		if set {
-			if d.refusedBy == nil {
-				d.refusedBy = map[corev1.OSName][]string{}
-			}
 			d.refusedBy[os] = append(d.refusedBy[os], member)
 		}
 	}
@@ -127,14 +123,13 @@ func profileValues(kind string, localhost *string) []string {
 	return []string{corev1.SeccompProfileNameUnconfined}
 }
 
-func (d *demands) addVolumes(c *appsv1beta1.SidecarContainer, declares func(volume string) bool) {
+func (d *demands) addVolumes(c *appsv1beta1.SidecarContainer, declared []corev1.Volume) {
 	for i, mount := range c.VolumeMounts {
-		if !declares(mount.Name) {
+		if !slices.ContainsFunc(declared, func(v corev1.Volume) bool { return v.Name == mount.Name }) {
 			d.volumes = append(d.volumes, volumeDemand{member: fmt.Sprintf(".volumeMounts[%d].name", i), name: mount.Name})
 		}
 	}
 	for i, device := range c.VolumeDevices {
-		d.device = ".volumeDevices"
 		d.volumes = append(d.volumes, volumeDemand{fmt.Sprintf(".volumeDevices[%d].name", i), device.Name, blockKinds, "a block device"})
 	}
 	for i := range c.Env {
@@ -144,37 +139,11 @@ func (d *demands) addVolumes(c *appsv1beta1.SidecarContainer, declares func(volu
 	}
 }
 
-// declares reports whether the SidecarSet declares a volume of that name.
-func (p *Program) declares(volume string) bool {
-	return slices.ContainsFunc(p.Set.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == volume })
-}
-
-// takesNodePort reports whether one of the ports is a port of the node in any Pod.
-func takesNodePort(ports []corev1.ContainerPort) bool {
-	return slices.ContainsFunc(ports, func(p corev1.ContainerPort) bool { return p.HostPort != 0 })
-}
-
-// appArmorProfile is a profile that patchPodMetadata gives a container.
-type appArmorProfile struct{ annotation, container string }
-
-// appArmorProfiles returns the profiles among annotations that API servers refuse if the Pod
-// lacks the container.
-func appArmorProfiles(rules []metadataRule) (profiles []appArmorProfile) {
-	for _, rule := range rules {
-		for _, key := range rule.keys {
-			if container, is := strings.CutPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix); is {
-				profiles = append(profiles, appArmorProfile{key, container})
-			}
-		}
-	}
-	return profiles
-}
-
 // bytes estimates the memory that the demands take.
 func (d *demands) bytes() int {
 	if d == nil {
 		return 0
 	}
-	const fixed, each = 512, 128 // with the members of securityContext; of ports and volumes
-	return fixed + (len(d.ports)+len(d.volumes))*each
+	const fixed, each = 512, 128 // with the members of securityContext; of volumes
+	return fixed + len(d.volumes)*each
 }

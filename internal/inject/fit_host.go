@@ -38,21 +38,32 @@ func (v *SpecView) nodePort(p *corev1.ContainerPort) nodePort {
 	return nodePort{cmp.Or(p.Protocol, corev1.ProtocolTCP), p.HostIP, port}
 }
 
+// ports are those of a container of the Pod.
+func (v *ContainerView) ports() (ports []corev1.ContainerPort, err error) {
+	if v.Raw == nil || len(v.Raw.Ports) == 0 {
+		return nil, nil
+	}
+	if err := utiljson.Unmarshal(v.Raw.Ports, &ports); err != nil {
+		return nil, fmt.Errorf("reading the ports of container %s: %w", quoted(v.Name), err)
+	}
+	return ports, nil
+}
+
 // fitPorts looks for ports of the node that a sidecar and another container take. As API
 // servers do, it compares all containers with each other, and each init container with itself.
 func (c *computation) fitPorts() error {
-	if !c.wantsPorts() {
+	if !c.takesNodePorts() {
 		return nil
 	}
 	taken := map[nodePort]string{} // by which container
 	for i := range c.pod.Containers {
 		view := &c.pod.Containers[i]
-		if view.Raw == nil || len(view.Raw.Ports) == 0 || c.isInjectedNow(view.Name) {
+		if c.isInjectedNow(view.Name) {
 			continue
 		}
-		var ports []corev1.ContainerPort
-		if err := utiljson.Unmarshal(view.Raw.Ports, &ports); err != nil {
-			return fmt.Errorf("reading the ports of container %q: %w", cut(view.Name), err)
+		ports, err := view.ports()
+		if err != nil {
+			return err
 		}
 		for j := range ports {
 			if port := c.pod.Spec.nodePort(&ports[j]); port != (nodePort{}) {
@@ -60,77 +71,58 @@ func (c *computation) fitPorts() error {
 			}
 		}
 	}
-	for i := range c.targets {
-		t := &c.targets[i]
-		if t.skip != "" {
-			continue
+	for s := range sidecarsOf(c.injecting()) {
+		others := taken
+		if s.init {
+			others = map[nodePort]string{}
 		}
-		for j := range t.initContainers {
-			if err := c.fitPortsOf(t, &t.initContainers[j], map[nodePort]string{}); err != nil {
-				return err
-			}
-		}
-		for j := range t.containers {
-			if err := c.fitPortsOf(t, &t.containers[j], taken); err != nil {
-				return err
-			}
+		if err := c.fitPortsOf(s, others); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// wantsPorts reports whether a sidecar takes a port of the node.
-func (c *computation) wantsPorts() bool {
-	for i := range c.targets {
-		t := &c.targets[i]
-		if t.skip != "" || !c.pod.Spec.HostNetwork && t.Needs&PartPorts == 0 {
-			continue
-		}
-		for _, list := range [][]sidecar{t.initContainers, t.containers} {
-			for j := range list {
-				if d := list[j].demands; d != nil && len(d.ports) > 0 {
-					return true
-				}
-			}
+// takesNodePorts reports whether a sidecar takes a port of the node.
+func (c *computation) takesNodePorts() bool {
+	for t := range c.injecting() {
+		if c.pod.Spec.HostNetwork && t.hasPorts || t.hasNodePorts {
+			return true
 		}
 	}
 	return false
 }
 
 // fitPortsOf adds the ports of a sidecar to those that are taken.
-func (c *computation) fitPortsOf(t *target, s *sidecar, taken map[nodePort]string) error {
-	if s.demands == nil {
-		return nil
-	}
+func (c *computation) fitPortsOf(s placed, taken map[nodePort]string) error {
 	why := ""
 	if c.pod.Spec.HostNetwork {
 		why = ", because the Pod has hostNetwork"
 	}
-	for i := range s.demands.ports {
-		p := &s.demands.ports[i]
+	for i := range s.ports {
+		p := &s.ports[i]
 		port := c.pod.Spec.nodePort(p)
 		if port == (nodePort{}) {
 			continue
 		}
 		member := fmt.Sprintf(".ports[%d]", i)
 		if c.pod.Spec.HostNetwork && port.port != p.ContainerPort && !s.init {
-			return s.misfit(t, member+".hostPort", fmt.Sprintf("%d differs from containerPort %d, and the Pod has hostNetwork", port.port, p.ContainerPort), "remove hostPort")
+			return s.misfit(member+".hostPort", fmt.Sprintf("%d differs from containerPort %d, and the Pod has hostNetwork", port.port, p.ContainerPort), "remove hostPort")
 		}
-		by, is := taken[port]
-		if !is {
+		by, isTaken := taken[port]
+		if !isTaken {
 			taken[port] = s.name
 			continue
 		}
-		owner, other := c.sidecarNamed(by)
-		err := &FitError{SidecarSet: t.Name(), Container: s.name, Field: s.field + member,
-			Problem: fmt.Sprintf("port %s of the node is taken by %s%s", port, ownerOf(by, owner), why),
-			Remedy:  "use another port, or remove this one from the list, since a container may listen on ports that no list has"}
-		switch {
-		case owner == nil:
-		case owner.Name() != t.Name():
+		owner := c.sidecarNamed(by).target
+		instead := "use another port, or remove this one"
+		if s.sibling != "" && by == s.sibling {
+			instead = "use upgradeType ColdUpgrade, or remove the port"
+		}
+		err := s.misfit(member, fmt.Sprintf("port %s of the node is taken by %s%s", port, ownerOf(by, owner), why),
+			instead+" from the list, since a container may listen on ports that no list has")
+		if owner != nil && owner != s.target {
 			err.Other = owner.Name()
-		case s.sibling != "" && other.name == s.sibling:
-			err.Remedy = "use upgradeType ColdUpgrade, or remove the port from the list, since a container may listen on ports that no list has"
 		}
 		return err
 	}
@@ -142,52 +134,37 @@ func (c *computation) fitPortsOf(t *target, s *sidecar, taken map[nodePort]strin
 func (c *computation) fitHostProcess() error {
 	ofPod := hostProcess(c.pod.Spec.SecurityContext)
 	var is, isNot string // containers of the Pod's own, if it has that network
-	for _, list := range [][]ContainerView{c.pod.InitContainers, c.pod.Containers} {
-		for i := 0; i < len(list) && c.pod.Spec.HostNetwork; i++ {
-			if raw := list[i].Raw; raw == nil || c.isInjectedNow(list[i].Name) {
+	if c.pod.Spec.HostNetwork {
+		for _, view := range c.podContainers() {
+			if view.Raw == nil || c.isInjectedNow(view.Name) {
 				continue
-			} else if own := cmp.Or(hostProcess(raw.SecurityContext), ofPod); own != nil && *own {
-				is = list[i].Name
+			}
+			if isTrue(cmp.Or(hostProcess(view.Raw.SecurityContext), ofPod)) {
+				is = view.Name
 			} else {
-				isNot = list[i].Name
+				isNot = view.Name
 			}
 		}
 	}
-	for i := range c.targets {
-		t := &c.targets[i]
-		if t.skip != "" {
-			continue
+	const member, rule = ".securityContext.windowsOptions.hostProcess", ", and either all containers of a Pod are or none"
+	for s := range sidecarsOf(c.injecting()) {
+		var own *bool
+		if s.demands != nil {
+			own = s.demands.hostProcess
 		}
-		for _, list := range [][]sidecar{t.initContainers, t.containers} {
-			for j := range list {
-				if err := c.fitHostProcessOf(t, &list[j], ofPod, is, isNot); err != nil {
-					return err
-				}
-			}
+		switch {
+		case isTrue(own) && !c.pod.Spec.HostNetwork:
+			return s.misfit(member, "a HostProcess container is possible only in a Pod with hostNetwork", "remove hostProcess from the sidecar")
+		case isTrue(own) && isNot != "":
+			return s.misfit(member, ownerOf(isNot, nil)+" is not a HostProcess container"+rule, "remove hostProcess from the sidecar")
+		case is != "" && !isTrue(cmp.Or(own, ofPod)):
+			return s.misfit(member, ownerOf(is, nil)+" is a HostProcess container"+rule, "set hostProcess in spec.securityContext.windowsOptions of the Pod and nowhere else")
 		}
 	}
 	return nil
 }
 
-func (c *computation) fitHostProcessOf(t *target, s *sidecar, ofPod *bool, is, isNot string) error {
-	var own *bool
-	if s.demands != nil {
-		own = s.demands.hostProcess
-	}
-	asks := own != nil && *own
-	own = cmp.Or(own, ofPod)
-	const member, remedy = ".securityContext.windowsOptions.hostProcess", "remove hostProcess from the sidecar"
-	switch {
-	case asks && !c.pod.Spec.HostNetwork:
-		return s.misfit(t, member, "a HostProcess container is possible only in a Pod with hostNetwork", remedy)
-	case asks && isNot != "":
-		return s.misfit(t, member, fmt.Sprintf("%s is not a HostProcess container, and either all containers of a Pod are or none", ownerOf(isNot, nil)), remedy)
-	case is != "" && (own == nil || !*own):
-		return s.misfit(t, member, fmt.Sprintf("%s is a HostProcess container, and either all containers of a Pod are or none", ownerOf(is, nil)),
-			"set hostProcess in spec.securityContext.windowsOptions of the Pod and nowhere else")
-	}
-	return nil
-}
+func isTrue(value *bool) bool { return value != nil && *value }
 
 // hostProcess returns windowsOptions.hostProcess of a security context; nil if it is absent.
 func hostProcess(securityContext json.RawMessage) *bool {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -133,6 +134,12 @@ type RawParts struct {
 	Env, VolumeMounts, VolumeDevices, Resources, Ports, SecurityContext json.RawMessage
 	RestartPolicy                                                       string
 	EnvFrom                                                             bool // the container has variables from envFrom
+}
+
+// isNative reports whether an init container is a native sidecar. It is unknown where the view
+// has no Parts.
+func (v *ContainerView) isNative() bool {
+	return v.Raw != nil && v.Raw.RestartPolicy == string(corev1.ContainerRestartPolicyAlways)
 }
 
 // Input is everything a decision depends on. It holds values, never clients.

@@ -2,7 +2,6 @@ package inject
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 )
 
@@ -63,11 +62,6 @@ type facts struct {
 
 const maxFacts = 3 // with the remedy, they fit into an Event
 
-// quoted is a name as a fact has it. The author of the Pod may have chosen it.
-type quoted string
-
-func (q quoted) String() string { return strconv.Quote(string(q[:min(len(q), maxContainerName)])) }
-
 // tell adds a fact about a sidecar. The idle container of a hot-upgrade pair adds none: it has
 // the same as the other one.
 func (c *computation) tell(s placed, kind NoticeKind, format string, args ...any) {
@@ -100,7 +94,6 @@ func (c *computation) tellOf(t *target, kind NoticeKind, format string, args ...
 // notice adds the facts that are known once all is placed, and makes the Notices.
 func (c *computation) notice() {
 	c.noticeResourcesOf()
-	c.noticeVolumes()
 	c.noticePorts()
 	c.noticeMetadata()
 	if c.facts == nil {

@@ -44,6 +44,11 @@ func (p *Program) resourceReferences() (refs []reference) {
 			refs = append(refs, reference{what + quoted(name).String(), from.ContainerName})
 		}
 	}
+	addItems := func(volume string, items []corev1.DownwardAPIVolumeFile) {
+		for _, item := range items {
+			add("volume ", volume, item.ResourceFieldRef)
+		}
+	}
 	spec := &p.Set.Spec
 	for _, list := range [][]appsv1beta1.SidecarContainer{spec.InitContainers, spec.Containers} {
 		for i := range list {
@@ -59,19 +64,15 @@ func (p *Program) resourceReferences() (refs []reference) {
 		if !slices.ContainsFunc(p.volumes, func(brought part) bool { return brought.name == v.Name }) {
 			continue
 		}
-		var items []corev1.DownwardAPIVolumeFile
 		if v.DownwardAPI != nil {
-			items = v.DownwardAPI.Items
+			addItems(v.Name, v.DownwardAPI.Items)
 		}
 		if v.Projected != nil {
 			for _, source := range v.Projected.Sources {
 				if source.DownwardAPI != nil {
-					items = append(slices.Clip(items), source.DownwardAPI.Items...)
+					addItems(v.Name, source.DownwardAPI.Items)
 				}
 			}
-		}
-		for _, item := range items {
-			add("volume ", v.Name, item.ResourceFieldRef)
 		}
 	}
 	return refs
@@ -79,14 +80,9 @@ func (p *Program) resourceReferences() (refs []reference) {
 
 // noticeResourcesOf finds references to the resources of containers that the Pod lacks.
 func (c *computation) noticeResourcesOf() {
-	for i := range c.targets {
-		t := &c.targets[i]
-		if t.skip != "" {
-			continue
-		}
+	for t := range c.injecting() {
 		for _, r := range t.resourcesOf {
-			named := func(e Edit) bool { return e.Name == r.name && (e.List == Containers || e.List == InitContainers) }
-			if indexOf(c.pod.Containers, r.name) < 0 && indexOf(c.pod.InitContainers, r.name) < 0 && !slices.ContainsFunc(c.plan.Insertions, named) {
+			if !c.hasContainer(r.name) {
 				c.tellOf(t, NoticeReference, "%s has a resourceFieldRef to container %s, which the Pod does not have: a container that needs it does not start", r.of, quoted(r.name))
 			}
 		}
@@ -166,21 +162,21 @@ func (c *computation) noticeCopied(s placed, from *source, env *keyed) {
 	for name := range expansionsIn(v.Value) {
 		has, at := env.find(name), from.env.find(name)
 		isThere := has >= 0 && has < last
+		var problem string
 		switch {
-		case isThere && at >= 0 && !sameJSON(env.list[has].body, from.env.list[at].body):
-			c.tell(s, NoticeReference, "variable %s is copied from container %s and refers to %s, which has another value in container %s",
-				quoted(copied.key), quoted(from.Name), quoted(name), quoted(s.name))
-		case isThere:
+		case isThere && (at < 0 || sameJSON(env.list[has].body, from.env.list[at].body)):
 			continue
+		case isThere:
+			problem = "which has another value in container %[4]s"
 		case at >= 0 && at < place:
-			c.tell(s, NoticeReference, "variable %s is copied from container %s and refers to %s, which container %s does not have before it",
-				quoted(copied.key), quoted(from.Name), quoted(name), quoted(s.name))
+			problem = "which container %[4]s does not have before it"
 		case at < 0 && from.hasEnvFrom():
-			c.tell(s, NoticeReference, "variable %s is copied from container %s and refers to %s, which that container may have from envFrom, and container %s does not have",
-				quoted(copied.key), quoted(from.Name), quoted(name), quoted(s.name))
+			problem = "which that container may have from envFrom, and container %[4]s does not have"
 		default:
 			continue // it is the same text in the app, or the kubelet's own variable
 		}
+		c.tell(s, NoticeReference, "variable %[1]s is copied from container %[2]s and refers to %[3]s, "+problem,
+			quoted(copied.key), quoted(from.Name), quoted(name), quoted(s.name))
 		return
 	}
 }
@@ -239,10 +235,13 @@ func mayEqual(a, b json.RawMessage) bool {
 	return len(a) <= 6*len(b)+defaults && len(b) <= 6*len(a)+defaults
 }
 
-func sameJSON(a, b json.RawMessage) bool {
+func sameJSON(a, b json.RawMessage) bool { return matches(a, b, reflect.DeepEqual) }
+
+// matches compares the values of two texts.
+func matches(a, b json.RawMessage, equal func(a, b any) bool) bool {
 	if bytes.Equal(a, b) {
 		return true
 	}
 	var x, y any
-	return mayEqual(a, b) && utiljson.Unmarshal(a, &x) == nil && utiljson.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+	return mayEqual(a, b) && utiljson.Unmarshal(a, &x) == nil && utiljson.Unmarshal(b, &y) == nil && equal(x, y)
 }

@@ -120,6 +120,8 @@ func TestNotices(t *testing.T) {
 			sets(one().Mount("v", "/v").VolumeOf("v", "iscsi", map[string]any{"iqn": "i", "lun": 1, "targetPortal": "t"})), none},
 		"with other items": {volumes(web(), map[string]any{"name": "v", "configMap": map[string]any{"name": "c", "defaultMode": 420, "items": []any{map[string]any{"key": "k", "path": "p"}}}}),
 			sets(one().Mount("v", "/v").VolumeOf("v", "configMap", config("c"))), []string{"Volume"}},
+		"an enforced one of another kind": {volumes(web(), map[string]any{"name": "v", "emptyDir": map[string]any{}}),
+			sets(one().Annotation("sidecarset.io/enforce", "true").Mount("v", "/v").VolumeOf("v", "configMap", config("c"))), []string{`Volume: volume "v" takes the place of the Pod's own`}},
 		"two SidecarSets with one volume":  {web().Obj(), sets(one().Mount("v", "/v").VolumeOf("v", "hostPath", hostPath("/a")), other().Mount("v", "/v").VolumeOf("v", "hostPath", hostPath("/a"))), none},
 		"two SidecarSets with two volumes": {web().Obj(), sets(one().Mount("v", "/v").VolumeOf("v", "hostPath", hostPath("/a")), other().Mount("v", "/v").Volume("v")), []string{`t Volume: SidecarSet "s" brings another volume "v"`}},
 

@@ -118,16 +118,14 @@ func (c *computation) writeRecords(injects bool) {
 	}
 	withImage := make([]podstate.HashRecord, 0, len(c.targets))
 	withoutImage := make([]podstate.HashRecord, 0, len(c.targets))
-	for i := range c.targets {
-		if t := &c.targets[i]; t.skip == "" {
-			record := podstate.HashRecord{
-				UpdateTimestamp: c.stamp(t), Hash: t.Hash, SidecarSetName: t.Name(), SidecarList: t.SidecarList,
-				ControllerRevision: t.recordedAs,
-			}
-			withImage = append(withImage, record)
-			record.Hash, record.ControllerRevision = t.HashWithoutImage, ""
-			withoutImage = append(withoutImage, record)
+	for t := range c.injecting() {
+		record := podstate.HashRecord{
+			UpdateTimestamp: c.stamp(t), Hash: t.Hash, SidecarSetName: t.Name(), SidecarList: t.SidecarList,
+			ControllerRevision: t.recordedAs,
 		}
+		withImage = append(withImage, record)
+		record.Hash, record.ControllerRevision = t.HashWithoutImage, ""
+		withoutImage = append(withoutImage, record)
 	}
 	others := podstate.ParseHashes(c.pod.Annotations[appsv1beta1.AnnotationHashWithoutImage])
 	c.recordHotUpgrades()
@@ -145,11 +143,7 @@ func (c *computation) recordHotUpgrades() {
 		maps.DeleteFunc(working, func(_, container string) bool { return container == c.plan.Removals[i].Name })
 	}
 	changed := len(working) < recorded
-	for i := range c.targets {
-		t := &c.targets[i]
-		if t.skip != "" {
-			continue
-		}
+	for t := range c.injecting() {
 		for _, name := range t.hotUpgrade {
 			if working == nil {
 				working = map[string]string{}

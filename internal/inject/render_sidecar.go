@@ -3,8 +3,6 @@ package inject
 import (
 	"encoding/json"
 	"slices"
-
-	corev1 "k8s.io/api/core/v1"
 )
 
 // render makes the body of a sidecar that depends on the Pod. All sidecars read
@@ -112,13 +110,6 @@ func (c *computation) source(name string) *source {
 	return nil
 }
 
-func (c *computation) isSidecar(name string) bool {
-	named := func(s sidecar) bool { return s.name == name }
-	return slices.ContainsFunc(c.targets, func(t target) bool {
-		return t.takesPart() && slices.ContainsFunc(t.containers, named)
-	})
-}
-
 // appContainers are the Pod's containers as sources.
 func (c *computation) appContainers() []*source {
 	if c.sources == nil {
@@ -205,7 +196,7 @@ func (c *computation) computeResources(s placed, excluded func(name string) bool
 	if err != nil {
 		return nil, policy.error("", err)
 	}
-	pod, err := parseResources(&ContainerView{Name: "spec.resources", Raw: &RawParts{Resources: c.pod.Spec.Resources}})
+	pod, err := c.budget()
 	if err != nil {
 		return nil, policy.error("", err)
 	}
@@ -223,33 +214,16 @@ func (c *computation) containerResources() ([]containerResources, error) {
 		return c.resources, nil
 	}
 	all := make([]containerResources, 0, len(c.pod.InitContainers)+len(c.pod.Containers))
-	add := func(view *ContainerView) error {
-		one, err := parseResources(view)
-		all = append(all, one)
-		return err
-	}
-	for i := range c.pod.InitContainers {
-		if view := &c.pod.InitContainers[i]; view.Raw != nil && view.Raw.RestartPolicy == string(corev1.ContainerRestartPolicyAlways) {
-			if err := add(view); err != nil {
-				return nil, err
-			}
+	for list, view := range c.podContainers() {
+		if list == InitContainers && !view.isNative() {
+			continue
 		}
-	}
-	for i := range c.pod.Containers {
-		if err := add(&c.pod.Containers[i]); err != nil {
+		one, err := parseResources(view)
+		if err != nil {
 			return nil, err
 		}
+		all = append(all, one)
 	}
 	c.resources = all
 	return all, nil
-}
-
-// belongsToSidecars reports whether a SidecarSet that takes part has a container
-// of that name, be it the name in its spec or, of a hot-upgrade pair, in the
-// Pod.
-func (c *computation) belongsToSidecars(name string) bool {
-	named := func(s sidecar) bool { return s.name == name }
-	return slices.ContainsFunc(c.targets, func(t target) bool {
-		return t.takesPart() && (slices.ContainsFunc(t.containers, named) || slices.ContainsFunc(t.initContainers, named) || slices.Contains(t.hotUpgrade, name))
-	})
 }

@@ -122,17 +122,12 @@ func (p *resourcesPolicy) error(field string, err error) error {
 	return &ResourcesError{p.place.SidecarSet, p.place.Container, p.place.Field + field, err}
 }
 
-// containerResources are the resources of one of the Pod's containers that
-// expressions read.
+// containerResources are the resources of a container, or of the Pod as a whole. An amount is
+// nil where nothing is set.
 type containerResources struct {
-	name             string
-	limits, requests amounts
-}
-
-// amounts are nil where nothing is set.
-type amounts struct {
-	CPU    *amount `json:"cpu"`
-	Memory *amount `json:"memory"`
+	name     string
+	Limits   map[string]*amount `json:"limits"`
+	Requests map[string]*amount `json:"requests"`
 }
 
 // amount is a quantity that the Pod's author wrote, and that is cheap to compute with:
@@ -149,27 +144,36 @@ func (a *amount) UnmarshalJSON(text []byte) error {
 
 // parseResources reads the resources of a container, which may be absent.
 func parseResources(view *ContainerView) (containerResources, error) {
-	var members struct {
-		Limits   amounts `json:"limits"`
-		Requests amounts `json:"requests"`
-	}
+	resources := containerResources{name: view.Name}
 	if view.Raw != nil && len(view.Raw.Resources) > 0 {
-		if err := utiljson.Unmarshal(view.Raw.Resources, &members); err != nil {
-			return containerResources{}, fmt.Errorf("reading the resources of container %q: %w", view.Name[:min(len(view.Name), maxContainerName)], err)
+		if err := utiljson.Unmarshal(view.Raw.Resources, &resources); err != nil {
+			return containerResources{}, fmt.Errorf("reading the resources of container %s: %w", quoted(view.Name), err)
 		}
 	}
-	return containerResources{view.Name, members.Limits, members.Requests}, nil
+	return resources, nil
 }
 
-func (c *containerResources) amount(list string, variable expr.Variable) *amount {
-	of := &c.requests
+// budget is what the Pod has as a whole.
+func (c *computation) budget() (budget containerResources, err error) {
+	if c.pod.Spec.Resources == nil {
+		return budget, nil
+	}
+	if err := utiljson.Unmarshal(c.pod.Spec.Resources, &budget); err != nil {
+		return budget, fmt.Errorf("reading spec.resources of the Pod: %w", err)
+	}
+	return budget, nil
+}
+
+func (r *containerResources) amount(list, name string) *amount {
 	if list == limits {
-		of = &c.limits
+		return r.Limits[name]
 	}
-	if variable == expr.CPU {
-		return of.CPU
-	}
-	return of.Memory
+	return r.Requests[name]
+}
+
+// request is what a container requests. API servers fill in a missing request from the limit.
+func (r *containerResources) request(name string) *amount {
+	return cmp.Or(r.Requests[name], r.Limits[name])
 }
 
 // resources returns the sidecar's resources as they go into the Pod. If they have no
@@ -249,7 +253,7 @@ func (p *resourcesPolicy) choose(containers []containerResources, excluded func(
 func (p *resourcesPolicy) total(pod *containerResources, containers []*containerResources, e resourceExpr) (total resource.Quantity, complete bool) {
 	set := 0
 	for _, c := range containers {
-		if q := c.amount(e.list, e.variable); q != nil {
+		if q := c.amount(e.list, string(e.variable)); q != nil {
 			p.combine(&total, q.Quantity)
 			set++
 		}
@@ -257,7 +261,7 @@ func (p *resourcesPolicy) total(pod *containerResources, containers []*container
 	if set > 0 {
 		return total, set == len(containers)
 	}
-	whole := cmp.Or(pod.amount(e.list, e.variable), pod.amount(limits, e.variable)) // a missing request is the limit
+	whole := cmp.Or(pod.amount(e.list, string(e.variable)), pod.amount(limits, string(e.variable))) // a missing request is the limit
 	if whole == nil {
 		return total, false
 	}

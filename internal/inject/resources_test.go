@@ -76,7 +76,7 @@ func TestResourcesPolicy(t *testing.T) {
 		"requests of nothing":     {containers: `{a: {}, b: null}`, policy: `{resourcesExpr: {limits: {cpu: cpu}, requests: {cpu: cpu*2, memory: "max(memory, 64Mi)"}}}`, want: `{requests: {cpu: "0", memory: 64Mi}}`},
 		"capitals (T21)":          {containers: two, policy: `{resourcesExpr: {limits: {memory: MEMORY*50%}}}`, want: `{limits: {memory: 768Mi}}`},
 		"whole bytes (T23)":       {containers: `{a: {limits: {memory: 1Gi}}}`, policy: `{resourcesExpr: {limits: {memory: memory*10%}}}`, want: `{limits: {memory: "107374183"}}`},
-		"other resources":         {containers: `{a: {limits: {cpu: 1, nvidia.com/gpu: 1, ephemeral-storage: many}}}`, policy: `{resourcesExpr: {limits: {cpu: cpu}}}`, want: `{limits: {cpu: "1"}}`},
+		"other resources":         {containers: `{a: {limits: {cpu: 1, nvidia.com/gpu: 1, ephemeral-storage: 1Gi}}}`, policy: `{resourcesExpr: {limits: {cpu: cpu}}}`, want: `{limits: {cpu: "1"}}`},
 		"beyond 2^63 in the sum":  {containers: `{a: {limits: {memory: 9223372036854775807}}, b: {limits: {memory: 9223372036854775807}}}`, policy: `{resourcesExpr: {limits: {memory: memory/2}}}`, want: `{limits: {memory: "9223372036854775807"}}`},
 		"claims stay (T24)": {
 			containers: two, policy: `{resourcesExpr: {limits: {cpu: cpu}}}`,
@@ -165,7 +165,7 @@ func TestParseResourcesRefusesWhatIsNoQuantity(t *testing.T) {
 			t.Errorf("%s: %v", q, err)
 		}
 	}
-	if c, err := parseResources(&ContainerView{Name: "app", Raw: &RawParts{Resources: json.RawMessage(`{"limits":{"cpu":null,"memory":1e9}}`)}}); err != nil || c.limits.CPU != nil || c.limits.Memory.Value() != 1e9 {
+	if c, err := parseResources(&ContainerView{Name: "app", Raw: &RawParts{Resources: json.RawMessage(`{"limits":{"cpu":null,"memory":1e9}}`)}}); err != nil || c.Limits["cpu"] != nil || c.Limits["memory"].Value() != 1e9 {
 		t.Errorf("null and a number: %+v, %v", c, err)
 	}
 	_, err := parseResources(&ContainerView{Name: "app", Raw: &RawParts{Resources: json.RawMessage(`{"limits":{"cpu":"much"}}`)}})
