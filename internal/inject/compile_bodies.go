@@ -55,32 +55,21 @@ func (p *Program) named(spec map[string]any, list string) ([]part, error) {
 	return parts, nil
 }
 
-// referenced returns the volumes that the containers mount or read variables from, in the order in which init
-// containers and then containers refer to them. If the SidecarSet does not bring a volume
-// of that name, the reference is to a volume of the Pod.
+// referenced returns the volumes that the containers use, in the order in which init containers
+// and then containers refer to them. If the SidecarSet does not bring a volume of that name, the
+// reference is to a volume of the Pod.
 func referenced(volumes []part, set *appsv1beta1.SidecarSet) []part {
 	var out []part
 	unused := make(map[string]*part, len(volumes))
 	for i := range slices.Backward(volumes) { // of equal names the first counts
 		unused[volumes[i].name] = &volumes[i]
 	}
-	add := func(name string) {
-		if v := unused[name]; v != nil {
-			out = append(out, *v)
-			delete(unused, name)
-		}
-	}
 	for _, list := range [][]appsv1beta1.SidecarContainer{set.Spec.InitContainers, set.Spec.Containers} {
 		for i := range list {
-			for _, mount := range list[i].VolumeMounts {
-				add(mount.Name)
-			}
-			for _, device := range list[i].VolumeDevices {
-				add(device.Name)
-			}
-			for j := range list[i].Env {
-				if from := list[i].Env[j].ValueFrom; from != nil && from.FileKeyRef != nil {
-					add(from.FileKeyRef.VolumeName)
+			for name := range list[i].UsedVolumes() {
+				if v := unused[name]; v != nil {
+					out = append(out, *v)
+					delete(unused, name)
 				}
 			}
 		}

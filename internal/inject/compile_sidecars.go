@@ -89,7 +89,7 @@ func (p *Program) sidecars(spec map[string]any, list string, typed []appsv1beta1
 			s.field, s.ports = index("spec."+list, i), typed[i].Ports
 			s.init = list == string(InitContainers)
 			s.native = s.init && typed[i].IsNative()
-			s.demands = newDemands(&typed[i], s.name, p.Set.Spec.Volumes)
+			s.demands = newDemands(&typed[i], c, s.name, p.Set.Spec.Volumes)
 			out = append(out, s)
 		}
 	}

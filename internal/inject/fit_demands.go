@@ -12,7 +12,7 @@ import (
 // demands is what a sidecar asks of its Pod, besides a free name, so that API servers take
 // both together. Members are named from the container on, with a dot in front.
 type demands struct {
-	refusedBy   map[corev1.OSName][]string // members of securityContext that a Pod of the operating system must not have
+	refusedBy   map[corev1.OSName][]string // members of securityContext that a Pod of the operating system cannot have
 	hostProcess *bool
 	restarts    string // the member with RestartContainer, "" if there is none
 	unmasked    bool
@@ -42,9 +42,15 @@ var (
 	fileKinds  = []string{"emptyDir"}
 )
 
+// linuxOnly are the members of securityContext that a Pod of Windows cannot have.
+var linuxOnly = []string{
+	"allowPrivilegeEscalation", "appArmorProfile", "capabilities", "privileged", "procMount", "readOnlyRootFilesystem",
+	"runAsGroup", "runAsUser", "seLinuxOptions", "seccompProfile",
+}
+
 // newDemands returns what the sidecar of that name asks for; nil if it asks for nothing.
 // declared are the volumes of the SidecarSet.
-func newDemands(c *appsv1beta1.SidecarContainer, name string, declared []corev1.Volume) *demands {
+func newDemands(c *appsv1beta1.SidecarContainer, raw map[string]any, name string, declared []corev1.Volume) *demands {
 	d := demands{device: len(c.VolumeDevices) > 0}
 	for i, policy := range c.ResizePolicy {
 		if policy.RestartPolicy == corev1.RestartContainer {
@@ -56,13 +62,14 @@ func newDemands(c *appsv1beta1.SidecarContainer, name string, declared []corev1.
 		d.addSleep(".lifecycle.preStop", hooks.PreStop)
 	}
 	if sc := c.SecurityContext; sc != nil {
-		d.addSecurity(sc, name)
+		members, _ := raw["securityContext"].(map[string]any)
+		d.addSecurity(sc, members, name)
 	}
 	for _, claim := range c.Resources.Claims {
 		d.claims = append(d.claims, claim.Name)
 	}
 	d.addVolumes(c, declared)
-	if len(d.refusedBy) == 0 && d.restarts == "" && d.sleep == 0 && d.volumes == nil && d.claims == nil {
+	if d.refusedBy == nil && d.restarts == "" && d.sleep == 0 && d.volumes == nil && d.claims == nil {
 		return nil
 	}
 	return &d
@@ -74,53 +81,35 @@ func (d *demands) addSleep(hook string, h *corev1.LifecycleHandler) {
 	}
 }
 
-func (d *demands) addSecurity(sc *corev1.SecurityContext, name string) {
-	d.refusedBy = map[corev1.OSName][]string{}
-	refuse := func(os corev1.OSName, member string, set bool) {
-		if set {
-			d.refusedBy[os] = append(d.refusedBy[os], member)
-		}
+func (d *demands) addSecurity(sc *corev1.SecurityContext, members map[string]any, name string) {
+	isAbsent := func(member string) bool { return members[member] == nil }
+	d.refusedBy = map[corev1.OSName][]string{
+		corev1.Windows: slices.DeleteFunc(slices.Clone(linuxOnly), isAbsent),
+		corev1.Linux:   slices.DeleteFunc([]string{"windowsOptions"}, isAbsent),
 	}
-	refuse(corev1.Windows, "allowPrivilegeEscalation", sc.AllowPrivilegeEscalation != nil)
-	refuse(corev1.Windows, "appArmorProfile", sc.AppArmorProfile != nil)
-	refuse(corev1.Windows, "capabilities", sc.Capabilities != nil)
-	refuse(corev1.Windows, "privileged", sc.Privileged != nil)
-	refuse(corev1.Windows, "procMount", sc.ProcMount != nil)
-	refuse(corev1.Windows, "readOnlyRootFilesystem", sc.ReadOnlyRootFilesystem != nil)
-	refuse(corev1.Windows, "runAsGroup", sc.RunAsGroup != nil)
-	refuse(corev1.Windows, "runAsUser", sc.RunAsUser != nil)
-	refuse(corev1.Windows, "seLinuxOptions", sc.SELinuxOptions != nil)
-	refuse(corev1.Windows, "seccompProfile", sc.SeccompProfile != nil)
-	refuse(corev1.Linux, "windowsOptions", sc.WindowsOptions != nil)
 	if sc.WindowsOptions != nil {
 		d.hostProcess = sc.WindowsOptions.HostProcess
 	}
 	d.unmasked = sc.ProcMount != nil && *sc.ProcMount == corev1.UnmaskedProcMount
 	if p := sc.AppArmorProfile; p != nil {
-		d.profiles = append(d.profiles, profileDemand{".securityContext.appArmorProfile", corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + name,
-			profileValues(string(p.Type), p.LocalhostProfile)})
+		d.addProfile("appArmorProfile", corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+name, string(p.Type), p.LocalhostProfile)
 	}
 	if p := sc.SeccompProfile; p != nil {
-		values := profileValues(string(p.Type), p.LocalhostProfile)
-		if p.Type == corev1.SeccompProfileTypeRuntimeDefault {
-			values = append(values, corev1.DeprecatedSeccompProfileDockerDefault)
-		}
-		d.profiles = append(d.profiles, profileDemand{".securityContext.seccompProfile", corev1.SeccompContainerAnnotationKeyPrefix + name, values})
+		d.addProfile("seccompProfile", corev1.SeccompContainerAnnotationKeyPrefix+name, string(p.Type), p.LocalhostProfile)
 	}
 }
 
-// profileValues are the values of an annotation that mean the profile. AppArmor and seccomp
-// have the same words.
-func profileValues(kind string, localhost *string) []string {
-	switch kind {
-	case "RuntimeDefault":
-		return []string{corev1.SeccompProfileRuntimeDefault}
-	case "Localhost":
-		if localhost != nil {
-			return []string{corev1.SeccompLocalhostProfileNamePrefix + *localhost}
-		}
+// addProfile adds the values of an annotation that mean a profile. AppArmor and seccomp have the
+// same words, but for an older one that only seccomp has.
+func (d *demands) addProfile(member, annotation, kind string, localhost *string) {
+	values := []string{corev1.SeccompProfileNameUnconfined}
+	switch {
+	case kind == string(corev1.SeccompProfileTypeRuntimeDefault):
+		values = []string{corev1.SeccompProfileRuntimeDefault, corev1.DeprecatedSeccompProfileDockerDefault}
+	case kind == string(corev1.SeccompProfileTypeLocalhost) && localhost != nil:
+		values = []string{corev1.SeccompLocalhostProfileNamePrefix + *localhost}
 	}
-	return []string{corev1.SeccompProfileNameUnconfined}
+	d.profiles = append(d.profiles, profileDemand{".securityContext." + member, annotation, values})
 }
 
 func (d *demands) addVolumes(c *appsv1beta1.SidecarContainer, declared []corev1.Volume) {

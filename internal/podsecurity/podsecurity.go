@@ -111,28 +111,30 @@ func (n *Namespaces) Same(others *Namespaces) bool {
 func (n *Namespaces) Refusals(program, of *inject.Program) []*Refusal {
 	var pod *sample
 	var all []*Refusal
-	known, judged := make([]*Refusal, len(n.levels)), make([]bool, len(n.levels))
+	judged := map[int]*Refusal{} // by level; nil if the level refuses nothing
 	for i := range n.list {
 		ns := &n.list[i]
-		if judged[ns.level] && known[ns.level] == nil || !of.NamespaceSelector.Matches(ns.labels) {
+		r, known := judged[ns.level]
+		if known && r == nil || !of.NamespaceSelector.Matches(ns.labels) {
 			continue
 		}
-		if !judged[ns.level] {
-			judged[ns.level] = true
+		if !known {
 			if pod == nil {
 				pod = newSample(program)
 			}
-			r := pod.judge(n.levels[ns.level])
-			if r == nil {
-				continue
+			r = pod.judge(n.levels[ns.level])
+			same := slices.IndexFunc(all, func(other *Refusal) bool { return r != nil && other.level == r.level && other.why == r.why })
+			switch {
+			case same >= 0:
+				r = all[same]
+			case r != nil:
+				all = append(all, r)
 			}
-			same := slices.IndexFunc(all, func(other *Refusal) bool { return other.level == r.level && other.why == r.why })
-			if same < 0 {
-				same, all = len(all), append(all, r)
-			}
-			known[ns.level] = all[same]
+			judged[ns.level] = r
 		}
-		known[ns.level].add(ns.name)
+		if r != nil {
+			r.add(ns.name)
+		}
 	}
 	return all
 }

@@ -31,9 +31,9 @@ type affected struct {
 	names []string
 }
 
-func (a *affected) add(list string, i int, c *appsv1beta1.SidecarContainer) {
+func (a *affected) add(c located) {
 	if a.first == nil {
-		a.first = field.NewPath("spec", list).Index(i)
+		a.first = c.path
 	}
 	a.names = append(a.names, c.Name)
 }
@@ -45,16 +45,6 @@ func (a *affected) containers() string {
 	return "each of the containers " + strings.Join(a.names, ", ")
 }
 
-// lists are the containers with the name of their list.
-func lists(spec *appsv1beta1.SidecarSetSpec, each func(list string, i int, c *appsv1beta1.SidecarContainer)) {
-	for i := range spec.InitContainers {
-		each("initContainers", i, &spec.InitContainers[i])
-	}
-	for i := range spec.Containers {
-		each("containers", i, &spec.Containers[i])
-	}
-}
-
 // computed are the resources that Kubernetes divides among containers.
 var computed = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 
@@ -62,16 +52,16 @@ var computed = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 // resourcesPolicy as an answer.
 func (w *warner) requests(spec *appsv1beta1.SidecarSetSpec) {
 	var found affected
-	lists(spec, func(list string, i int, c *appsv1beta1.SidecarContainer) {
+	for c := range containersOf(spec) {
 		lacks := slices.ContainsFunc(computed, func(name corev1.ResourceName) bool {
 			_, requested := c.Resources.Requests[name]
 			_, limited := c.Resources.Limits[name]
 			return !requested && !limited
 		})
-		if lacks && c.ResourcesPolicy == nil && (list == "containers" || c.IsNative()) {
-			found.add(list, i, c)
+		if lacks && c.ResourcesPolicy == nil && (!c.init || c.IsNative()) {
+			found.add(c)
 		}
-	})
+	}
 	if found.first != nil {
 		w.add(found.first.Child("resources", "requests"), "%s lacks a request of cpu or memory: a HorizontalPodAutoscaler whose target is a Utilization of it stops scaling the app, and the scheduler reserves nothing for the sidecar; set both", found.containers())
 	}
@@ -80,16 +70,16 @@ func (w *warner) requests(spec *appsv1beta1.SidecarSetSpec) {
 // class finds containers with which a Pod cannot have the class Guaranteed.
 func (w *warner) class(spec *appsv1beta1.SidecarSetSpec) {
 	var found affected
-	lists(spec, func(list string, i int, c *appsv1beta1.SidecarContainer) {
+	for c := range containersOf(spec) {
 		unequal := slices.ContainsFunc(computed, func(name corev1.ResourceName) bool {
 			limit, limited := c.Resources.Limits[name]
 			request, requested := c.Resources.Requests[name]
 			return !limited || requested && !request.Equal(limit)
 		})
 		if unequal && c.ResourcesPolicy == nil {
-			found.add(list, i, c)
+			found.add(c)
 		}
-	})
+	}
 	if found.first != nil {
 		w.add(found.first.Child("resources", "limits"), "%s has no cpu and memory limits that equal its requests: a Pod of the QoS class Guaranteed becomes Burstable; set them if such Pods are selected", found.containers())
 	}
@@ -104,8 +94,10 @@ func (w *warner) jobs(spec *appsv1beta1.SidecarSetSpec) {
 		}
 	}
 	var found affected
-	for i := range spec.Containers {
-		found.add("containers", i, &spec.Containers[i])
+	for c := range containersOf(spec) {
+		if !c.init {
+			found.add(c)
+		}
 	}
 	if found.first != nil {
 		w.add(found.first, "%s keeps a Job from completing for as long as it runs; make it a native sidecar (initContainers, restartPolicy Always), or select only Pods without the label batch.kubernetes.io/job-name", found.containers())
@@ -130,7 +122,7 @@ func (w *warner) localVolumes(spec *appsv1beta1.SidecarSetSpec) {
 	for i := range spec.Volumes {
 		v := &spec.Volumes[i]
 		isLocal := v.HostPath != nil || v.EmptyDir != nil && v.EmptyDir.Medium != corev1.StorageMediumMemory
-		if !isLocal || !used[v.Name] {
+		if !isLocal || !used.Has(v.Name) {
 			continue
 		}
 		if first == nil {

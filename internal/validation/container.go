@@ -35,7 +35,7 @@ func validateContainers(spec *appsv1beta1.SidecarSetSpec, path place) {
 		validateSidecar(c, true, targets, at)
 	}
 	validateHostPortsAcross(spec.Containers, path.Child("containers"))
-	validateFileKeyVolumes(spec, path)
+	validateFileKeyVolumes(spec, path.errs)
 	validateHotUpgradeNames(spec, names, path)
 }
 

@@ -21,11 +21,7 @@ func Pruned(sent map[string]any) (errs field.ErrorList) {
 		if isPreserved(path.String()) {
 			return
 		}
-		remedy := "remove it"
-		if meant := nearest(name, known); meant != "" {
-			remedy = "use " + meant + " if that is meant"
-		}
-		errs = append(errs, field.Forbidden(path.Child(name), "is unknown, so that kubectl refuses it and API servers drop it; "+remedy))
+		errs = append(errs, field.Forbidden(path.Child(name), "is unknown, so that kubectl refuses it and API servers drop it; "+correction(name, known, "remove it")))
 	}
 	spec := reflect.TypeFor[appsv1beta1.SidecarSetSpec]()
 	if sent["apiVersion"] == appsv1alpha1.GroupVersion.String() {

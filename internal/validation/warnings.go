@@ -66,8 +66,11 @@ func (w *warner) add(path *field.Path, format string, args ...any) {
 }
 
 func (w *warner) spec(spec *appsv1beta1.SidecarSetSpec, path *field.Path) {
-	w.names = namesInPods(spec)
-	w.propagates = slices.ContainsFunc(slices.Concat(spec.InitContainers, spec.Containers), propagatesMounts)
+	w.names = sets.New[string]()
+	for c := range containersOf(spec) {
+		w.names.Insert(c.namesInPod()...)
+		w.propagates = w.propagates || propagatesMounts(c.VolumeMounts)
+	}
 	for i := range spec.InitContainers {
 		w.initContainer(&spec.InitContainers[i], path.Child("initContainers").Index(i))
 	}
@@ -154,8 +157,8 @@ func (w *warner) otherFields(c *corev1.Container, path *field.Path) {
 	}
 }
 
-func propagatesMounts(c appsv1beta1.SidecarContainer) bool {
-	return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+func propagatesMounts(mounts []corev1.VolumeMount) bool {
+	return slices.ContainsFunc(mounts, func(m corev1.VolumeMount) bool {
 		return m.MountPropagation != nil && *m.MountPropagation != corev1.MountPropagationNone
 	})
 }
@@ -203,7 +206,7 @@ func (w *warner) transfer(t *appsv1beta1.TransferEnvVar, has sets.Set[string], p
 func (w *warner) unusedVolumes(spec *appsv1beta1.SidecarSetSpec, path *field.Path) {
 	used := usedVolumes(spec)
 	for i := range spec.Volumes {
-		if name := spec.Volumes[i].Name; !used[name] {
+		if name := spec.Volumes[i].Name; !used.Has(name) {
 			w.add(path.Index(i), "%s is mounted by no container of this SidecarSet and not added to Pods; mount it or remove it", name)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -18,7 +17,7 @@ const mostVolumes = 10
 // one of its containers, for one that no app has.
 func (w *warner) enforcedVolumes(set *appsv1beta1.SidecarSet, path *field.Path) {
 	own := []string{set.Name}
-	for _, c := range slices.Concat(set.Spec.InitContainers, set.Spec.Containers) {
+	for c := range containersOf(&set.Spec) {
 		own = append(own, c.Name)
 	}
 	used := usedVolumes(&set.Spec)
@@ -26,7 +25,7 @@ func (w *warner) enforcedVolumes(set *appsv1beta1.SidecarSet, path *field.Path) 
 	for i := range set.Spec.Volumes {
 		name := set.Spec.Volumes[i].Name
 		isOwn := func(owner string) bool { return owner != "" && strings.Contains(name, owner) }
-		if used[name] && !slices.ContainsFunc(own, isOwn) {
+		if used.Has(name) && !slices.ContainsFunc(own, isOwn) {
 			names = append(names, name)
 		}
 	}
@@ -39,16 +38,4 @@ func (w *warner) enforcedVolumes(set *appsv1beta1.SidecarSet, path *field.Path) 
 	}
 	w.add(path, "if a Pod has a volume of its own called %s, the enforced one of the same kind replaces it for the app too, and a Pod whose persistentVolumeClaim, secret, configMap or projected volume would be replaced by another kind is refused; "+
 		"choose names that no app has, such as %s", strings.Join(names, ", "), example)
-}
-
-// namesInPods are the names that the containers have in Pods.
-func namesInPods(spec *appsv1beta1.SidecarSetSpec) sets.Set[string] {
-	names := sets.New[string]()
-	for i := range spec.InitContainers {
-		names.Insert(spec.InitContainers[i].PodInitContainerNames()...)
-	}
-	for i := range spec.Containers {
-		names.Insert(spec.Containers[i].PodContainerNames()...)
-	}
-	return names
 }

@@ -1,8 +1,6 @@
 package validation
 
 import (
-	"slices"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -50,7 +48,7 @@ func (w *warner) pairProbes(c *appsv1beta1.SidecarContainer, path *field.Path) {
 // pairVolumes finds volumes that name a hot-upgrade sidecar.
 func (w *warner) pairVolumes(spec *appsv1beta1.SidecarSetSpec, path *field.Path) {
 	pairs := sets.New[string]()
-	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+	for c := range containersOf(spec) {
 		if c.IsHotUpgrade() {
 			pairs.Insert(c.Name)
 		}

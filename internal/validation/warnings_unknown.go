@@ -21,10 +21,7 @@ func (w *warner) unknownMembers(object map[string]any) {
 		if count++; count > mostUnknown {
 			return
 		}
-		remedy := "remove it if it is a mistake"
-		if meant := nearest(name, known); meant != "" {
-			remedy = "use " + meant + " if that is meant"
-		}
+		remedy := correction(name, known, "remove it if it is a mistake")
 		if len(name) > mostCompared {
 			name = name[:mostCompared] + "…"
 		}
@@ -33,6 +30,15 @@ func (w *warner) unknownMembers(object map[string]any) {
 	if more := count - mostUnknown; more > 0 {
 		w.add(field.NewPath("spec"), "%d more members of containers and volumes are not known to this operator and injected as they are; remove those that are a mistake", more)
 	}
+}
+
+// correction says what to do about a name that is unknown: use the member that it is likely to
+// mean, or else what the caller says.
+func correction(name string, known map[string]reflect.Type, otherwise string) string {
+	if meant := nearest(name, known); meant != "" {
+		return "use " + meant + " if that is meant"
+	}
+	return otherwise
 }
 
 // nearest is the member that a name is likely to mean: one that differs in case

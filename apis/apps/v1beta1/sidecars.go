@@ -1,6 +1,7 @@
 package v1beta1
 
 import (
+	"iter"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,6 +40,28 @@ func (c *SidecarContainer) PodContainerNames() []string {
 	}
 	working, idle := HotUpgradeNames(c.Name)
 	return []string{working, idle}
+}
+
+// UsedVolumes yields the names of the volumes that the container mounts, as a file system or as a
+// device, or reads a variable from. A name may come more than once.
+func (c *SidecarContainer) UsedVolumes() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range c.VolumeMounts {
+			if !yield(c.VolumeMounts[i].Name) {
+				return
+			}
+		}
+		for i := range c.VolumeDevices {
+			if !yield(c.VolumeDevices[i].Name) {
+				return
+			}
+		}
+		for i := range c.Env {
+			if from := c.Env[i].ValueFrom; from != nil && from.FileKeyRef != nil && !yield(from.FileKeyRef.VolumeName) {
+				return
+			}
+		}
+	}
 }
 
 // OwnsPodAnnotation reports whether the operator itself keeps this annotation on
