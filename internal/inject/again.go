@@ -84,27 +84,20 @@ func (c *computation) renewResources(in podList, s *placed) error {
 	if policy == nil || !recorded {
 		return nil
 	}
-	before, err := parseResources(&ContainerView{Name: s.name, Raw: &RawParts{Resources: text}})
-	if err != nil {
-		return nil //nolint:nilerr // damaged by another program, which says nothing about the resources
+	var before containerResources
+	if utiljson.Unmarshal(text, &before) != nil {
+		return nil // damaged by another program, which says nothing about the resources
 	}
 	has, err := parseResources(view)
 	if err != nil {
 		return policy.error("", err)
 	}
 	// Another replica may have injected SidecarSets that this one does not know yet.
-	resources, err := c.computeResources(*s, func(name string) bool {
+	now, err := c.computeResources(*s, func(name string) bool {
 		return c.belongsToSidecars(name) || len(c.recordedOwners()[name]) > 0
 	})
 	if err != nil {
 		return err
-	}
-	if text, err = json.Marshal(resources); err != nil {
-		return policy.error("", err)
-	}
-	now, err := parseResources(&ContainerView{Name: s.name, Raw: &RawParts{Resources: text}})
-	if err != nil {
-		return policy.error("", err)
 	}
 	renewed := map[string]any{}
 	if raw := view.Raw.Resources; raw != nil {
@@ -114,9 +107,9 @@ func (c *computation) renewResources(in podList, s *placed) error {
 	}
 	changed := false
 	for _, v := range []expr.Variable{expr.CPU, expr.Memory} {
-		if has.equals(&before, v) && !has.equals(&now, v) {
+		if has.equals(&before, v) && !has.equals(now, v) {
 			changed = true
-			setAmounts(renewed, resources, v)
+			now.setIn(renewed, string(v))
 		}
 	}
 	if !changed {
@@ -135,30 +128,27 @@ func (r *containerResources) equals(other *containerResources, v expr.Variable) 
 	return same(r.Limits[string(v)], other.Limits[string(v)]) && same(r.request(string(v)), other.request(string(v)))
 }
 
-// setAmounts takes the limit and the request over from other resources.
-func setAmounts(resources, from map[string]any, v expr.Variable) {
+// setIn sets the limit and the request of a name in the resources of a container.
+func (r *containerResources) setIn(resources map[string]any, name string) {
 	for _, list := range []string{limits, requests} {
 		amounts, _ := resources[list].(map[string]any)
-		given, _ := from[list].(map[string]any)
-		switch value, ok := given[string(v)]; {
-		case ok && amounts == nil:
-			resources[list] = map[string]any{string(v): value}
-		case ok:
-			amounts[string(v)] = value
+		switch value := r.list(list)[name]; {
+		case value == nil:
+			delete(amounts, name)
+		case amounts == nil:
+			resources[list] = map[string]any{name: value}
 		default:
-			delete(amounts, string(v))
+			amounts[name] = value
 		}
 	}
 }
 
 // noteComputed notes what the Pod is to record of the resources that a policy has computed.
 // Nothing is recorded for enforced SidecarSets, because they believe nothing in the Pod.
-func (c *computation) noteComputed(s placed, resources map[string]any) error {
+func (c *computation) noteComputed(s placed, computed *containerResources) error {
 	if !c.calledAgain || s.target.enforced {
 		return nil
 	}
-	computed := maps.Clone(resources)
-	maps.DeleteFunc(computed, func(member string, _ any) bool { return member != limits && member != requests })
 	text, err := json.Marshal(computed)
 	if c.computed == nil {
 		c.computed = map[string]json.RawMessage{}

@@ -177,9 +177,13 @@ func (c *computation) shareDevices(s placed, devices, mounts, volumes *keyed) {
 // appendResources appends the resources that the policy of a sidecar computes, and a comma
 // behind them.
 func (c *computation) appendResources(dst []byte, s placed) ([]byte, error) {
-	resources, err := c.computeResources(s, c.belongsToSidecars)
-	if err != nil || len(resources) == 0 {
-		return dst, err
+	computed, err := c.computeResources(s, c.belongsToSidecars)
+	if err != nil {
+		return nil, err
+	}
+	resources := s.template.resources.resources(computed)
+	if len(resources) == 0 {
+		return dst, nil
 	}
 	text, err := json.Marshal(resources)
 	if err != nil {
@@ -190,7 +194,7 @@ func (c *computation) appendResources(dst []byte, s placed) ([]byte, error) {
 
 // computeResources computes the resources of a sidecar from the Pod's containers that are not
 // excluded.
-func (c *computation) computeResources(s placed, excluded func(name string) bool) (map[string]any, error) {
+func (c *computation) computeResources(s placed, excluded func(name string) bool) (*containerResources, error) {
 	policy := s.template.resources
 	containers, err := c.containerResources()
 	if err != nil {
@@ -200,11 +204,11 @@ func (c *computation) computeResources(s placed, excluded func(name string) bool
 	if err != nil {
 		return nil, policy.error("", err)
 	}
-	resources, err := policy.resources(&pod, containers, excluded)
+	computed, err := policy.compute(&pod, containers, excluded)
 	if err != nil {
 		return nil, err
 	}
-	return resources, c.noteComputed(s, resources)
+	return computed, c.noteComputed(s, computed)
 }
 
 // containerResources are those of the Pod's native sidecars and then of its

@@ -126,8 +126,8 @@ func (p *resourcesPolicy) error(field string, err error) error {
 // nil where nothing is set.
 type containerResources struct {
 	name     string
-	Limits   map[string]*amount `json:"limits"`
-	Requests map[string]*amount `json:"requests"`
+	Limits   map[string]*amount `json:"limits,omitempty"`
+	Requests map[string]*amount `json:"requests,omitempty"`
 }
 
 // amount is a quantity that the Pod's author wrote, and that is cheap to compute with:
@@ -164,11 +164,11 @@ func (c *computation) budget() (budget containerResources, err error) {
 	return budget, nil
 }
 
-func (r *containerResources) amount(list, name string) *amount {
-	if list == limits {
-		return r.Limits[name]
+func (r *containerResources) list(name string) map[string]*amount {
+	if name == limits {
+		return r.Limits
 	}
-	return r.Requests[name]
+	return r.Requests
 }
 
 // request is what a container requests. API servers fill in a missing request from the limit.
@@ -176,17 +176,16 @@ func (r *containerResources) request(name string) *amount {
 	return cmp.Or(r.Requests[name], r.Limits[name])
 }
 
-// resources returns the sidecar's resources as they go into the Pod. If they have no
-// members, leave them out. The containers are the Pod's native sidecars and then its
-// containers. The policy chooses by name among those that are not excluded. Excluded are
-// all containers that a SidecarSet injects, whether the Pod carries them already or not.
-// The error is a *ResourcesError, or several joined.
+// compute computes limits and requests of the sidecar. The containers are the Pod's native
+// sidecars and then its containers. The policy chooses by name among those that are not
+// excluded. Excluded are all containers that a SidecarSet injects, whether the Pod carries them
+// already or not. The error is a *ResourcesError, or several joined, or a *FitError.
 //
 // A limit that one of the chosen containers lacks is not set. A request that a
 // container lacks counts as 0; the API server has set it to the limit before the
 // webhook is called. A request of 0 is set. An amount that all of the chosen containers
 // lack is that of the Pod as a whole, if the Pod has one.
-func (p *resourcesPolicy) resources(pod *containerResources, containers []containerResources, excluded func(name string) bool) (map[string]any, error) {
+func (p *resourcesPolicy) compute(pod *containerResources, containers []containerResources, excluded func(name string) bool) (*containerResources, error) {
 	if p.err != nil {
 		return nil, p.err
 	}
@@ -195,12 +194,8 @@ func (p *resourcesPolicy) resources(pod *containerResources, containers []contai
 		return nil, p.error(".targetContainersNameRegex", fmt.Errorf("no containers match the regex pattern %q: "+
 			"change it, or change the SidecarSet's selector so that it leaves this Pod out", p.target))
 	}
-	out := maps.Clone(p.own)
-	if out == nil {
-		out = map[string]any{}
-	}
-	computed := make([]*resource.Quantity, len(p.exprs))
-	for i, e := range p.exprs {
+	out := &containerResources{Limits: map[string]*amount{}, Requests: map[string]*amount{}}
+	for _, e := range p.exprs {
 		total, complete := p.total(pod, chosen, e)
 		if e.list == limits && !complete {
 			continue
@@ -209,31 +204,30 @@ func (p *resourcesPolicy) resources(pod *containerResources, containers []contai
 		if err != nil {
 			return nil, p.error(exprField(e.list, e.variable), fmt.Errorf("failed to evaluate the expression with %s = %s: %w", e.variable, total.String(), err))
 		}
-		amounts, ok := out[e.list].(map[string]any)
-		if !ok {
-			amounts = map[string]any{}
-			out[e.list] = amounts
-		}
-		amounts[string(e.variable)] = q.String()
-		computed[i] = &q
+		out.list(e.list)[string(e.variable)] = &amount{q}
 	}
-	return out, p.fit(computed)
-}
-
-// fit checks that no request is above the limit beside it. computed has the results of the
-// expressions, nil where one was left out.
-func (p *resourcesPolicy) fit(computed []*resource.Quantity) error {
-	for i, limit := range p.exprs {
-		for j, request := range p.exprs {
-			if limit.list != limits || request.list != requests || limit.variable != request.variable || computed[i] == nil || computed[j].Cmp(*computed[i]) <= 0 {
-				continue
-			}
-			return &FitError{SidecarSet: p.place.SidecarSet, Container: p.place.Container, Field: p.place.Field + exprField(requests, request.variable),
-				Problem: fmt.Sprintf("for this Pod it gives a request of %s, above the limit of %s from limits.%s", computed[j], computed[i], limit.variable),
+	for _, v := range []expr.Variable{expr.CPU, expr.Memory} {
+		limit, request := out.Limits[string(v)], out.Requests[string(v)]
+		if limit != nil && request != nil && request.Cmp(limit.Quantity) > 0 {
+			return nil, &FitError{SidecarSet: p.place.SidecarSet, Container: p.place.Container, Field: p.place.Field + exprField(requests, v),
+				Problem: fmt.Sprintf("for this Pod it gives a request of %s, above the limit of %s from limits.%s", request, limit, v),
 				Remedy:  "correct one of the two expressions"}
 		}
 	}
-	return nil
+	return out, nil
+}
+
+// resources are those of the sidecar as they go into the Pod. If they have no members, leave
+// them out.
+func (p *resourcesPolicy) resources(computed *containerResources) map[string]any {
+	out := make(map[string]any, len(p.own)+2)
+	maps.Copy(out, p.own)
+	for _, list := range []string{limits, requests} {
+		if amounts := computed.list(list); len(amounts) > 0 {
+			out[list] = amounts
+		}
+	}
+	return out
 }
 
 // choose returns the containers that the policy is about. It ignores a name that is too
@@ -251,9 +245,9 @@ func (p *resourcesPolicy) choose(containers []containerResources, excluded func(
 // total combines the amounts of the containers, or takes that of the Pod. complete says that
 // each container sets one.
 func (p *resourcesPolicy) total(pod *containerResources, containers []*containerResources, e resourceExpr) (total resource.Quantity, complete bool) {
-	set := 0
+	set, name := 0, string(e.variable)
 	for _, c := range containers {
-		if q := c.amount(e.list, string(e.variable)); q != nil {
+		if q := c.list(e.list)[name]; q != nil {
 			p.combine(&total, q.Quantity)
 			set++
 		}
@@ -261,7 +255,7 @@ func (p *resourcesPolicy) total(pod *containerResources, containers []*container
 	if set > 0 {
 		return total, set == len(containers)
 	}
-	whole := cmp.Or(pod.amount(e.list, string(e.variable)), pod.amount(limits, string(e.variable))) // a missing request is the limit
+	whole := cmp.Or(pod.list(e.list)[name], pod.Limits[name]) // a missing request is the limit
 	if whole == nil {
 		return total, false
 	}

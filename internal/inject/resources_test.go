@@ -89,12 +89,20 @@ func TestResourcesPolicy(t *testing.T) {
 			excluded := func(name string) bool { return slices.Contains(tc.excluded, name) }
 			p := compiledPolicy(t, tc.policy, tc.own)
 			for range 2 { // the policy itself stays as it is
-				got, err := p.resources(new(containerResources), podContainers(t, tc.containers), excluded)
+				computed, err := p.compute(new(containerResources), podContainers(t, tc.containers), excluded)
 				if err != nil {
 					t.Fatalf("resources: %v", err)
 				}
 				var want map[string]any
 				if err := yaml.Unmarshal([]byte(tc.want), &want); err != nil {
+					t.Fatal(err)
+				}
+				text, err := json.Marshal(p.resources(computed))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got map[string]any
+				if err := json.Unmarshal(text, &got); err != nil {
 					t.Fatal(err)
 				}
 				if diff := cmp.Diff(want, got); diff != "" {
@@ -143,7 +151,7 @@ func TestResourcesPolicyRefuses(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := compiledPolicy(t, tc.policy, nil)
-			got, err := p.resources(new(containerResources), podContainers(t, tc.containers), func(name string) bool { return name == "sidecar" })
+			got, err := p.compute(new(containerResources), podContainers(t, tc.containers), func(name string) bool { return name == "sidecar" })
 			var problem *ResourcesError
 			if !errors.As(err, &problem) {
 				t.Fatalf("resources: %v, %v; want a *ResourcesError", got, err)
