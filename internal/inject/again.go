@@ -85,8 +85,8 @@ func (c *computation) renewResources(in podList, s *placed) error {
 		return nil
 	}
 	var before containerResources
-	if utiljson.Unmarshal(text, &before) != nil {
-		return nil // damaged by another program, which says nothing about the resources
+	if err := utiljson.Unmarshal(text, &before); err != nil {
+		return nil //nolint:nilerr // damaged by another program, which says nothing about the resources
 	}
 	has, err := parseResources(view)
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 func (p *Program) compileBodies(spec map[string]any) error {
 	var err error
 	targets := new(expr.Targets)
-	if p.initContainers, err = p.sidecars(spec, "initContainers", p.Set.Spec.InitContainers, targets); err != nil {
+	if p.initContainers, err = p.sidecars(spec, InitContainers, p.Set.Spec.InitContainers, targets); err != nil {
 		return err
 	}
-	if p.containers, err = p.sidecars(spec, "containers", p.Set.Spec.Containers, targets); err != nil {
+	if p.containers, err = p.sidecars(spec, Containers, p.Set.Spec.Containers, targets); err != nil {
 		return err
 	}
 	volumes, err := p.named(spec, "volumes")

@@ -30,8 +30,9 @@ type sidecar struct {
 	sibling, siblingImage string
 	idle                  bool // the second one of such a pair
 	ports                 []corev1.ContainerPort
-	field                 string   // where it is in the SidecarSet
-	init, native          bool     // it is an init container, and a native sidecar
+	field                 string // where it is in the SidecarSet
+	list                  List
+	native                bool
 	demands               *demands // nil: it asks for nothing
 }
 
@@ -63,32 +64,31 @@ type transfer struct {
 	names             []string // sorted, without duplicates
 }
 
-func (p *Program) sidecars(spec map[string]any, list string, typed []appsv1beta1.SidecarContainer, targets *expr.Targets) ([]sidecar, error) {
-	raw, _ := spec[list].([]any)
+func (p *Program) sidecars(spec map[string]any, list List, typed []appsv1beta1.SidecarContainer, targets *expr.Targets) ([]sidecar, error) {
+	raw, _ := spec[string(list)].([]any)
 	out := make([]sidecar, 0, len(typed))
 	for i := range typed {
+		field := index("spec."+string(list), i)
 		c, ok := raw[i].(map[string]any)
 		if !ok {
-			return nil, p.fieldError(index("spec."+list, i), errors.New("must be a container, not null"))
+			return nil, p.fieldError(field, errors.New("must be a container, not null"))
 		}
-		names := typed[i].PodContainerNames()
-		if list == string(InitContainers) {
-			names = typed[i].PodInitContainerNames()
+		names, isNative := typed[i].PodContainerNames(), false
+		if list == InitContainers {
+			names, isNative = typed[i].PodInitContainerNames(), typed[i].IsNative()
 		}
 		if len(names) > 1 {
 			p.hotUpgrade = append(p.hotUpgrade, typed[i].Name)
-			p.checkHotUpgrade(&typed[i], index("spec."+list, i))
+			p.checkHotUpgrade(&typed[i], field)
 		}
 		p.Needs |= containerNeeds(&typed[i])
-		p.notePorts(list, &typed[i])
-		policy := p.resourcesPolicy(c, &typed[i], targets, index("spec."+list, i))
+		p.notePorts(typed[i].Ports, list == Containers || isNative)
+		policy := p.resourcesPolicy(c, &typed[i], targets, field)
 		for _, s := range variants(&typed[i], names) {
 			if err := s.compile(c, &typed[i], policy); err != nil {
-				return nil, p.fieldError(index("spec."+list, i), err)
+				return nil, p.fieldError(field, err)
 			}
-			s.field, s.ports = index("spec."+list, i), typed[i].Ports
-			s.init = list == string(InitContainers)
-			s.native = s.init && typed[i].IsNative()
+			s.list, s.native, s.field, s.ports = list, isNative, field, typed[i].Ports
 			s.demands = newDemands(&typed[i], c, s.name, p.Set.Spec.Volumes)
 			out = append(out, s)
 		}
@@ -96,12 +96,13 @@ func (p *Program) sidecars(spec map[string]any, list string, typed []appsv1beta1
 	return out, nil
 }
 
-// notePorts notes which ports a sidecar has. Services do not look at plain init containers.
-func (p *Program) notePorts(list string, c *appsv1beta1.SidecarContainer) {
-	for _, port := range c.Ports {
+// notePorts notes which ports a sidecar has. Services find those of containers that run with the
+// app.
+func (p *Program) notePorts(ports []corev1.ContainerPort, runsWithApp bool) {
+	for _, port := range ports {
 		p.hasPorts = true
 		p.hasNodePorts = p.hasNodePorts || port.HostPort != 0
-		p.hasNamedPorts = p.hasNamedPorts || port.Name != "" && (list == string(Containers) || c.IsNative())
+		p.hasNamedPorts = p.hasNamedPorts || port.Name != "" && runsWithApp
 	}
 	if p.hasNodePorts || p.hasNamedPorts {
 		p.Needs |= PartPorts

@@ -222,21 +222,19 @@ type placed struct {
 func (c *computation) addContainers() error {
 	inits := podList{InitContainers, c.pod.InitContainers, kindInit}
 	apps := podList{Containers, c.pod.Containers, kindContainer}
-	sidecars := c.place(nil, func(t *target) []sidecar { return t.initContainers })
+	sidecars := c.place(nil, InitContainers)
 	slices.SortStableFunc(sidecars, func(a, b placed) int { return strings.Compare(a.name, b.name) })
 	if err := c.merge(inits, apps, sidecars); err != nil {
 		return err
 	}
-	return c.merge(apps, inits, c.place(sidecars[:0], func(t *target) []sidecar { return t.containers }))
+	return c.merge(apps, inits, c.place(sidecars[:0], Containers))
 }
 
-// place appends one list of each target that takes part.
-func (c *computation) place(sidecars []placed, of func(*target) []sidecar) []placed {
-	for t := range c.takingPart() {
-		list := of(t)
-		sidecars = slices.Grow(sidecars, len(list))
-		for j := range list {
-			sidecars = append(sidecars, placed{sidecar: &list[j], target: t})
+// place appends the sidecars of one list.
+func (c *computation) place(sidecars []placed, list List) []placed {
+	for s := range sidecarsOf(c.takingPart()) {
+		if s.list == list {
+			sidecars = append(sidecars, s)
 		}
 	}
 	return sidecars

@@ -25,17 +25,17 @@ func (c *computation) takeOut() {
 		return
 	}
 	pod := *c.pod // the view is the caller's
-	pod.InitContainers = c.remove(InitContainers, pod.InitContainers, c.brought(func(t *target) []sidecar { return t.initContainers }))
-	pod.Containers = c.remove(Containers, pod.Containers, c.brought(func(t *target) []sidecar { return t.containers }))
+	pod.InitContainers = c.remove(InitContainers, pod.InitContainers, c.brought(InitContainers))
+	pod.Containers = c.remove(Containers, pod.Containers, c.brought(Containers))
 	c.pod = &pod
 }
 
 // brought returns, by the names of containers, the targets that bring them to a list.
-func (c *computation) brought(of func(*target) []sidecar) map[string]*target {
+func (c *computation) brought(list List) map[string]*target {
 	targets := make(map[string]*target, 2*len(c.targets))
-	for t := range c.takingPart() {
-		for _, s := range of(t) {
-			targets[s.name] = t
+	for s := range sidecarsOf(c.takingPart()) {
+		if s.list == list {
+			targets[s.name] = s.target
 		}
 	}
 	return targets

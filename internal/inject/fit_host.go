@@ -58,7 +58,7 @@ func (c *computation) fitPorts() error {
 	taken := map[nodePort]string{} // by which container
 	for i := range c.pod.Containers {
 		view := &c.pod.Containers[i]
-		if c.isInjectedNow(view.Name) {
+		if c.isInjectedNow(view) {
 			continue
 		}
 		ports, err := view.ports()
@@ -73,7 +73,7 @@ func (c *computation) fitPorts() error {
 	}
 	for s := range sidecarsOf(c.injecting()) {
 		others := taken
-		if s.init {
+		if s.list == InitContainers {
 			others = map[nodePort]string{}
 		}
 		if err := c.fitPortsOf(s, others); err != nil {
@@ -106,7 +106,7 @@ func (c *computation) fitPortsOf(s placed, taken map[nodePort]string) error {
 			continue
 		}
 		member := fmt.Sprintf(".ports[%d]", i)
-		if c.pod.Spec.HostNetwork && port.port != p.ContainerPort && !s.init {
+		if c.pod.Spec.HostNetwork && port.port != p.ContainerPort && s.list == Containers {
 			return s.misfit(member+".hostPort", fmt.Sprintf("%d differs from containerPort %d, and the Pod has hostNetwork", port.port, p.ContainerPort), "remove hostPort")
 		}
 		by, isTaken := taken[port]
@@ -114,15 +114,15 @@ func (c *computation) fitPortsOf(s placed, taken map[nodePort]string) error {
 			taken[port] = s.name
 			continue
 		}
-		owner := c.sidecarNamed(by).target
+		other, _ := c.sidecarNamed(by)
 		instead := "use another port, or remove this one"
 		if s.sibling != "" && by == s.sibling {
 			instead = "use upgradeType ColdUpgrade, or remove the port"
 		}
-		err := s.misfit(member, fmt.Sprintf("port %s of the node is taken by %s%s", port, ownerOf(by, owner), why),
+		err := s.misfit(member, fmt.Sprintf("port %s of the node is taken by %s%s", port, ownerOf(by, other.target), why),
 			instead+" from the list, since a container may listen on ports that no list has")
-		if owner != nil && owner != s.target {
-			err.Other = owner.Name()
+		if other.target != nil && other.target != s.target {
+			err.Other = other.target.Name()
 		}
 		return err
 	}
@@ -136,7 +136,7 @@ func (c *computation) fitHostProcess() error {
 	var is, isNot string // containers of the Pod's own, if it has that network
 	if c.pod.Spec.HostNetwork {
 		for _, view := range c.podContainers() {
-			if view.Raw == nil || c.isInjectedNow(view.Name) {
+			if view.Raw == nil || c.isInjectedNow(view) {
 				continue
 			}
 			if isTrue(cmp.Or(hostProcess(view.Raw.SecurityContext), ofPod)) {

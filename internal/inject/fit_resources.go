@@ -116,7 +116,7 @@ func together(inits, containers []consumer, name string, counts func(*consumer) 
 }
 
 func (c *computation) overBudget(of *consumer, list, name, problem, remedy string) error {
-	s := c.sidecarNamed(of.name)
+	s, _ := c.sidecarNamed(of.name)
 	if s.template != nil && s.template.resources != nil {
 		return s.misfit(".resourcesPolicy", problem, remedy)
 	}

@@ -47,19 +47,21 @@ func sidecarsOf(targets iter.Seq[*target]) iter.Seq[placed] {
 	}
 }
 
-// sidecarNamed returns a sidecar that the Pod has after injection. It has no target if no
-// SidecarSet brings that name.
-func (c *computation) sidecarNamed(name string) placed {
+// sidecarNamed returns a sidecar that the Pod has after injection.
+func (c *computation) sidecarNamed(name string) (s placed, ok bool) {
 	for s := range sidecarsOf(c.takingPart()) {
 		if s.name == name {
-			return s
+			return s, true
 		}
 	}
-	return placed{}
+	return placed{}, false
 }
 
 // isSidecar reports whether the Pod has a sidecar of that name after injection.
-func (c *computation) isSidecar(name string) bool { return c.sidecarNamed(name).target != nil }
+func (c *computation) isSidecar(name string) bool {
+	_, ok := c.sidecarNamed(name)
+	return ok
+}
 
 // belongsToSidecars reports whether it is the name of a sidecar that the Pod has after
 // injection, be it that in the spec of its SidecarSet or, of a hot-upgrade pair, in the Pod.
@@ -72,10 +74,13 @@ func (c *computation) belongsToSidecars(name string) bool {
 	return c.isSidecar(name)
 }
 
-// isInjectedNow reports whether this plan decides about the container of that name.
-func (c *computation) isInjectedNow(name string) bool {
-	t := c.sidecarNamed(name).target
-	return t != nil && t.skip == ""
+// isInjectedNow reports whether this plan decides about a container that the Pod has.
+func (c *computation) isInjectedNow(view *ContainerView) bool {
+	if !view.Injected {
+		return false // of that name no sidecar is injected
+	}
+	s, ok := c.sidecarNamed(view.Name)
+	return ok && s.target.skip == ""
 }
 
 // hasContainer reports whether the Pod has a container of that name after injection.

@@ -27,18 +27,18 @@ func (c *computation) noticePorts() {
 	first := map[key]holder{}
 	for _, list := range [...]List{Containers, InitContainers} {
 		for _, container := range c.after(list) {
-			s := c.sidecarNamed(container.Name)
-			ports, isNative := []corev1.ContainerPort(nil), false
-			if s.target != nil {
-				ports, isNative = s.ports, s.native
-			} else {
-				ports, _ = container.ports() // API servers refuse what cannot be read
-				isNative = container.isNative()
+			var s placed
+			if container.Injected || container.edit != nil {
+				s, _ = c.sidecarNamed(container.Name)
 			}
-			if list == InitContainers && !isNative {
+			if s.target == nil {
+				ports, _ := container.ports() // API servers refuse what cannot be read
+				s.sidecar = &sidecar{ports: ports, native: container.isNative()}
+			}
+			if list == InitContainers && !s.native {
 				continue
 			}
-			for _, p := range ports {
+			for _, p := range s.ports {
 				port := key{p.Name, cmp.Or(p.Protocol, corev1.ProtocolTCP)}
 				before, taken := first[port]
 				switch {
@@ -67,7 +67,12 @@ func (c *computation) noticePort(hidden, reached *target, format string, args ..
 
 // noticeMetadata finds annotations for which two SidecarSets have values, and one got its own.
 func (c *computation) noticeMetadata() {
-	patching := slices.DeleteFunc(slices.Collect(c.injecting()), func(t *target) bool { return len(t.metadata) == 0 })
+	var patching []*target
+	for t := range c.injecting() {
+		if len(t.metadata) > 0 {
+			patching = append(patching, t)
+		}
+	}
 	if len(patching) < 2 {
 		return
 	}

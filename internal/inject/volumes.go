@@ -174,14 +174,11 @@ func meets(has, want any) bool {
 // mayBeDefault reports whether API servers may have filled in a member of a volume. None of
 // their defaults is an object, a list or true.
 func mayBeDefault(value any) bool {
-	switch value := value.(type) {
+	switch value.(type) {
 	case map[string]any, []any:
 		return false
-	case bool:
-		return !value
-	default:
-		return true
 	}
+	return value != true
 }
 
 // fitShared checks what a sidecar takes from the Pod's containers: these mounts, and, with
