@@ -23,7 +23,7 @@ it executable. The other arguments print a script for a shell in which you call 
 itself.`,
 		Example: `  kubectl sidecarset completion kubectl >~/bin/kubectl_complete-sidecarset && chmod +x ~/bin/kubectl_complete-sidecarset
   source <(kubectl sidecarset completion bash)`,
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		Args:      cobra.MatchAll(arguments(1, 1), cobra.OnlyValidArgs),
 		ValidArgs: []string{"kubectl", "bash", "zsh", "fish", "powershell"},
 		RunE: func(c *cobra.Command, args []string) error {
 			switch root := c.Root(); args[0] {

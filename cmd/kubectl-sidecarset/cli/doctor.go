@@ -29,7 +29,7 @@ with the reason. Nothing in the cluster is changed.
 The exit code is 0 without errors, 2 if an error was found, and 1 if nothing could be looked at.`,
 		Example: `  kubectl sidecarset doctor
   kubectl sidecarset doctor --wait=2m   # after an installation, in CI`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !slices.Contains([]string{"table", "short", "json"}, output) {
 				return fmt.Errorf("--output=%s: use table, short or json", output)

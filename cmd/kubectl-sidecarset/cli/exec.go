@@ -25,7 +25,7 @@ func (a *app) exec() *cobra.Command {
 		Long: `Run a command in a sidecar with kubectl exec. A sidecar with upgradeType HotUpgrade has two
 containers; the command runs in the one that works now.`,
 		Example: `  kubectl sidecarset exec web-0 -c log-agent -it -- sh`,
-		Args:    cobra.MinimumNArgs(2),
+		Args:    arguments(2, -1),
 		RunE: func(c *cobra.Command, args []string) error {
 			cluster, _, err := a.client()
 			if err != nil {

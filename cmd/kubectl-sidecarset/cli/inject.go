@@ -24,7 +24,7 @@ The manifests may hold Pods, workloads with Pod templates, Lists, and anything e
 printed as it is. Without --sidecarsets, SidecarSets and Namespaces come from the cluster.`,
 		Example: `  kubectl sidecarset inject -f deployment.yaml -s sidecarsets.yaml
   kustomize build . | kubectl sidecarset inject -f - | kubectl apply -f -`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			files, err := a.injected(c.Context(), &flags)
 			if err != nil {
@@ -45,7 +45,7 @@ func (a *app) diff() *cobra.Command {
 		Long: `Show what the webhook would inject into manifests, as a unified diff.
 
 The exit code is 0 if nothing would be injected, 2 if something would be, and 1 for an error.`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			files, err := a.injected(c.Context(), &flags)
 			if err != nil {

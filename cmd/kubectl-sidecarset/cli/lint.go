@@ -33,7 +33,7 @@ The exit code is 0 if no finding is as severe as --fail-on, 2 if one is, and 1 i
 cannot be read.`,
 		Example: `  kubectl sidecarset lint -f sidecarsets/ --fail-on=warning
   kubectl sidecarset lint -f sidecarsets/ -o github --kubernetes-version=1.34`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			show, ok := map[string]func([]lint.Finding) error{"text": a.printFindings, "json": a.printFindingsJSON, "github": a.printAnnotations}[output]
 			if !ok {

@@ -27,7 +27,7 @@ func (a *app) migrate() *cobra.Command {
 docs/migration.md as commands. Nothing in the cluster is changed.
 
 The exit code is 0 if there is nothing to decide, 2 if there is, and 1 for an error.`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if back {
 				fmt.Fprint(a.Out, migrate.Back)

@@ -48,7 +48,7 @@ Several SidecarSets are planned one after the other, as if those before were app
 The exit code is 0 if nothing changes, 2 if something does, and 1 for an error or a refusal.`,
 		Example: `  kubectl sidecarset plan -f log-agent.yaml
   kubectl sidecarset plan -f log-agent.yaml -o json | jq '.sidecarSets[].pods'`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			_, config, err := a.client()
 			if err != nil {

@@ -17,10 +17,10 @@ import (
 )
 
 // verb completes a command about one SidecarSet, NAME or sidecarset/NAME, of the cluster. more are
-// the arguments after it; Args is ExactArgs(1) unless it is set.
+// the arguments after it; Args is arguments(1, 1) unless it is set.
 func (a *app) verb(c *cobra.Command, run func(ctx context.Context, c client.Client, name string, more []string) error) *cobra.Command {
 	if c.Args == nil {
-		c.Args = cobra.ExactArgs(1)
+		c.Args = arguments(1, 1)
 	}
 	c.ValidArgsFunction = func(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -43,12 +43,12 @@ func (a *app) verb(c *cobra.Command, run func(ctx context.Context, c client.Clie
 }
 
 func (a *app) rollout() *cobra.Command {
-	c := &cobra.Command{
+	c := group(&cobra.Command{
 		Use:   "rollout",
 		Short: "Follow, pause, undo and complete the rollout of a SidecarSet to running Pods",
 		Example: `  kubectl sidecarset rollout status log-agent --timeout 10m
   kubectl sidecarset rollout undo log-agent`,
-	}
+	})
 	c.AddCommand(a.rolloutStatus(), a.rolloutHistory(), a.rolloutUndo(), a.rolloutPaused(true), a.rolloutPaused(false), a.rolloutRestart())
 	return c
 }

@@ -63,6 +63,24 @@ func Run(args []string, streams Streams, version string) int {
 	return exitFailed
 }
 
+// arguments wants at least and at most so many arguments; -1 means any number.
+func arguments(least, most int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) < least || most >= 0 && len(args) > most {
+			return fmt.Errorf("wrong number of arguments: write %s", c.UseLine())
+		}
+		return nil
+	}
+}
+
+// group completes a command that has nothing but other commands. Without this, cobra takes a name
+// that it does not know for a call for help, and the exit code is 0.
+func group(c *cobra.Command) *cobra.Command {
+	c.Args = cobra.NoArgs
+	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	return c
+}
+
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-sidecarset",

@@ -20,7 +20,7 @@ func (a *app) set() *cobra.Command {
 		Long: `Give sidecars other images, as kubectl set image does for Deployments. New Pods get them at
 once, and the leader updates running Pods as spec.updateStrategy says.`,
 		Example: `  kubectl sidecarset set image log-agent log-agent=example.com/log-agent:v2 --dry-run=server`,
-		Args:    cobra.MinimumNArgs(2),
+		Args:    arguments(2, -1),
 	}, func(ctx context.Context, c client.Client, name string, more []string) error {
 		images := map[string]string{}
 		for _, argument := range more {
@@ -35,7 +35,7 @@ once, and the leader updates running Pods as spec.updateStrategy says.`,
 		})
 	})
 	addDryRun(image, &dry)
-	c := &cobra.Command{Use: "set", Short: "Change the images of a SidecarSet"}
+	c := group(&cobra.Command{Use: "set", Short: "Change the images of a SidecarSet"})
 	c.AddCommand(image)
 	return c
 }

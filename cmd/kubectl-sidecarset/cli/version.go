@@ -42,7 +42,7 @@ func (a *app) versions() *cobra.Command {
 
 The version of the operator is read from the logs of its Pods: the tag of an image may say anything.
 Without a cluster, the plugin's own version is printed.`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			report := &versionReport{Plugin: a.version, Supports: fmt.Sprintf("Kubernetes 1.%d to 1.%d", oldestMinor, newestMinor)}
 			if !only {
