@@ -5,6 +5,8 @@ package main
 import (
 	"os"
 
+	"k8s.io/klog/v2"
+
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/cli"
 )
 
@@ -12,5 +14,6 @@ import (
 var version = "dev"
 
 func main() {
+	klog.SetLogger(klog.Logger{}) // nowhere: client-go logs what it returns as an error, too
 	os.Exit(cli.Run(os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, version))
 }

@@ -38,7 +38,7 @@ func (a *app) namespace() (string, error) {
 func (a *app) client() (client.WithWatch, *rest.Config, error) {
 	config, err := a.config.ToRESTConfig()
 	if err != nil {
-		return nil, nil, fmt.Errorf("no cluster: %w; name one with --kubeconfig or --context, or give the SidecarSets with -s", err)
+		return nil, nil, fmt.Errorf("no cluster: %w; name one with --kubeconfig or --context; inject, diff and explain can take SidecarSets from files, with -s", err)
 	}
 	config.QPS, config.Burst = 50, 100
 	config.WarningHandler = rest.NewWarningWriter(a.ErrOut, rest.WarningWriterOptions{Deduplicate: true})

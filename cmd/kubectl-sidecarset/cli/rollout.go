@@ -103,10 +103,11 @@ const mostFailures = 10
 // without end.
 func (a *app) follow(ctx context.Context, c client.Client, name string, timeout time.Duration, see func(*progress.Summary) (done bool, err error)) error {
 	if timeout > 0 {
-		limited, cancel := context.WithTimeout(ctx, timeout)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
-		ctx = limited
 	}
+	deadline, limited := ctx.Deadline()
 	failed := mostFailures // the first may not
 	return wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
 		s, err := summaryOf(ctx, c, name)
@@ -116,6 +117,8 @@ func (a *app) follow(ctx context.Context, c client.Client, name string, timeout 
 			return see(s)
 		case ctx.Err() != nil:
 			return false, ctx.Err()
+		case limited && !time.Now().Before(deadline): // the client notices it earlier than ctx
+			return false, context.DeadlineExceeded
 		case failed == mostFailures || apierrors.IsNotFound(err):
 			return false, err
 		}

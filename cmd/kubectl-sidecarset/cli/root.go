@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -59,7 +61,7 @@ func Run(args []string, streams Streams, version string) int {
 	case isCode:
 		return int(code)
 	}
-	fmt.Fprintln(streams.ErrOut, "error:", err)
+	fmt.Fprintln(streams.ErrOut, "error:", unreached(err))
 	return exitFailed
 }
 
@@ -79,6 +81,22 @@ func group(c *cobra.Command) *cobra.Command {
 	c.Args = cobra.NoArgs
 	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	return c
+}
+
+// unreached is the text of an error. That of a request without an answer names the API server and
+// the remedy.
+func unreached(err error) string {
+	request, is := errors.AsType[*url.Error](err)
+	if !is {
+		return err.Error()
+	}
+	server := request.URL
+	if at, err := url.Parse(server); err == nil {
+		server = at.Host
+	}
+	before, _, _ := strings.Cut(err.Error(), request.Error())
+	return fmt.Sprintf("%sthe API server %s cannot be asked: %v; --kubeconfig and --context name another cluster",
+		strings.TrimSuffix(before, "failed to get server groups: "), server, request.Err)
 }
 
 func (a *app) root() *cobra.Command {
