@@ -21,7 +21,7 @@ func (a *app) doctor() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look at an installation, and say what is wrong and what to do",
-		Long: `Look at an installation of the operator: the CRD, webhook entries, other injectors, replicas,
+		Long: `Look at an installation of the operator: the CRD, webhooks, webhook entries, other injectors, replicas,
 certificates, rights, the status of SidecarSets, Pods that are tried under dry-run, versions. Each
 finding has a remedy and a page of the documentation. What could not be looked at is a line SKIP
 with the reason. Nothing in the cluster is changed.

@@ -49,6 +49,7 @@ var checks = []struct {
 	sidecarSets bool
 }{
 	{"crd", (*facts).lookAtCRD, false},
+	{"webhooks", (*facts).lookAtWebhooks, false},
 	{"entries", (*facts).lookAtEntries, true},
 	{"injectors", (*facts).lookAtInjectors, false},
 	{"replicas", (*facts).lookAtReplicas, false},

@@ -21,6 +21,36 @@ const (
 	leaderLog   = "the leader repairs it within seconds; if it stays, look at the leader's log"
 )
 
+// lookAtWebhooks finds out whether API servers call the operator for SidecarSets.
+func (f *facts) lookAtWebhooks(_ context.Context, r *Result) {
+	var mutating, validating bool
+	for i := range f.mutating.Items {
+		mutating = mutating || slices.ContainsFunc(f.mutating.Items[i].Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
+			return f.asks(&w.ClientConfig, w.Rules)
+		})
+	}
+	for i := range f.validating.Items {
+		validating = validating || slices.ContainsFunc(f.validating.Items[i].Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool {
+			return f.asks(&w.ClientConfig, w.Rules)
+		})
+	}
+	if !mutating {
+		r.add(Error, "MutatingWebhookConfiguration "+mutatingConfiguration, "docs/install.md#install", applyAgain,
+			"is missing, or does not call the operator for SidecarSets: they are stored without defaults and without the hashes of their content")
+	}
+	if !validating {
+		r.add(Error, "ValidatingWebhookConfiguration "+validatingConfiguration, "docs/install.md#install", applyAgain,
+			"is missing, or does not call the operator for SidecarSets: they are stored unchecked, whoever writes them")
+	}
+}
+
+// asks reports whether a webhook of the operator is called for SidecarSets.
+func (f *facts) asks(config *admissionregistrationv1.WebhookClientConfig, rules []admissionregistrationv1.RuleWithOperations) bool {
+	return f.host(config) != "" && slices.ContainsFunc(rules, func(rule admissionregistrationv1.RuleWithOperations) bool {
+		return slices.Contains(rule.Resources, "sidecarsets")
+	})
+}
+
 // lookAtEntries compares the slots with what the SidecarSets need.
 func (f *facts) lookAtEntries(_ context.Context, r *Result) {
 	if f.static() {

@@ -131,6 +131,20 @@ func TestEntries(t *testing.T) {
 	}
 }
 
+func TestWebhooksForSidecarSets(t *testing.T) {
+	f := factsOf(t, nil)
+	look := func(r *Result) { f.lookAtWebhooks(t.Context(), r) }
+	expect(t, look, "error MutatingWebhookConfiguration sidecarset-mutating-webhook|is missing|apply", "error ValidatingWebhookConfiguration|is missing|apply")
+	rules := []admissionregistrationv1.RuleWithOperations{{Rule: admissionregistrationv1.Rule{Resources: []string{"sidecarsets"}}}}
+	config := admissionregistrationv1.WebhookClientConfig{URL: new("https://10.0.0.1:9443/validate")}
+	f.validating.Items = []admissionregistrationv1.ValidatingWebhookConfiguration{{
+		ObjectMeta: metav1.ObjectMeta{Name: validatingConfiguration}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{ClientConfig: config, Rules: rules}},
+	}}
+	// One of the two is enough to know where the operator is called.
+	f.installation = newInstallation(operatorNamespace, nil, f.called())
+	expect(t, look, "error MutatingWebhookConfiguration")
+}
+
 func TestStaticEntry(t *testing.T) {
 	written, _ := written(t, setNamed("log"))
 	look := func(all configurations) func(*Result) {

@@ -49,10 +49,11 @@ type facts struct {
 }
 
 const (
-	mutatingConfiguration = "sidecarset-mutating-webhook"
-	definition            = "sidecarsets.apps.kruise.io"
-	leaseName             = "sidecarset-operator"
-	applyAgain            = "apply the manifests of the operator again (kubectl apply -k config/default, or the layout that you installed)"
+	mutatingConfiguration   = "sidecarset-mutating-webhook"
+	validatingConfiguration = "sidecarset-validating-webhook"
+	definition              = "sidecarsets.apps.kruise.io"
+	leaseName               = "sidecarset-operator"
+	applyAgain              = "apply the manifests of the operator again (kubectl apply -k config/default, or the layout that you installed)"
 )
 
 func gather(ctx context.Context, c Cluster) (*facts, error) {
@@ -70,7 +71,10 @@ func gather(ctx context.Context, c Cluster) (*facts, error) {
 	); err != nil {
 		return nil, fmt.Errorf("reading what is installed: %w", err)
 	}
-	f.installation = newInstallation(c.Namespace, f.deployments.Items, f.mutating.Items)
+	if len(f.deployments.Items) == 0 && f.lease.Name == "" && f.crd.Name != "" {
+		return nil, fmt.Errorf("namespace %s has neither a Deployment of the operator nor its Lease: name the operator's namespace with --operator-namespace; if there is none, install the operator (docs/install.md)", c.Namespace)
+	}
+	f.installation = newInstallation(c.Namespace, f.deployments.Items, f.called())
 	f.parts = world.Parts{Excluded: f.excluded(), Now: time.Now()}
 	f.unread = c.Read(ctx, &f.parts)
 	return f, nil
@@ -88,7 +92,22 @@ type installation struct {
 	url string
 }
 
-func newInstallation(namespace string, deployments []appsv1.Deployment, mutating []admissionregistrationv1.MutatingWebhookConfiguration) installation {
+// called are the clients of the webhooks for SidecarSets, in the objects of the manifests.
+func (f *facts) called() (all []admissionregistrationv1.WebhookClientConfig) {
+	for _, c := range f.mutating.Items {
+		if c.Name == mutatingConfiguration && len(c.Webhooks) > 0 {
+			all = append(all, c.Webhooks[0].ClientConfig)
+		}
+	}
+	for _, c := range f.validating.Items {
+		if c.Name == validatingConfiguration && len(c.Webhooks) > 0 {
+			all = append(all, c.Webhooks[0].ClientConfig)
+		}
+	}
+	return all
+}
+
+func newInstallation(namespace string, deployments []appsv1.Deployment, called []admissionregistrationv1.WebhookClientConfig) installation {
 	in := installation{namespace: namespace, accounts: map[string]string{}}
 	for i := range deployments {
 		pod := &deployments[i].Spec.Template.Spec
@@ -102,10 +121,9 @@ func newInstallation(namespace string, deployments []appsv1.Deployment, mutating
 		return in
 	}
 	in.accounts["all"] = "sidecarset-operator"
-	for i := range mutating {
-		if c := &mutating[i]; c.Name == mutatingConfiguration && len(c.Webhooks) > 0 && c.Webhooks[0].ClientConfig.URL != nil {
-			of := *c.Webhooks[0].ClientConfig.URL
-			in.url = of[:strings.LastIndex(of, "/")]
+	for _, config := range called {
+		if of := config.URL; of != nil && in.url == "" {
+			in.url = (*of)[:strings.LastIndex(*of, "/")]
 		}
 	}
 	return in
