@@ -39,7 +39,9 @@ func (a *app) printPlan(p *sidecarSetPlan) {
 		}
 		fmt.Fprintf(table, "  %d\t%s\t%s\n", g.Pods, ways[g.Fate], names)
 	}
-	if p.Current > 0 || len(p.Pods) == 0 {
+	if p.Current == 0 && len(p.Pods) == 0 {
+		fmt.Fprintln(table, "  none that it concerns")
+	} else if p.Current > 0 {
 		fmt.Fprintf(table, "  %d\tcarry the content already\n", p.Current)
 	}
 	_ = table.Flush()
@@ -79,10 +81,10 @@ func (a *app) printList(title string, lines []string) {
 var ways = map[forecast.Fate]string{
 	forecast.InPlace: "in place", forecast.Resize: "resized in place", forecast.HotUpgrade: "hot upgrade", forecast.Evict: "evicted",
 	forecast.Recreate: "need recreation", forecast.Blocked: "blocked", forecast.Kept: "kept as they are",
-	forecast.Deselected: "fall out of selection", forecast.Selected: "come into selection", forecast.Uninjected: "selected before",
+	forecast.Deselected: "fall out of selection", forecast.Selected: "come into selection", forecast.Uninjected: "lack the sidecars",
 }
 
-// batchesText says how many Pods are taken at a time, such as "1, 1, 5 times 2 Pods".
+// batchesText says how many Pods are taken at a time, such as "1 Pod, then 5 times 2 Pods".
 func batchesText(batches []forecast.Batch) string {
 	var texts []string
 	for i := 0; i < len(batches); {
@@ -91,12 +93,12 @@ func batchesText(batches []forecast.Batch) string {
 			same++
 		}
 		if i += same; same > 3 {
-			texts = append(texts, fmt.Sprintf("%d times %d", same, size))
+			texts = append(texts, fmt.Sprintf("%d times %s", same, podsText(size)))
 		} else {
-			texts = append(texts, slices.Repeat([]string{fmt.Sprint(size)}, same)...)
+			texts = append(texts, slices.Repeat([]string{podsText(size)}, same)...)
 		}
 	}
-	return strings.Join(texts, ", ") + " Pods"
+	return strings.Join(texts, ", then ")
 }
 
 func podsText(n int) string {

@@ -59,7 +59,7 @@ func TestPicture(t *testing.T) {
 │  └─ log-agent-b  ████████▒░░░░░░░░░░░░░░░ 14 Pods, 12 ready, current
 ├─ blocked
 │  └─ 5 ImmutableFieldChanged  shop/web-1, shop/web-2, shop/web-3 and 2 more;
-│                              more than images, cpu and memory changed;
+│                              more changed than an update in place can write;
 │                              recreate the Pod
 ├─ not injected
 │  └─ 1 OlderThanSidecarSet  shop/old; created before the SidecarSet; recreate

@@ -48,7 +48,7 @@ func lookAtSidecarSet(set *appsv1beta1.SidecarSet, r *Result) {
 		} else {
 			for _, group := range status.BlockedPods {
 				meaning, remedy := explain.Blocked(inplace.Reason(group.Reason))
-				r.add(Warning, object, "docs/rollouts.md#pods-that-stay-as-they-are", remedy, "%s cannot be updated in place (%s): %s. %s", many(group), group.Reason, meaning, group.Message)
+				r.add(Warning, object, "docs/rollouts.md#pods-that-stay-as-they-are", remedy, "%s cannot be updated in place (%s): %s", many(group), group.Reason, strings.TrimSuffix(meaning+"; "+group.Message, "; "))
 			}
 		}
 	}

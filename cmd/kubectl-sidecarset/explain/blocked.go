@@ -18,7 +18,7 @@ func Blocked(reason inplace.Reason) (meaning, remedy string) {
 }
 
 var blocked = map[inplace.Reason][2]string{
-	inplace.ImmutableFieldChanged:   {"more than images, cpu and memory changed", recreateIt},
+	inplace.ImmutableFieldChanged:   {"more changed than an update in place can write", recreateIt},
 	inplace.RevisionUnknown:         {"the content that the Pod was injected with is not recorded", recreateIt},
 	inplace.RunToCompletion:         {"a restart could end the Pod or fail its Job", "let it finish; make the sidecar native"},
 	inplace.RunsOnce:                {"the sidecar's own restartPolicy is not Always, so the kubelet might never start it again", recreateIt},

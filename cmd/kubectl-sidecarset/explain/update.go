@@ -47,7 +47,7 @@ func (u *Updater) Recorded(pod *corev1.Pod) *appsv1.ControllerRevision {
 }
 
 // Update is what the leader would write to a Pod. If only a new Pod can get the content, fields
-// are those because of which.
+// are those because of which; without any, Message says why.
 func (u *Updater) Update(pod *corev1.Pod, node func(name string) (inplace.Node, error), now time.Time) (update inplace.Update, fields []string, err error) {
 	in := inplace.UpdateInput{Pod: pod, Program: u.Program, Content: u.Content, Now: now}
 	recorded := u.Recorded(pod)
@@ -61,7 +61,9 @@ func (u *Updater) Update(pod *corev1.Pod, node func(name string) (inplace.Node, 
 		}
 	}
 	if err == nil && update.Verdict.Reason == inplace.ImmutableFieldChanged && recorded != nil {
-		fields, err = inplace.Fixed(recorded.Data.Raw, u.spec)
+		if fields, err = inplace.Fixed(recorded.Data.Raw, u.spec); err == nil && len(fields) == 0 {
+			update.Message = "the resize would remove a value, or change the QoS class of the Pod" // as in status.blockedPods
+		}
 	}
 	return update, fields, err
 }

@@ -269,7 +269,7 @@ func (f *forecast) judgeUpdate(p *pod) {
 	case v.Way == inplace.Current:
 	case v.Way == inplace.Recreate:
 		p.fate = Recreate
-		p.message = strings.Join(fields, "; ")
+		p.message = cmp.Or(strings.Join(fields, "; "), u.Message)
 	case v.Reason != "":
 		p.fate = Blocked
 	case v.Way == inplace.Resize:
