@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -138,13 +139,19 @@ func (e *explanation) get(ctx context.Context, argument string) ([]*manifest.Fil
 		return nil, err
 	}
 	object := &unstructured.Unstructured{}
-	gvk, err := mapper.KindFor(schema.GroupVersionResource{Resource: strings.ToLower(kind)})
-	if err == nil {
+	gvk, err := mapper.KindFor(schema.ParseGroupResource(strings.ToLower(kind)).WithVersion(""))
+	if meta.IsNoMatchError(err) {
+		return nil, fmt.Errorf("the cluster has no type %s; name a Pod, or a workload such as deploy/web", kind)
+	} else if err == nil {
 		object.SetGroupVersionKind(gvk)
 		err = e.client.Get(ctx, types.NamespacedName{Namespace: e.namespace, Name: name}, object)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading %s/%s in namespace %s: %w", kind, name, e.namespace, err)
+		err = fmt.Errorf("reading %s/%s in namespace %s: %w", kind, name, e.namespace, err)
+		if _, unknown := mapper.KindFor(schema.ParseGroupResource(strings.ToLower(name)).WithVersion("")); !typed && unknown == nil {
+			err = fmt.Errorf("%w; type and name are one argument: %s/NAME", err, name)
+		}
+		return nil, err
 	}
 	text, err := json.Marshal(object)
 	if err != nil {
@@ -265,7 +272,11 @@ func (e *explanation) print(r *explain.Report, all bool) {
 		}
 	}
 	if others > 0 {
-		fmt.Fprintf(e.Out, "\n%s\n", paint.faint(fmt.Sprintf("Not shown: %d that select other Pods; name one to see why.", others)))
+		what := fmt.Sprintf("%d SidecarSets that select", others)
+		if others == 1 {
+			what = "1 SidecarSet that selects"
+		}
+		fmt.Fprintf(e.Out, "\n%s\n", paint.faint("Not shown: "+what+" other Pods; name one to see why."))
 	}
 }
 

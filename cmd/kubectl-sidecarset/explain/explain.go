@@ -87,6 +87,7 @@ type Report struct {
 	SidecarSets []Answer `json:"sidecarSets"`
 
 	adds map[string][]string // the containers that the plan adds, by SidecarSet
+	own  []string            // the containers of the Pod as its author wrote it
 }
 
 // Refusal is why the Pod is not created, and who says so.

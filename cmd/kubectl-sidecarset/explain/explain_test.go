@@ -205,8 +205,8 @@ func TestTheAPIServersAnswer(t *testing.T) {
 		`admission webhook "policy.example.com" denied the request: image of "proxy"`:                            `webhook "policy.example.com"`,
 		`failed calling webhook "s3.sidecarset-pods-1.sidecarset.io": timeout "proxy"`:                           `webhook "s3.sidecarset-pods-1.sidecarset.io"`,
 		`ValidatingAdmissionPolicy 'limits' with binding 'all' denied request: "proxy"`:                          "ValidatingAdmissionPolicy 'limits'",
-		`pods "x" is forbidden: exceeded quota: compute, requested: pods=1, "proxy"`:                             "exceeded quota: compute",
-		`pods "x" is forbidden: failed quota: compute: must specify limits.cpu for: "proxy"`:                     "failed quota: compute",
+		`pods "x" is forbidden: exceeded quota: compute, requested: pods=1, "proxy"`:                             "ResourceQuota compute",
+		`pods "x" is forbidden: failed quota: compute: must specify limits.cpu for: app,proxy`:                   "ResourceQuota compute",
 		`Pod "x" is invalid: spec.containers[1].image: "proxy"`:                                                  "the API server",
 	} {
 		report = next(log, mesh)
@@ -216,6 +216,9 @@ func TestTheAPIServersAnswer(t *testing.T) {
 		}
 		check(t, report, "mesh", explain.Refused, `about container "proxy"`)
 		check(t, report, "log", explain.PodRefused)
+		if strings.Contains(message, "app") {
+			check(t, report, "mesh", explain.Refused, `the Pod's own container "app", too`)
+		}
 	}
 }
 

@@ -27,6 +27,9 @@ func (e *Explainer) Next(ctx context.Context, namespace string, template map[str
 		}
 	}
 	r := &Report{Namespace: namespace, Notes: s.strangers(), adds: s.adds}
+	for _, c := range slices.Concat(s.decision.Pod.InitContainers, s.decision.Pod.Containers) {
+		r.own = append(r.own, c.Name)
+	}
 	if s.decision.Refused != nil {
 		r.Refused = &Refusal{"the operator's webhook", s.decision.Refused.Error()}
 	}
@@ -97,19 +100,34 @@ func (r *Report) RefusedBy(message string) {
 	if r.Refused != nil && strings.Contains(message, r.Refused.Message) {
 		return
 	}
-	r.Refused = &Refusal{cmp.Or(refuser.FindString(message), "the API server"), message}
+	by := cmp.Or(refuser.FindString(message), "the API server")
+	if _, quota, is := strings.Cut(by, " quota: "); is {
+		by = "ResourceQuota " + quota
+	}
+	r.Refused = &Refusal{by, message}
 	for i := range r.SidecarSets {
 		a := &r.SidecarSets[i]
 		if a.Decision != Injects && a.Decision != NotInForce {
 			continue
 		}
 		a.Decision = PodRefused
-		if at := slices.IndexFunc(r.adds[a.SidecarSet], func(name string) bool { return strings.Contains(message, `"`+name+`"`) }); at >= 0 {
+		about := func(name string) bool { return isAbout(message, name) }
+		if at := slices.IndexFunc(r.adds[a.SidecarSet], about); at >= 0 {
 			a.Decision = Refused
 			a.Because = append(a.Because, fmt.Sprintf("The refusal is about container %q, which this SidecarSet brings.", r.adds[a.SidecarSet][at]))
-			a.Do = append(a.Do, "Change that container of the SidecarSet, or the policy of "+r.Refused.By+".")
+			a.Do = append(a.Do, "Change that container of the SidecarSet, or "+by+".")
+			if at := slices.IndexFunc(r.own, about); at >= 0 {
+				a.Because = append(a.Because, fmt.Sprintf("It is about the Pod's own container %q, too.", r.own[at]))
+			}
 		}
 	}
+}
+
+// isAbout reports whether a refusal names a container. Quotas list names without quotation marks.
+func isAbout(message, container string) bool {
+	_, listed, _ := strings.Cut(message, "must specify ")
+	return strings.Contains(message, `"`+container+`"`) ||
+		slices.Contains(strings.FieldsFunc(listed, func(r rune) bool { return strings.ContainsRune(" ,;", r) }), container)
 }
 
 // Created compares the answers with the Pod that the API server would create, by the annotations
