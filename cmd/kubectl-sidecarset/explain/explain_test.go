@@ -130,6 +130,7 @@ func TestRunning(t *testing.T) {
 		"an excluded namespace":      {current, with(plain(late), "namespace", "kube-system"), explain.NamespaceExcluded, []string{"--excluded-namespaces"}},
 		"a static Pod":               {current, with(plain(late), "annotations", members{"kubernetes.io/config.mirror": "x"}), explain.MirrorPod, nil},
 		"labels that changed":        {current, with(injected(t, current), "labels", members{"app": "other"}), explain.NoLongerSelected, []string{"Restore the label"}},
+		"a list of another Pod":      {current, with(with(plain(late), "labels", members{"app": "other"}), "annotations", members{appsv1beta1.AnnotationInjectedList: "log"}), explain.Unproven, []string{"no container of the Pod was injected", "Remove the annotations"}},
 		"labels of another Pod":      {current, with(plain(late), "labels", members{"app": "other"}), explain.NotSelected, nil},
 		"a SidecarSet with an error": {stored(logging().Spec("selector", members{})), plain(late), explain.Unusable, []string{"spec.selector"}},
 	}

@@ -58,6 +58,12 @@ func (e *Explainer) Running(ctx context.Context, object map[string]any) (*Report
 func (r *running) deleted() (all []Answer) {
 	for _, name := range r.listed {
 		if !r.World.Snapshot.Has(name) && r.World.Unusable[name] == nil {
+			if r.untouched() {
+				a := r.claim()
+				a.SidecarSet = name
+				all = append(all, a)
+				continue
+			}
 			all = append(all, Answer{
 				SidecarSet: name, Decision: NoSuchSidecarSet, Revision: r.record.Revision(name),
 				Because: []string{"The Pod records it, and there is no SidecarSet of that name. The sidecars go on running, and nothing updates them."},
@@ -74,6 +80,8 @@ func (r *running) answer(p *inject.Program, selected bool) Answer {
 	count := content.Count(r.seen, r.World.Now.Unix())
 	a := Answer{Revision: r.record.Revision(name)}
 	switch {
+	case !selected && (slices.Contains(r.listed, name) || r.record.Has(name)) && r.untouched():
+		return r.claim()
 	case !selected && (slices.Contains(r.listed, name) || r.record.Has(name)):
 		a.Decision = NoLongerSelected
 		a.Because = []string{"The Pod carries it, but the labels or selectors have changed since. Nothing updates the sidecars, and the Pod counts in no status."}
@@ -90,6 +98,22 @@ func (r *running) answer(p *inject.Program, selected bool) Answer {
 		r.lack(p, content, &a)
 	}
 	return a
+}
+
+// untouched reports whether no container of the Pod says that it was injected.
+func (r *running) untouched() bool {
+	return !slices.ContainsFunc(slices.Concat(r.pod.Spec.InitContainers, r.pod.Spec.Containers), func(c corev1.Container) bool {
+		return slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == appsv1beta1.EnvInjected && e.Value == "true" })
+	})
+}
+
+// claim answers for a SidecarSet that does not select a Pod without any sidecar, although the
+// Pod's annotations name it.
+func (r *running) claim() Answer {
+	return Answer{
+		Decision: Unproven, Because: []string{"The annotations of the Pod name it, but no container of the Pod was injected: another program wrote them, or they were copied."},
+		Do: []string{"Remove the annotations kruise.io/sidecarset-* of the Pod."},
+	}
 }
 
 // carried answers for a Pod that carries the SidecarSet, by its record.
