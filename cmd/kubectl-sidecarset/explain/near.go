@@ -3,6 +3,7 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -22,6 +23,8 @@ type Miss struct {
 	Label string `json:"label"`
 	// Has is the value that the label has, nil if it is absent.
 	Has *string `json:"has,omitempty"`
+	// Similar is a label that there is instead, and whose name differs in one letter.
+	Similar string `json:"similar,omitempty"`
 	// Operator and Values are the term as in matchExpressions.
 	Operator string   `json:"operator"`
 	Values   []string `json:"values,omitempty"`
@@ -41,6 +44,9 @@ func (m Miss) String() string {
 			return fmt.Sprintf("namespace: the Pod is in %q, the SidecarSet %s", *m.Has, m.wants())
 		}
 		where = "namespace " + where
+	}
+	if m.Similar != "" {
+		return fmt.Sprintf("%s: %s does not have it, but has label %s, which is almost the same; the SidecarSet %s", where, subject, m.Similar, m.wants())
 	}
 	if m.Has == nil {
 		return fmt.Sprintf("%s: %s does not have it, the SidecarSet %s", where, subject, m.wants())
@@ -115,13 +121,39 @@ func (d *Distance) measure(field string, selector labels.Selector, set labels.Se
 		m := Miss{Field: field, Label: term.Key(), Operator: cmp.Or(operators[term.Operator()], "In"), Values: slices.Sorted(slices.Values(term.ValuesUnsorted()))}
 		if value, has := set[m.Label]; has {
 			m.Has = &value
+		} else {
+			for _, name := range slices.Sorted(maps.Keys(set)) {
+				if oneLetterOff(name, m.Label) {
+					m.Similar = name
+				}
+			}
 		}
 		d.Misses = append(d.Misses, m)
 	}
 }
 
+// oneLetterOff reports whether two names differ in one letter, which one of them may lack.
+func oneLetterOff(a, b string) bool {
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	same := 0
+	for same < len(a) && a[same] == b[same] {
+		same++
+	}
+	switch rest := b[same:]; {
+	case rest == "" || len(b) < 3:
+		return false
+	case len(a) == len(b):
+		return a[same+1:] == rest[1:]
+	default:
+		return a[same:] == rest[1:]
+	}
+}
+
 // isNear reports whether it may be a mistake that the SidecarSet does not select the Pod: a term
-// is met, or a label that it names has another value.
+// is met, or a label that it names has another value
+// or almost the same name.
 func (d *Distance) isNear() bool {
-	return d.met > 0 || slices.ContainsFunc(d.Misses, func(m Miss) bool { return m.Field == fieldPods && m.Has != nil })
+	return d.met > 0 || slices.ContainsFunc(d.Misses, func(m Miss) bool { return m.Field == fieldPods && (m.Has != nil || m.Similar != "") })
 }

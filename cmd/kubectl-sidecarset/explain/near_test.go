@@ -35,6 +35,8 @@ func TestMissesInWords(t *testing.T) {
 	many := []any{"b", "c", "d", "e", "f", "g", "h", "i"}
 	for want, p := range map[string]*inject.Program{
 		"": selecting(t, all, members{}),
+		`label teams: the Pod does not have it, but has label team, which is almost the same; the SidecarSet wants "a"`:      selecting(t, members{"matchLabels": members{"teams": "a"}}, members{}),
+		`label tram: the Pod does not have it, but has label team, which is almost the same; the SidecarSet wants "a"`:       selecting(t, members{"matchLabels": members{"tram": "a"}}, members{}),
 		`label team: the Pod has "a", the SidecarSet wants "b"`:                                                              selecting(t, members{"matchLabels": members{"team": "b"}}, members{}),
 		`label team: the Pod has "a", the SidecarSet wants one of "b", "c"`:                                                  selecting(t, expression("team", "In", "c", "b"), members{}),
 		`label team: the Pod has "a", the SidecarSet wants one of "b", "c", "d", "e", "f", "g" and 2 more`:                   selecting(t, expression("team", "In", many...), members{}),
