@@ -179,7 +179,7 @@ func (e *explanation) explainObject(ctx context.Context, o *manifest.Object) (re
 	case err != nil && e.client != nil:
 		return nil, fmt.Errorf("%s: %w", o.Describe(), err)
 	case err != nil:
-		return nil, o.Errorf("%w", err)
+		return nil, undecided(template, err)
 	}
 	report.Kind, report.Name = o.Kind, cmp.Or(o.Name, object.GetGenerateName()+"*")
 	if e.client == nil {

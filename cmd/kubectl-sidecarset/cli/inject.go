@@ -99,7 +99,7 @@ func (a *app) injectObject(ctx context.Context, w *world.World, o *manifest.Obje
 	decision, err := w.Decide(ctx, namespace, template.Pod())
 	switch {
 	case err != nil:
-		return o.Errorf("%w", err)
+		return undecided(template, err)
 	case decision.Refused != nil:
 		return o.Errorf("the webhook would refuse the Pod: %w", decision.Refused)
 	}
@@ -113,6 +113,19 @@ func (a *app) injectObject(ctx context.Context, w *world.World, o *manifest.Obje
 		}
 	}
 	return template.Apply(patch)
+}
+
+// undecided says why nothing can be decided about a Pod, and where that is in the file: the engine
+// names the field of the webhook's request.
+func undecided(t *manifest.Template, err error) error {
+	text, named := strings.CutPrefix(err.Error(), "request.object.")
+	if !named {
+		return t.Errorf("%w", err)
+	}
+	path, problem, _ := strings.Cut(text, " ")
+	path = strings.TrimPrefix(t.Path+"."+path, ".")
+	line, _ := t.Place(path)
+	return &manifest.Error{File: t.File(), Line: line, Object: t.Describe(), Err: fmt.Errorf("%s %s", path, problem)}
 }
 
 // printDiff prints the documents that changed.

@@ -125,7 +125,14 @@ func (d *Document) syntaxError(err error) error {
 		n, _ := strconv.Atoi(found[1]) // digits
 		line, message = d.line+n-1, found[2]
 	}
-	return &Error{File: d.file, Line: line, Err: errors.New(strings.TrimPrefix(message, "yaml: "))}
+	message = strings.TrimPrefix(message, "yaml: ")
+	if strings.Contains(message, "invalid map key: map[") { // what {{ }} is to YAML
+		message = "a name is an object, not a text"
+		if before, _, is := strings.Cut(d.text, "{{"); is {
+			line, message = d.line+strings.Count(before, "\n"), "there is a template's {{ }}; render the manifest first, for example with helm template"
+		}
+	}
+	return &Error{File: d.file, Line: line, Err: errors.New(message)}
 }
 
 // readJSON is readYAML for JSON, which is not quite a part of YAML.
