@@ -152,7 +152,11 @@ than the current one. Selectors and strategies are not recorded and stay as they
 			if !h.isCurrent(r) {
 				restore(object, spec, r.Labels[appsv1beta1.LabelCustomVersion])
 			}
-			return fmt.Sprintf("rolled back to revision %d (%s)", r.Revision, r.Name), nil
+			said := fmt.Sprintf("rolled back to revision %d (%s)", r.Revision, r.Name)
+			if paused, _, _ := unstructured.NestedBool(object.Object, "spec", "updateStrategy", "paused"); paused {
+				said += "; the rollout is paused, and running Pods keep what they have until kubectl sidecarset rollout resume " + name
+			}
+			return said, nil
 		})
 	})
 	c.Flags().Int64Var(&number, "to-revision", 0, "the `number` of the revision; 0 means the previous content")

@@ -23,7 +23,7 @@ func (a *app) rolloutRestart() *cobra.Command {
 		Use:   "restart NAME",
 		Short: "Recreate the Pods that cannot be updated in place or lack sidecars",
 		Long: `Recreate the Pods that cannot be updated in place, and those that lack sidecars. Other Pods are
-not touched. kubectl sidecarset status names these Pods.
+not touched, nor those that no controller would replace. kubectl sidecarset status names these Pods.
 
 The leader evicts them, within maxUnavailable, PodDisruptionBudgets and the other limits of a
 rollout. The command sets the annotation sidecarset.io/recreate, follows the leader, and puts the
@@ -88,7 +88,7 @@ func (a *app) restart(ctx context.Context, c client.Client, name string, timeout
 		case refused:
 			return false, fmt.Errorf("no Pod of SidecarSet %q was evicted: %s", name, s.Problem())
 		case !acts:
-			return false, fmt.Errorf("the leader has not acted on it for %s: kubectl sidecarset doctor says whether it runs", patience)
+			return false, fmt.Errorf("no Pod of SidecarSet %q was evicted within %s. The leader evicts only Pods that a controller replaces: delete others, and create them again. kubectl sidecarset doctor says whether the leader runs", name, patience)
 		}
 		return true, nil
 	})
