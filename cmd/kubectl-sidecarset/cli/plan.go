@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rogpeppe/go-internal/diff"
@@ -269,6 +270,9 @@ func (p *planner) apply(ctx context.Context, o *manifest.Object) (old, applied m
 // refusal says why a SidecarSet cannot be applied, with the places of the fields in the file.
 func refusal(o *manifest.Object, err error) error {
 	status, is := errors.AsType[*apierrors.StatusError](err)
+	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot ") {
+		err = fmt.Errorf("%w; plan applies it in a dry run, which needs the right to apply it", err)
+	}
 	if !is || status.Status().Details == nil || len(status.Status().Details.Causes) == 0 {
 		return o.Errorf("it cannot be applied: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -68,7 +69,9 @@ func gather(ctx context.Context, c Cluster) (*facts, error) {
 		c.Client.List(ctx, &f.validating),
 		client.IgnoreNotFound(c.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: leaseName}, &f.lease)),
 		client.IgnoreNotFound(c.Client.Get(ctx, client.ObjectKey{Name: definition}, &f.crd)),
-	); err != nil {
+	); apierrors.IsForbidden(err) {
+		return nil, fmt.Errorf("%w; doctor reads webhook configurations, the CRD and the operator's namespace: use a kubeconfig of an administrator", err)
+	} else if err != nil {
 		return nil, fmt.Errorf("reading what is installed: %w", err)
 	}
 	if len(f.deployments.Items) == 0 && f.lease.Name == "" && f.crd.Name != "" {
