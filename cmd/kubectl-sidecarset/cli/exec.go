@@ -26,6 +26,12 @@ func (a *app) exec() *cobra.Command {
 containers; the command runs in the one that works now.`,
 		Example: `  kubectl sidecarset exec web-0 -c log-agent -it -- sh`,
 		Args:    arguments(2, -1),
+		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return a.names(c.Context(), corev1.SchemeGroupVersion.WithKind("Pod")), cobra.ShellCompDirectiveNoFileComp
+		},
 		RunE: func(c *cobra.Command, args []string) error {
 			cluster, _, err := a.client()
 			if err != nil {
