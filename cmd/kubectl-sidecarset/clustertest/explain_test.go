@@ -16,10 +16,11 @@ func TestExplain(t *testing.T) {
 		t.Fatalf("%v, %d Pods", err, len(list.Items))
 	}
 	wants(t, []string{"explain", "-n", name, list.Items[0].Name, name}, "Pod "+name+"/"+list.Items[0].Name, name+": injected, current, revision "+name+"-")
-	wants(t, []string{"explain", "-n", name, "deploy/web", name}, "Deployment "+name+"/web", name+": injected, revision "+name+"-", "Brings container log-agent.")
+	wants(t, []string{"explain", "-n", name, "deployment.apps/web", name}, "Deployment "+name+"/web", name+": injected, revision "+name+"-", "Brings container log-agent.")
 	apply(t, name, strings.ReplaceAll(sidecarSet, "{name: log-agent,", "{name: log-agent, env: [{name: A, value: b}],"))
 	wants(t, []string{"explain", "-n", name, list.Items[0].Name, name}, "injected, outdated", "spec.containers[log-agent].env", "kubectl rollout restart deployment/web -n "+name)
 	apply(t, name, strings.ReplaceAll(sidecarSet, "{app: web}", "{app: other}"))
 	wants(t, []string{"explain", "-n", name, "deploy/web", name}, `label app: the Pod has "web", the SidecarSet wants "other"`)
-	refuses(t, []string{"explain", "-n", name, "nosuch/web"}, "reading nosuch/web")
+	refuses(t, []string{"explain", "-n", name, "nosuch/web"}, "no type nosuch")
+	refuses(t, []string{"explain", "-n", name, "deployment", "web"}, "one argument: deployment/NAME")
 }
