@@ -273,7 +273,7 @@ func refusal(o *manifest.Object, err error) error {
 	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot ") {
 		err = fmt.Errorf("%w; plan applies it in a dry run, which needs the right to apply it", err)
 	}
-	if !is || status.Status().Details == nil || len(status.Status().Details.Causes) == 0 {
+	if !is || status.Status().Details == nil || !slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field != "" }) {
 		return o.Errorf("it cannot be applied: %w", err)
 	}
 	var all []error

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -159,4 +160,16 @@ func planned(t *testing.T, objects []client.Object, file, output string) (text s
 		t.Fatal(err)
 	}
 	return out.String(), 0
+}
+
+// A webhook that cannot be called is a cause without a field.
+func TestARefusalWithoutAFieldSaysWhy(t *testing.T) {
+	file, err := manifest.Parse("a.yaml", []byte("kind: SidecarSet\nmetadata: {name: agent}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = refusal(file.Documents[0].Objects()[0], apierrors.NewInternalError(errors.New("failed calling webhook")))
+	if want := "a.yaml:1: SidecarSet agent: it cannot be applied: Internal error occurred: failed calling webhook"; err.Error() != want {
+		t.Errorf("got %q, want %q", err, want)
+	}
 }

@@ -205,6 +205,7 @@ func TestTheAPIServersAnswer(t *testing.T) {
 		`pods "x" is forbidden: violates PodSecurity "baseline:latest": privileged (container "proxy" must not)`: `PodSecurity "baseline:latest"`,
 		`admission webhook "policy.example.com" denied the request: image of "proxy"`:                            `webhook "policy.example.com"`,
 		`failed calling webhook "s3.sidecarset-pods-1.sidecarset.io": timeout "proxy"`:                           `webhook "s3.sidecarset-pods-1.sidecarset.io"`,
+		`failed calling webhook "8ec.pods.sidecarset.io": EOF "proxy"`:                                           "the API server, which cannot call the operator: kubectl sidecarset doctor says more",
 		`ValidatingAdmissionPolicy 'limits' with binding 'all' denied request: "proxy"`:                          "ValidatingAdmissionPolicy 'limits'",
 		`pods "x" is forbidden: exceeded quota: compute, requested: pods=1, "proxy"`:                             "ResourceQuota compute",
 		`pods "x" is forbidden: failed quota: compute: must specify limits.cpu for: app,proxy`:                   "ResourceQuota compute",

@@ -104,6 +104,9 @@ func (r *Report) RefusedBy(message string) {
 	if _, quota, is := strings.Cut(by, " quota: "); is {
 		by = "ResourceQuota " + quota
 	}
+	if strings.Contains(message, "failed calling webhook") && strings.Contains(by, ".pods.sidecarset.io") {
+		by = "the API server, which cannot call the operator: kubectl sidecarset doctor says more"
+	}
 	r.Refused = &Refusal{by, message}
 	for i := range r.SidecarSets {
 		a := &r.SidecarSets[i]
