@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/doctor"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/progress"
 	"github.com/sidecarset/operator/internal/hub"
 )
@@ -36,6 +38,11 @@ func (a *app) verb(c *cobra.Command, run func(ctx context.Context, c client.Clie
 		name := args[0]
 		if kind, after, _ := strings.Cut(name, "/"); after != "" && strings.HasPrefix(kind, "sidecarset") {
 			name = after
+		}
+		var lease coordinationv1.Lease
+		key := client.ObjectKey{Namespace: a.operatorNamespace, Name: doctor.LeaseName}
+		if cluster.Get(c.Context(), key, &lease) == nil && !doctor.Leads(&lease) { // who may not read it is not told
+			fmt.Fprintf(a.ErrOut, "warning: no process of the operator leads, so the status is old and nothing is rolled out: kubectl sidecarset doctor says why\n")
 		}
 		return run(c.Context(), cluster, name, args[1:])
 	}

@@ -53,8 +53,9 @@ const (
 	mutatingConfiguration   = "sidecarset-mutating-webhook"
 	validatingConfiguration = "sidecarset-validating-webhook"
 	definition              = "sidecarsets.apps.kruise.io"
-	leaseName               = "sidecarset-operator"
-	applyAgain              = "apply the manifests of the operator again (kubectl apply -k config/default, or the layout that you installed)"
+	// LeaseName is the name of the leader's Lease, in the operator's namespace.
+	LeaseName  = "sidecarset-operator"
+	applyAgain = "apply the manifests of the operator again (kubectl apply -k config/default, or the layout that you installed)"
 )
 
 func gather(ctx context.Context, c Cluster) (*facts, error) {
@@ -67,7 +68,7 @@ func gather(ctx context.Context, c Cluster) (*facts, error) {
 		c.Client.List(ctx, &f.endpoints, in),
 		c.Client.List(ctx, &f.mutating),
 		c.Client.List(ctx, &f.validating),
-		client.IgnoreNotFound(c.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: leaseName}, &f.lease)),
+		client.IgnoreNotFound(c.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: LeaseName}, &f.lease)),
 		client.IgnoreNotFound(c.Client.Get(ctx, client.ObjectKey{Name: definition}, &f.crd)),
 	); apierrors.IsForbidden(err) {
 		return nil, fmt.Errorf("%w; doctor reads webhook configurations, the CRD and the operator's namespace: use a kubeconfig of an administrator", err)

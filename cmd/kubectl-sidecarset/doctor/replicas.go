@@ -10,6 +10,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,12 +25,17 @@ const (
 	tolerance = 5 * time.Minute
 )
 
+// Leads reports whether some process of the operator holds its Lease.
+func Leads(lease *coordinationv1.Lease) bool {
+	s := &lease.Spec
+	held := s.HolderIdentity != nil && *s.HolderIdentity != "" && s.RenewTime != nil && s.LeaseDurationSeconds != nil
+	return held && time.Now().Before(s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds)*time.Second+tolerance))
+}
+
 func (f *facts) lookAtReplicas(_ context.Context, r *Result) {
 	describe := "kubectl -n " + f.namespace + " describe pods, and look at the logs"
-	lease := &f.lease.Spec
-	held := lease.HolderIdentity != nil && *lease.HolderIdentity != "" && lease.RenewTime != nil && lease.LeaseDurationSeconds != nil
-	if !held || time.Now().After(lease.RenewTime.Add(time.Duration(*lease.LeaseDurationSeconds)*time.Second+tolerance)) {
-		r.add(Error, "Lease "+f.namespace+"/"+leaseName, pageProcess, describe, "no process leads: webhook entries, certificates, the status of SidecarSets and rollouts stand still")
+	if !Leads(&f.lease) {
+		r.add(Error, "Lease "+f.namespace+"/"+LeaseName, pageProcess, describe, "no process leads: webhook entries, certificates, the status of SidecarSets and rollouts stand still")
 	}
 	if f.url == "" && !f.answers() {
 		r.add(Error, "Service "+f.namespace+"/"+f.service(), "docs/outage.md#the-way-out", describe, "no replica answers API servers: selected Pods are refused")
