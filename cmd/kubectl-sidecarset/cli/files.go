@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -100,44 +101,40 @@ func (f *filesFlags) parts(ctx context.Context, a *app, manifests []*manifest.Fi
 
 // addParts takes Namespaces from manifests and, if all is set, SidecarSets and their revisions.
 func addParts(parts *world.Parts, files []*manifest.File, all bool) error {
-	for _, file := range files {
-		for _, document := range file.Documents {
-			for _, o := range document.Objects() {
-				switch {
-				case o.APIVersion == "v1" && o.Kind == "Namespace":
-					var namespace corev1.Namespace
-					if err := decode(o, &namespace); err != nil {
-						return err
-					}
-					parts.Namespaces[o.Name] = namespace.Labels
-				case !all:
-				case isSidecarSet(o):
-					parts.SidecarSets = append(parts.SidecarSets, asWritten(o.Value))
-				case o.APIVersion == "apps/v1" && o.Kind == "ControllerRevision":
-					revision := new(appsv1.ControllerRevision)
-					if err := decode(o, revision); err != nil {
-						return err
-					}
-					parts.Revisions = append(parts.Revisions, revision)
-				}
+	for _, o := range objectsOf(files) {
+		switch {
+		case o.APIVersion == "v1" && o.Kind == "Namespace":
+			var namespace corev1.Namespace
+			if err := decode(o, &namespace); err != nil {
+				return err
 			}
+			parts.Namespaces[o.Name] = namespace.Labels
+		case !all:
+		case isSidecarSet(o):
+			parts.SidecarSets = append(parts.SidecarSets, asWritten(o.Value))
+		case o.APIVersion == "apps/v1" && o.Kind == "ControllerRevision":
+			revision := new(appsv1.ControllerRevision)
+			if err := decode(o, revision); err != nil {
+				return err
+			}
+			parts.Revisions = append(parts.Revisions, revision)
 		}
 	}
 	return nil
 }
 
-func isSidecarSet(o *manifest.Object) bool {
-	group, _, _ := cutVersion(o.APIVersion)
-	return group == appsv1beta1.GroupVersion.Group && o.Kind == appsv1beta1.Kind.Kind
-}
-
-func cutVersion(apiVersion string) (group, version string, ok bool) {
-	for i := range apiVersion {
-		if apiVersion[i] == '/' {
-			return apiVersion[:i], apiVersion[i+1:], true
+// objectsOf returns the objects of manifests.
+func objectsOf(files []*manifest.File) (objects []*manifest.Object) {
+	for _, file := range files {
+		for _, document := range file.Documents {
+			objects = append(objects, document.Objects()...)
 		}
 	}
-	return "", apiVersion, false
+	return objects
+}
+
+func isSidecarSet(o *manifest.Object) bool {
+	return strings.HasPrefix(o.APIVersion, appsv1beta1.GroupVersion.Group+"/") && o.Kind == appsv1beta1.Kind.Kind
 }
 
 // asWritten returns a SidecarSet without the hashes that the webhook has recorded: those of a

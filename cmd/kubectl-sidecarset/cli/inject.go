@@ -75,13 +75,9 @@ func (a *app) injected(ctx context.Context, flags *filesFlags) ([]*manifest.File
 	if err != nil {
 		return nil, err
 	}
-	for _, file := range files {
-		for _, document := range file.Documents {
-			for _, o := range document.Objects() {
-				if err := a.injectObject(ctx, w, o, namespace); err != nil {
-					return nil, err
-				}
-			}
+	for _, o := range objectsOf(files) {
+		if err := a.injectObject(ctx, w, o, namespace); err != nil {
+			return nil, err
 		}
 	}
 	return files, nil

@@ -87,20 +87,16 @@ func (f *filesFlags) lintInput(a *app, version string) (lint.Input, error) {
 		return in, err
 	}
 	in.Revisions = parts.Revisions
-	for _, file := range files {
-		for _, document := range file.Documents {
-			for _, o := range document.Objects() {
-				switch {
-				case isSidecarSet(o):
-					in.SidecarSets = append(in.SidecarSets, o)
-				case o.APIVersion == "v1" && o.Kind == "ConfigMap" && o.Name == validation.WhitelistConfigMap && o.Namespace == a.operatorNamespace:
-					var config corev1.ConfigMap
-					if err := decode(o, &config); err != nil {
-						return in, err
-					}
-					in.Whitelist = &validation.Whitelist{Namespace: o.Namespace, Content: config.Data[validation.WhitelistKey]}
-				}
+	for _, o := range objectsOf(files) {
+		switch {
+		case isSidecarSet(o):
+			in.SidecarSets = append(in.SidecarSets, o)
+		case o.APIVersion == "v1" && o.Kind == "ConfigMap" && o.Name == validation.WhitelistConfigMap && o.Namespace == a.operatorNamespace:
+			var config corev1.ConfigMap
+			if err := decode(o, &config); err != nil {
+				return in, err
 			}
+			in.Whitelist = &validation.Whitelist{Namespace: o.Namespace, Content: config.Data[validation.WhitelistKey]}
 		}
 	}
 	if len(in.SidecarSets) == 0 {

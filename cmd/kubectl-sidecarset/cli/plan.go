@@ -145,16 +145,6 @@ func (p *planner) run(ctx context.Context, flags *filesFlags, output string) err
 	return nil
 }
 
-// objectsOf returns the objects of manifests.
-func objectsOf(files []*manifest.File) (objects []*manifest.Object) {
-	for _, file := range files {
-		for _, document := range file.Documents {
-			objects = append(objects, document.Objects()...)
-		}
-	}
-	return objects
-}
-
 // read reads what is stored, except Pods and Nodes.
 func (p *planner) read(ctx context.Context, excluded []string) error {
 	at, err := now()

@@ -321,11 +321,3 @@ func steps(path string) (steps []string) {
 	}
 	return steps
 }
-
-// JSON returns a value as the JSON of an object; nil for nil.
-func JSON(value map[string]any) (json.RawMessage, error) {
-	if value == nil {
-		return nil, nil
-	}
-	return json.Marshal(value)
-}
