@@ -7,20 +7,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/status"
 )
 
 // collectors are the metrics of the status controller.
 type collectors struct {
 	trackedPods   prometheus.Gauge
-	trackedBytes  prometheus.Gauge
 	uncountedPods prometheus.Gauge
 	podEvents     *prometheus.CounterVec
 	statusWrites  *prometheus.CounterVec
 
 	matched, updated, ready, updatedReady, uninjected *prometheus.GaugeVec
 	waiting, inFlight, readiness, degraded            *prometheus.GaugeVec
-	blocked                                           *prometheus.GaugeVec // by reason too
+	blocked, notRunning                               *prometheus.GaugeVec // by reason too
 }
 
 // newCollectors registers the metrics. It panics if they are registered already.
@@ -35,25 +35,25 @@ func newCollectors(registry prometheus.Registerer) *collectors {
 	ofSidecarSet := func(name, help string) *prometheus.GaugeVec {
 		return r.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help + " By sidecarset: its name."}, []string{"sidecarset"})
 	}
+	byReason := func(name, help string) *prometheus.GaugeVec {
+		return r.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help + " By sidecarset: its name, and reason."}, []string{"sidecarset", "reason"})
+	}
 	return &collectors{
 		trackedPods:   gauge("sidecarset_tracked_pods", "Active Pods that the controller keeps a record of."),
-		trackedBytes:  gauge("sidecarset_tracked_pods_bytes", "Estimate of the memory that the records of Pods take."),
 		uncountedPods: gauge("sidecarset_uncounted_pods", "Active Pods that are in no counter, because their labels, containers or injected list are too large."),
 		podEvents:     counter("sidecarset_pod_events_total", "What the Pod watch delivered, by type: added, updated, deleted, listed (one for each complete list).", "type"),
 		statusWrites:  counter("sidecarset_status_writes_total", "Writes of a SidecarSet's status, by result: written, conflict, error.", "result"),
 		matched:       ofSidecarSet("sidecarset_matched_pods", "Active Pods that carry the SidecarSet's sidecars."),
 		updated:       ofSidecarSet("sidecarset_updated_pods", "Matched Pods that carry the current revision."),
-		ready:         ofSidecarSet("sidecarset_ready_pods", "Matched Pods that are ready and run the images in their spec."),
+		ready:         ofSidecarSet("sidecarset_ready_pods", "Matched Pods that are ready, and of which no update is under way."),
 		updatedReady:  ofSidecarSet("sidecarset_updated_ready_pods", "Matched Pods that are both updated and ready."),
 		uninjected:    ofSidecarSet("sidecarset_uninjected_pods", "Active Pods that the SidecarSet selects and that do not carry its sidecars."),
 		waiting:       ofSidecarSet("sidecarset_waiting_pods", "Matched Pods that are outdated and wait to be updated."),
-		inFlight:      ofSidecarSet("sidecarset_in_flight_pods", "Pods that count against maxUnavailable: those that are being updated or replaced, and those that are not Ready since."),
+		inFlight:      ofSidecarSet("sidecarset_in_flight_pods", "Pods that use maxUnavailable: those that are being updated, or are not Ready since, and those that disappeared meanwhile."),
 		readiness:     ofSidecarSet("sidecarset_ready", "1 if the condition Ready is True, or else 0."),
 		degraded:      ofSidecarSet("sidecarset_degraded", "1 if the condition Degraded is True, or else 0."),
-		blocked: r.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "sidecarset_blocked_pods",
-			Help: "Matched Pods that are outdated and cannot be updated in place. By sidecarset: its name, and reason.",
-		}, []string{"sidecarset", "reason"}),
+		blocked:       byReason("sidecarset_blocked_pods", "Matched Pods that are outdated and cannot be updated in place."),
+		notRunning:    byReason("sidecarset_pods_not_running", "Matched Pods one of whose sidecars does not run."),
 	}
 }
 
@@ -65,13 +65,18 @@ func (c *collectors) observe(sidecarSet string, seen status.Observation) {
 	c.ready.WithLabelValues(sidecarSet).Set(float64(n.Ready))
 	c.updatedReady.WithLabelValues(sidecarSet).Set(float64(n.UpdatedReady))
 	c.uninjected.WithLabelValues(sidecarSet).Set(float64(n.Uninjected))
-	c.blocked.DeletePartialMatch(prometheus.Labels{"sidecarset": sidecarSet})
-	for _, group := range status.Blocked(seen.Rollout) {
-		c.blocked.WithLabelValues(sidecarSet, group.Reason).Set(float64(group.Pods))
+	if p := seen.Plan; p != nil {
+		c.waiting.WithLabelValues(sidecarSet).Set(float64(max(0, p.Outdated-p.Kept)))
+		c.inFlight.WithLabelValues(sidecarSet).Set(float64(p.Charged))
+		observeGroups(c.blocked, sidecarSet, p.Blocked)
+		observeGroups(c.notRunning, sidecarSet, p.NotRunning)
 	}
-	if seen.Rollout != nil {
-		c.waiting.WithLabelValues(sidecarSet).Set(float64(seen.Rollout.Waiting - seen.Rollout.Kept))
-		c.inFlight.WithLabelValues(sidecarSet).Set(float64(seen.Rollout.Used))
+}
+
+func observeGroups(gauge *prometheus.GaugeVec, sidecarSet string, groups rollout.Groups) {
+	gauge.DeletePartialMatch(prometheus.Labels{"sidecarset": sidecarSet})
+	for _, group := range groups.List() {
+		gauge.WithLabelValues(sidecarSet, group.Reason).Set(float64(group.Pods))
 	}
 }
 
@@ -91,7 +96,7 @@ func (c *collectors) observeConditions(sidecarSet string, conditions []metav1.Co
 // forget removes the gauges of a SidecarSet that is gone.
 func (c *collectors) forget(sidecarSet string) {
 	for _, gauge := range []*prometheus.GaugeVec{
-		c.matched, c.updated, c.ready, c.updatedReady, c.uninjected, c.waiting, c.inFlight, c.readiness, c.degraded, c.blocked,
+		c.matched, c.updated, c.ready, c.updatedReady, c.uninjected, c.waiting, c.inFlight, c.readiness, c.degraded, c.blocked, c.notRunning,
 	} {
 		gauge.DeletePartialMatch(prometheus.Labels{"sidecarset": sidecarSet})
 	}

@@ -27,9 +27,10 @@ const (
 // podTally runs the Pod watch, and the one goroutine that owns the tally. All
 // others, the watch and the reconciler, give it functions to run.
 type podTally struct {
-	sets   SidecarSets
-	source cache.ListerWatcher
-	m      *collectors
+	sets       SidecarSets
+	source     cache.ListerWatcher
+	nodeSource cache.ListerWatcher // nil: no Node counts as gone
+	m          *collectors
 	// changed is called with the name of each SidecarSet whose count has changed. It
 	// does not wait, and is set before Start.
 	changed func(sidecarSet string)
@@ -94,6 +95,10 @@ func (p *podTally) Start(ctx context.Context) error {
 	// Not waited for: a reflector that backs off takes seconds to see that ctx
 	// ended, and leadership is released only after Start.
 	go reflector.RunWithContext(ctx)
+	if p.nodeSource != nil {
+		nodes := cache.NewReflectorWithOptions(p.nodeSource, &corev1.Node{}, nodeStore{store.do}, cache.ReflectorOptions{Name: "nodes", Logger: &logger, Backoff: p.pause})
+		go nodes.RunWithContext(ctx)
+	}
 	p.own(ctx)
 	return nil
 }
@@ -136,7 +141,6 @@ func (p *podTally) report() {
 		p.tally.DueChanged(p.dueChanged)
 	}
 	p.m.trackedPods.Set(float64(p.tally.Pods()))
-	p.m.trackedBytes.Set(float64(p.tally.Bytes()))
 	p.m.uncountedPods.Set(float64(p.tally.Uncounted()))
 }
 

@@ -32,7 +32,7 @@ func addExecutor(mgr ctrl.Manager, pods *podTally, o Options) error {
 				}
 			})
 		},
-		Current: pods.sets.Current, Pods: core, Nodes: core,
+		Current: pods.sets.Current, Pods: core,
 		Revision: func(ctx context.Context, name string) (*appsv1.ControllerRevision, error) {
 			recorded := &appsv1.ControllerRevision{}
 			return recorded, mgr.GetCache().Get(ctx, client.ObjectKey{Namespace: o.RevisionNamespace, Name: name}, recorded)

@@ -97,6 +97,9 @@ func Setup(mgr ctrl.Manager, sets SidecarSets, o Options) error {
 		return fmt.Errorf("making a client for Pods: %w", err)
 	}
 	pods := newPodTally(sets, source, o.ExcludedNamespaces, m)
+	if pods.nodeSource, err = newNodeListerWatcher(mgr.GetConfig(), mgr.GetHTTPClient()); err != nil {
+		return fmt.Errorf("making a client for Nodes: %w", err)
+	}
 	r := &SidecarSetReconciler{
 		reader: mgr.GetCache(),
 		status: mgr.GetClient().Status(),

@@ -104,8 +104,8 @@ func (r *SidecarSetReconciler) Reconcile(ctx context.Context, req ctrl.Request) 
 		return ctrl.Result{RequeueAfter: recheckWait}, nil
 	}
 	again := recheck
-	if in, ok := p.seen.StallsIn(); ok {
-		again = min(again, in)
+	if in, ok := p.seen.LooksAgainIn(); ok {
+		again = min(again, max(in, time.Second))
 	}
 	return ctrl.Result{RequeueAfter: again}, nil
 }
@@ -139,8 +139,11 @@ func (r *SidecarSetReconciler) countPods(ctx context.Context, p *pass) (ctrl.Res
 	}
 	n := p.counted
 	p.seen = status.Observation{
-		Generation: p.object.GetGeneration(), Counters: status.Counters(n.Counters), Uninjected: n.Groups.Uninjected,
+		Generation: p.object.GetGeneration(), Counters: status.Counters(n.Counters), Uninjected: n.Uninjected,
 		Problem: r.sets.Problem(p.name), Now: time.Now(),
+	}
+	if p.object.GetDeletionTimestamp() != nil {
+		p.seen.Finalizers = append([]string{}, p.object.GetFinalizers()...)
 	}
 	switch {
 	case !n.Synced:
@@ -150,16 +153,13 @@ func (r *SidecarSetReconciler) countPods(ctx context.Context, p *pass) (ctrl.Res
 	case !n.Known && p.seen.Problem == nil:
 		return waitFor(ctx, "the snapshot to hold the SidecarSet")
 	}
-	p.seen.Rollout = &rollout.Report{} // that of an object which cannot be used
 	if n.Known {
 		p.seen.InjectionPaused = n.Program.Set.Spec.InjectionStrategy.Paused
-		p.seen.Rollout = &n.Rollout
+	} else {
+		p.seen.Plan = &rollout.Plan{Status: rollout.Begun} // that of an object which cannot be used
 	}
 	if r.readiness != nil {
 		p.seen.Readiness = r.readiness.Of(p.name, p.object.GetUID(), p.seen.Generation)
-	}
-	if n.Known {
-		r.m.observe(p.name, p.seen)
 	}
 	p.complete = true
 	return ctrl.Result{}, nil
@@ -220,25 +220,26 @@ func (r *SidecarSetReconciler) explainFailure(p *pass, err error) {
 	}
 }
 
-// allowUpdates tells the tally what it has to know before Pods are updated or evicted. Without a
-// recorded revision it tells nothing.
+// allowUpdates tells the tally what it has to know before Pods are updated, and gets the plan of the
+// rollout. Without a recorded revision it does neither.
 func (r *SidecarSetReconciler) allowUpdates(ctx context.Context, p *pass) error {
 	if p.seen.Revision == nil {
 		return nil
 	}
 	current := tally.Current{
 		Program: p.counted.Program, Revision: p.seen.Revision.Name, Since: p.seen.Revision.Since,
-		InForce:        p.seen.Readiness == nil || p.seen.Readiness.Ready || p.seen.Readiness.Unsure,
-		NotReadyBefore: p.notReadyBefore(),
+		Status: status.RolloutOf(p.before, p.seen.Revision.Name),
 	}
-	return r.pods.do(ctx, func(t *tally.Tally) { t.SetCurrent(p.name, current) })
-}
-
-// notReadyBefore is the number that the stored status has for the present revision; nil if it is
-// about another one.
-func (p *pass) notReadyBefore() *int {
-	if n := p.before.NotReadyBefore; n != nil && p.before.LatestRevision == p.seen.Revision.Name {
-		return new(int(*n))
+	var plan *rollout.Plan
+	err := r.pods.ask(ctx, func(t *tally.Tally) {
+		if now, ok := t.SetCurrent(p.name, current); ok {
+			plan = &now
+		}
+	})
+	if err != nil {
+		return err
 	}
+	p.seen.Plan, p.seen.Since = plan, current.Since
+	r.m.observe(p.name, p.seen)
 	return nil
 }

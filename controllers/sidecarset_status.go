@@ -109,11 +109,14 @@ type writtenStatus struct {
 	CollisionCount     *int32 `json:"collisionCount,omitempty"`
 	UninjectedPods     int32  `json:"uninjectedPods"`
 
-	Uninjected     []appsv1beta1.SidecarSetPodGroup     `json:"uninjected"`
-	BlockedPods    []appsv1beta1.SidecarSetPodGroup     `json:"blockedPods"`
-	NotReadyBefore *int32                               `json:"notReadyBefore"`
-	Revisions      []appsv1beta1.SidecarSetRevisionPods `json:"revisions"`
-	Conditions     []metav1.Condition                   `json:"conditions"`
+	Uninjected       []appsv1beta1.SidecarSetPodGroup     `json:"uninjected"`
+	BlockedPods      []appsv1beta1.SidecarSetPodGroup     `json:"blockedPods"`
+	NotRunningPods   []appsv1beta1.SidecarSetPodGroup     `json:"notRunningPods"`
+	NotReadyBefore   *int32                               `json:"notReadyBefore"`
+	DisappearedPods  int32                                `json:"disappearedPods"`
+	DisappearedUntil *metav1.Time                         `json:"disappearedUntil"`
+	Revisions        []appsv1beta1.SidecarSetRevisionPods `json:"revisions"`
+	Conditions       []metav1.Condition                   `json:"conditions"`
 }
 
 // statusPatch is a merge patch of the operator's members only, so that others stay, whether or

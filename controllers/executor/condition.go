@@ -12,7 +12,9 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/tally"
 )
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=pods/status,verbs=patch
@@ -23,41 +25,40 @@ const (
 	reasonNotUpgradable = "UpdateImmutableField"
 )
 
-// sayUpgradable adds the condition to a Pod that lacks it. No read is needed, because
-// there is no earlier value to merge. If another writer has added the condition
-// meanwhile, its values for other SidecarSets are lost; the Pod watch shows that, and
-// they are written again.
-func (e *Executor) sayUpgradable(ctx context.Context, program *inject.Program, of *podstate.Record) error {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace.Value(), Name: of.Name, UID: of.UID}}
-	condition, _ := upgradableCondition(pod, program.Name(), true, nil, time.Now())
-	return e.patchCondition(ctx, pod, condition)
-}
-
-// writeUpgradable writes the condition if it changes.
-func (e *Executor) writeUpgradable(ctx context.Context, program *inject.Program, pod *corev1.Pod, upgradable bool) (wrote bool, err error) {
-	condition, differs := upgradableCondition(pod, program.Name(), upgradable, e.unselected(pod), time.Now())
+// label writes the condition of the Pod that was read, if it is not as it should be.
+func (e *Executor) label(ctx context.Context, a *attempt) (tally.Result, error) {
+	record := podstate.FromPod(a.pod)
+	if !record.Active || !a.due.Program.Selector.Matches(record.Labels.Labels()) || a.due.Content.Count(record, time.Now().Unix())&inplace.Matched == 0 {
+		return tally.Result{}, errReadAgain
+	}
+	way := a.due.Content.Judge(record, a.task.Node).Way
+	if way != inplace.Current && way != inplace.Recreate {
+		return tally.Result{}, errReadAgain
+	}
+	condition, differs := upgradableCondition(a.pod, a.due.Program.Name(), way == inplace.Current, e.unselected(a.pod), time.Now())
+	if !differs && a.live {
+		return written(a.pod), nil
+	}
 	if !differs {
-		return false, nil
+		return tally.Result{}, errReadAgain
 	}
-	return true, e.patchCondition(ctx, pod, condition)
+	after, err := e.patchCondition(ctx, a.pod, condition)
+	if err != nil {
+		return tally.Result{}, err
+	}
+	return written(after), nil
 }
 
-// patchCondition writes a condition of the Pod with this UID, in the version that was
-// read if it was read.
-func (e *Executor) patchCondition(ctx context.Context, pod *corev1.Pod, condition corev1.PodCondition) error {
-	metadata := map[string]any{"uid": pod.UID}
-	if pod.ResourceVersion != "" {
-		metadata["resourceVersion"] = pod.ResourceVersion
-	}
+// patchCondition writes a condition of the Pod, in the version that was read.
+func (e *Executor) patchCondition(ctx context.Context, pod *corev1.Pod, condition corev1.PodCondition) (*corev1.Pod, error) {
 	body, err := json.Marshal(map[string]any{
-		"metadata": metadata,
+		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion},
 		"status":   map[string]any{"conditions": []corev1.PodCondition{condition}},
 	})
 	if err != nil {
-		return fmt.Errorf("encoding a condition: %w", err)
+		return nil, fmt.Errorf("encoding a condition: %w", err)
 	}
-	_, err = e.patch(ctx, pod, body, "status")
-	return err
+	return e.patch(ctx, pod, body, "status")
 }
 
 // unselected returns whether a SidecarSet of some name is known not to select a Pod, for

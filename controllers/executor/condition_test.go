@@ -11,9 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	clienttesting "k8s.io/client-go/testing"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
@@ -67,66 +64,66 @@ func TestTheConditionSaysWhichSidecarSetsCanBeUpdated(t *testing.T) {
 	}
 }
 
-// The first value of the condition costs one request. If the condition has a value, the Pod is
-// read.
-func TestTheFirstWriteOfTheConditionNeedsNoRead(t *testing.T) {
-	conflict := apierrors.NewConflict(corev1.Resource("pods"), "p", errors.New("another Pod has its name"))
+// A Label is one read and one write. It keeps the words of other SidecarSets that the Pod carries.
+func TestLabels(t *testing.T) {
+	says := func(message string) []corev1.PodCondition {
+		c := corev1.PodCondition{Type: "SidecarSetUpgradable", Message: message}
+		if message == `{"log":true}` {
+			c.Status, c.Reason = "True", "AllSidecarsetUpgradable"
+		}
+		return []corev1.PodCondition{c}
+	}
+	conflict := apierrors.NewConflict(corev1.Resource("pods"), "p", errors.New("another writer was faster"))
 	for name, tc := range map[string]struct {
-		uid       types.UID // of the chore
-		first     bool
-		conflicts bool
-		said      []corev1.PodCondition
-		want      string // verbs
-		message   string
+		change  func(*corev1.Pod)
+		said    []corev1.PodCondition
+		fails   error // once
+		verbs   string
+		kind    string
+		reason  inplace.Reason
+		message string
 	}{
-		"the first word":              {"p", true, false, nil, "patch", `{"log":true}`},
-		"another Pod has its name":    {"other", true, true, nil, "patch get", ""},
-		"not the first":               {"p", false, false, []corev1.PodCondition{{Type: "SidecarSetUpgradable", Message: `{"mesh":true}`}}, "get patch", `{"log":true,"mesh":true}`},
-		"C23: one that is deleted":    {"p", false, false, []corev1.PodCondition{{Type: "SidecarSetUpgradable", Message: `{"deleted":false}`}}, "get patch", `{"log":true}`},
-		"nothing new":                 {"p", false, false, []corev1.PodCondition{{Type: "SidecarSetUpgradable", Status: "True", Reason: "AllSidecarsetUpgradable", Message: `{"log":true}`}}, "get", `{"log":true}`},
-		"the first word, in conflict": {"p", true, true, nil, "patch get patch", `{"log":true}`},
+		"the first word":           {nil, nil, nil, "get patch/status", isWritten, "", `{"log":true}`},
+		"beside another word":      {nil, says(`{"mesh":true}`), nil, "get patch/status", isWritten, "", `{"log":true,"mesh":true}`},
+		"C23: one that is deleted": {nil, says(`{"deleted":false}`), nil, "get patch/status", isWritten, "", `{"log":true}`},
+		"nothing new":              {nil, says(`{"log":true}`), nil, "get get", isWritten, "", `{"log":true}`},
+		"in conflict":              {nil, nil, conflict, "get patch/status get patch/status", isWritten, "", `{"log":true}`},
+		"refused":                  {nil, nil, apierrors.NewForbidden(corev1.Resource("pods"), "p", errors.New("hands off")), "get patch/status", isRest, inplace.Refused, ""},
+		"another has its name":     {func(p *corev1.Pod) { p.UID = "other" }, nil, nil, "get get", isStale, "", ""},
+		"it is not selected":       {func(p *corev1.Pod) { p.Labels = nil }, nil, nil, "get get", isStale, "", ""},
+		"it is not injected":       {func(p *corev1.Pod) { delete(p.Annotations, "kruise.io/sidecarset-injected-list") }, nil, nil, "get get", isStale, "", ""},
+		"it is finished":           {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, nil, nil, "get get", isStale, "", ""},
+		"it is outdated":           {func(p *corev1.Pod) { record(p, program(t, "side:v0")) }, nil, nil, "get get", isStale, "", ""},
+		"only a new Pod can follow": {func(p *corev1.Pod) {
+			delete(p.Annotations, "kruise.io/sidecarset-hash-without-image")
+			record(p, sizedProgram(t, "1"))
+		}, nil, nil,
+			"get patch/status", isWritten, "", `{"log":false}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := outdated(t, "p")
 			p.Annotations["kruise.io/sidecarset-injected-list"] = "deleted,log,mesh"
 			p.Status.Conditions = append(p.Status.Conditions, tc.said...)
+			if tc.change != nil {
+				tc.change(p)
+			}
 			r := newRig(t, p)
 			following := program(t, "side:v1")
 			mesh := *following
 			mesh.Set = following.Set.DeepCopy()
 			mesh.Set.Name = "mesh"
 			r.now = match.Build([]*inject.Program{following, &mesh}, map[string]labels.Set{"a": {}})
-			conflicts := tc.conflicts
-			r.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-				failed := conflicts
-				conflicts = false
-				return failed, nil, conflict
-			})
-			about := podstate.FromPod(p)
-			about.UID = tc.uid
-			wait := failureWait
-			if strings.HasSuffix(tc.want, "get patch") { // else nothing was read, or written
-				wait = staleWait
+			r.due = tally.Due{Program: following, Content: inplace.ContentOf(following).With(inplace.Differences{})}
+			if tc.fails != nil {
+				r.failPatches(1, false, tc.fails)
 			}
-			if got := r.attend(t.Context(), tally.Due{Program: following, Content: inplace.ContentOf(following)}, tally.Chore{Pod: about, FirstWord: tc.first}); got != wait {
-				t.Errorf("the Pod is looked at after %s, want %s", got, wait)
-			}
-			var verbs []string
-			for _, action := range r.client.Actions() {
-				verbs = append(verbs, action.GetVerb())
-			}
-			if got := strings.Join(verbs, " "); got != tc.want {
-				t.Errorf("requests are %q, want %q", got, tc.want)
-			}
-			after, err := r.client.CoreV1().Pods("a").Get(t.Context(), "p", metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
+			check(t, r.try(t, "p", tally.Label), tc.kind, tc.reason, "")
+			if r.verbs() != tc.verbs {
+				t.Errorf("requests are %q, want %q", r.verbs(), tc.verbs)
 			}
 			message := ""
-			for _, c := range after.Status.Conditions {
-				if c.Type == "SidecarSetUpgradable" {
-					message = c.Message
-				}
+			if c := podstate.Condition(r.pod(t, "p"), "SidecarSetUpgradable"); c != nil {
+				message = c.Message
 			}
 			if message != tc.message {
 				t.Errorf("the condition says %s, want %s", message, tc.message)

@@ -20,8 +20,6 @@ import (
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
-	"github.com/sidecarset/operator/internal/podstate"
-	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/tally"
 )
 
@@ -33,34 +31,25 @@ const (
 	// SidecarSets. Requests wait for the rate limiter in the order in which they come, so
 	// that at most writesPerSet requests of a SidecarSet are before those of another one.
 	inHandPerSet, writesPerSet, writesInAll = 64, 16, 64
-	// overdueEvery is the interval at which all SidecarSets are looked at without a
-	// cause, and the Nodes of Pods are read that do not become ready after an update.
-	overdueEvery = 30 * time.Second
+	// lookEvery is the interval at which all SidecarSets are looked at without a cause.
+	lookEvery = 30 * time.Second
 )
 
 // Executor writes Pods while it runs. It is made by New.
 type Executor struct {
 	Options
-	queue workqueue.TypedDelayingInterface[item]
+	queue workqueue.TypedDelayingInterface[string] // names of SidecarSets to look at
 	slots chan struct{}
-	nodes *nodes
 	known *revisions
 	// resizeMissed is when the API server was last seen to lack the subresource resize. It is
 	// valid for resizeMemory, because the API server may be upgraded.
 	resizeMissed atomic.Pointer[time.Time]
 	limit        flowcontrol.RateLimiter
 	updates      *prometheus.CounterVec
-	evictions    *prometheus.CounterVec
 	running      sync.WaitGroup
 
 	mu    sync.Mutex
 	lanes map[string]*lane // by SidecarSet
-}
-
-// item is a SidecarSet to look at.
-type item struct {
-	sidecarSet string
-	overdue    bool // look at the Nodes of Pods that do not become ready after an update, too
 }
 
 // lane is the work on the Pods of one SidecarSet.
@@ -79,7 +68,6 @@ type Options struct {
 	// Current is the latest snapshot.
 	Current func() *match.Snapshot
 	Pods    corev1client.PodsGetter
-	Nodes   corev1client.NodesGetter
 	// Revision reads a ControllerRevision, or says that it is not found. It is asked
 	// for each Pod, so it should read from a cache.
 	Revision func(ctx context.Context, name string) (*appsv1.ControllerRevision, error)
@@ -104,15 +92,10 @@ func New(o Options) *Executor {
 	}
 	return &Executor{
 		Options: o,
-		queue:   workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[item]{Name: "rollout"}),
+		queue:   workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Name: "rollout"}),
 		slots:   make(chan struct{}, writesInAll),
-		nodes:   newNodes(o.Nodes),
 		known:   newRevisions(o.Revision),
 		limit:   limit,
-		evictions: promauto.With(o.Registry).NewCounterVec(prometheus.CounterOpts{
-			Name: "sidecarset_pod_evictions_total",
-			Help: "Pods that were to be evicted, by result: evicted, protected (by a PodDisruptionBudget), refused (by the API server), failed (tried again), stale (not what the watch had said).",
-		}, []string{"result"}),
 		updates: promauto.With(o.Registry).NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecarset_pod_updates_total",
 			Help: "Pods that were to be updated in place, by result: written, refused (by the API server), blocked (by the node, the kubelet or another program), failed (tried again), stale (not what the watch had said).",
@@ -130,7 +113,7 @@ func (e *Executor) Wake(sidecarSet string) {
 	e.mu.Lock()
 	delay := passEvery - time.Since(e.lane(sidecarSet).last)
 	e.mu.Unlock()
-	e.queue.AddAfter(item{sidecarSet: sidecarSet}, max(delay, 0))
+	e.queue.AddAfter(sidecarSet, max(delay, 0))
 }
 
 // lane returns the lane of a SidecarSet. The caller has the mutex.
@@ -147,7 +130,7 @@ func (e *Executor) lane(sidecarSet string) *lane {
 // process sends no write after it has released its Lease.
 func (e *Executor) Start(ctx context.Context) error {
 	context.AfterFunc(ctx, e.queue.ShutDown)
-	e.running.Go(func() { e.watchOverdue(ctx) })
+	e.running.Go(func() { e.lookAtAll(ctx) })
 	for {
 		next, shutdown := e.queue.Get()
 		if shutdown {
@@ -160,17 +143,16 @@ func (e *Executor) Start(ctx context.Context) error {
 	return nil
 }
 
-// watchOverdue starts a search for overdue Pods in all SidecarSets, every overdueEvery. If a
-// wake-up was lost, this finds the Pods that can be written. It forgets SidecarSets that are
-// gone.
-func (e *Executor) watchOverdue(ctx context.Context) {
-	_ = wait.PollUntilContextCancel(ctx, overdueEvery, false, func(context.Context) (done bool, err error) {
+// lookAtAll starts a pass over all SidecarSets, every lookEvery. If a wake-up was lost, this finds
+// the Pods that can be written. It forgets SidecarSets that are gone.
+func (e *Executor) lookAtAll(ctx context.Context) {
+	_ = wait.PollUntilContextCancel(ctx, lookEvery, false, func(context.Context) (done bool, err error) {
 		snapshot := e.Current()
 		if snapshot == nil {
 			return false, nil
 		}
 		for _, program := range snapshot.Programs() {
-			e.queue.Add(item{sidecarSet: program.Name(), overdue: true})
+			e.queue.Add(program.Name())
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -184,13 +166,7 @@ func (e *Executor) watchOverdue(ctx context.Context) {
 }
 
 // look is one pass over a SidecarSet. It does not wait for requests to the API server.
-func (e *Executor) look(ctx context.Context, next item) error {
-	name := next.sidecarSet
-	if next.overdue {
-		if err := e.lookAtNodes(ctx, name); err != nil {
-			return err
-		}
-	}
+func (e *Executor) look(ctx context.Context, name string) error {
 	e.mu.Lock()
 	l := e.lane(name)
 	l.last = time.Now()
@@ -203,28 +179,29 @@ func (e *Executor) look(ctx context.Context, next item) error {
 	if err := e.Tally(ctx, func(t *tally.Tally) { due = t.Due(name, free) }); err != nil {
 		return err
 	}
-	for _, take := range due.Updates {
-		e.run(ctx, name, func(ctx context.Context) { e.finish(ctx, name, take, e.carryOut(ctx, due, take)) })
-	}
-	for _, chore := range due.Chores {
-		e.run(ctx, name, func(ctx context.Context) { e.rest(ctx, name, chore.Pod, e.attend(ctx, due, chore)) })
+	for _, task := range due.Tasks {
+		e.run(ctx, name, func(ctx context.Context) { e.finish(ctx, name, task, e.carryOut(ctx, due, task)) })
 	}
 	if !due.Again.IsZero() {
-		e.queue.AddAfter(item{sidecarSet: name}, max(time.Until(due.Again), passEvery))
+		e.queue.AddAfter(name, max(time.Until(due.Again), passEvery))
 	}
 	return nil
 }
 
-func (e *Executor) carryOut(ctx context.Context, due tally.Due, take rollout.Take) (result rollout.Result) {
+func (e *Executor) carryOut(ctx context.Context, due tally.Due, task tally.Task) (result tally.Result) {
+	a := &attempt{due: due, task: task}
 	err := contained(ctx, func() {
-		if take.Way == inplace.Recreate {
-			result = e.evict(ctx, due, take)
-		} else {
-			result = e.update(ctx, due, take)
+		switch task.Kind {
+		case tally.Update:
+			result = e.try(ctx, a, e.update)
+		case tally.Reset:
+			result = e.try(ctx, a, e.reset)
+		case tally.Label:
+			result = e.try(ctx, a, e.label)
 		}
 	})
 	if err != nil {
-		return blocked(inplace.UpdateImpossible, err.Error())
+		return rests(inplace.UpdateImpossible, err.Error())
 	}
 	return result
 }
@@ -274,36 +251,27 @@ func acquire(ctx context.Context, slots chan struct{}) bool {
 	}
 }
 
-// resultNames are the values of the label result of the metrics.
-var resultNames = map[rollout.ResultKind]string{
-	rollout.Stale: "stale", rollout.Written: "written", rollout.Refused: "refused", rollout.Blocked: "blocked",
-	rollout.Failed: "failed", rollout.Evicted: "evicted", rollout.Protected: "protected",
-}
-
-// finish returns a Pod to its rollout, unless ctx has ended.
-func (e *Executor) finish(ctx context.Context, sidecarSet string, take rollout.Take, result rollout.Result) {
-	counter := e.updates
-	if take.Way == inplace.Recreate {
-		counter = e.evictions
-	}
-	counter.WithLabelValues(resultNames[result.Kind]).Inc()
-	logger := log.FromContext(ctx).WithName("rollout").WithValues("SidecarSet", sidecarSet, "Pod", take.Namespace.Value()+"/"+take.Name)
-	switch result.Kind {
-	case rollout.Evicted:
-		logger.Info("Evicted a Pod")
-	case rollout.Written:
-		logger.V(1).Info("Updated a Pod")
-	case rollout.Stale:
+// finish returns a Task to its rollout, unless ctx has ended.
+func (e *Executor) finish(ctx context.Context, sidecarSet string, task tally.Task, result tally.Result) {
+	logger := log.FromContext(ctx).WithName("rollout").WithValues("SidecarSet", sidecarSet, "Pod", task.Record.FullName())
+	name := "blocked"
+	switch {
+	case result.Version != 0:
+		name = "written"
+		logger.V(1).Info("Wrote a Pod")
+	case result.Reason == "":
+		name = "stale"
 		logger.V(1).Info("A Pod is not as its rollout has it", "message", result.Message)
-	default:
-		logger.Info("A Pod is not updated now", "reason", result.Reason, "message", result.Message)
+	case result.Reason == inplace.Refused:
+		name = "refused"
+	case result.Reason == inplace.WriteFailed:
+		name = "failed"
 	}
-	_ = e.Tally(ctx, func(t *tally.Tally) { t.Return(sidecarSet, take, result) })
-}
-
-// rest makes a chore available again after some time.
-func (e *Executor) rest(ctx context.Context, sidecarSet string, pod *podstate.Record, delay time.Duration) {
-	time.AfterFunc(delay, func() {
-		_ = e.Tally(ctx, func(t *tally.Tally) { t.CheckChore(sidecarSet, pod.Namespace, pod.Name) })
-	})
+	if result.Reason != "" {
+		logger.Info("A Pod is not written now", "reason", result.Reason, "message", result.Message)
+	}
+	if task.Kind == tally.Update {
+		e.updates.WithLabelValues(name).Inc()
+	}
+	_ = e.Tally(ctx, func(t *tally.Tally) { t.Return(task, result) })
 }

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/sidecarset/operator/internal/inject"
@@ -34,7 +33,7 @@ import (
 type rig struct {
 	*Executor
 	client *fake.Clientset
-	due    tally.Due // without Updates
+	due    tally.Due // without Tasks
 	ahead  int64     // how many generations the API server is ahead of the leader
 
 	mu    sync.Mutex
@@ -57,7 +56,7 @@ func newRig(t *testing.T, pods ...*corev1.Pod) *rig {
 		r.tally.Set(podstate.FromPod(p))
 	}
 	r.Executor = New(Options{
-		Tally: r.use, Current: func() *match.Snapshot { return r.now }, Pods: r.client.CoreV1(), Nodes: r.client.CoreV1(), Registry: prometheus.NewRegistry(),
+		Tally: r.use, Current: func() *match.Snapshot { return r.now }, Pods: r.client.CoreV1(), Registry: prometheus.NewRegistry(),
 		Revision: func(_ context.Context, name string) (*appsv1.ControllerRevision, error) {
 			return nil, apierrors.NewNotFound(appsv1.Resource("controllerrevisions"), name)
 		},
@@ -71,7 +70,7 @@ func (r *rig) follow(p *inject.Program) {
 	r.now = match.Build([]*inject.Program{p}, map[string]labels.Set{"a": {}})
 	r.due = tally.Due{Program: p, Content: inplace.ContentOf(p)}
 	r.tally.SetSnapshot(r.now)
-	r.tally.SetCurrent("log", tally.Current{Program: p, Revision: p.Revision()})
+	r.tally.SetCurrent("log", tally.Current{Program: p, Revision: p.Revision(), Since: time.Unix(1, 0), Status: rollout.Begun})
 }
 
 // use is the Tally of the Executor.
@@ -84,10 +83,10 @@ func (r *rig) use(ctx context.Context, f func(*tally.Tally)) error {
 	return ctx.Err()
 }
 
-// try carries out a Take of a Pod.
-func (r *rig) try(t *testing.T, name string, way inplace.Way) rollout.Result {
+// try carries out a Task about a Pod that was Ready.
+func (r *rig) try(t *testing.T, name string, kind tally.Kind) tally.Result {
 	t.Helper()
-	return r.carryOut(t.Context(), r.due, rollout.Take{UID: types.UID(name), Namespace: podstate.MakeNamespace("a"), Name: name, Way: way, Stuck: way == inplace.Recreate})
+	return r.carryOut(t.Context(), r.due, tally.Task{Kind: kind, Record: &podstate.Record{UID: types.UID(name), Namespace: podstate.MakeNamespace("a"), Name: name}})
 }
 
 // change changes a Pod in the API server.
@@ -167,7 +166,7 @@ func outdated(t *testing.T, name string) *corev1.Pod {
 // are carried out.
 func (r *rig) failPatches(n int, carriedOut bool, err error) {
 	r.client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if action.GetSubresource() != "" || n == 0 {
+		if n == 0 {
 			return false, nil, nil
 		}
 		n--
@@ -190,22 +189,46 @@ func (r *rig) verbs() string {
 	return strings.Join(verbs, " ")
 }
 
-// A pass writes what is due, and the rollout learns the result.
+// A pass writes what is due, the rollout learns the result, and the next pass comes in time.
 func TestAPassWritesWhatIsDue(t *testing.T) {
-	for _, overdue := range []bool{false, true} { // the latter is what finds lost wake-ups
-		r := newRig(t, outdated(t, "p"), outdated(t, "q"))
-		if err := r.look(t.Context(), item{sidecarSet: "log", overdue: overdue}); err != nil {
-			t.Fatal(err)
-		}
-		r.running.Wait()
-		p, q := r.image(t, "p"), r.image(t, "q")
-		if (p == "side:v2") == (q == "side:v2") { // a rollout begins with one
-			t.Errorf("the images are %s and %s, want one new one", p, q)
-		}
-		if report := r.tally.State("log").Rollout; report.Used != 1 || report.Taken != 1 {
-			t.Errorf("report %+v", report)
-		}
+	r := newRig(t, outdated(t, "p"), outdated(t, "q"))
+	if err := r.look(t.Context(), "log"); err != nil {
+		t.Fatal(err)
 	}
+	r.running.Wait()
+	p, q := r.image(t, "p"), r.image(t, "q")
+	if (p == "side:v2") == (q == "side:v2") { // a rollout begins with one
+		t.Errorf("the images are %s and %s, want one new one", p, q)
+	}
+	if plan := r.plan(); plan.Charged != 1 || plan.Status.NotReadyBefore != 0 {
+		t.Errorf("the plan is %+v", plan)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := r.look(ctx, "log"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a pass of a leader that ends: %v", err)
+	}
+}
+
+// A Task whose leader ends returns to nobody, and one that panics makes its Pod rest.
+func TestAPassSurvivesADefect(t *testing.T) {
+	r := newRig(t, outdated(t, "p"))
+	r.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { panic("nil map") })
+	if err := r.look(t.Context(), "log"); err != nil {
+		t.Fatal(err)
+	}
+	r.running.Wait()
+	if list := r.plan().Blocked.List(); len(list) != 1 || list[0].Reason != "UpdateImpossible" || !strings.Contains(list[0].Message, "nil map") {
+		t.Errorf("blocked are %+v", list)
+	}
+}
+
+// plan is that of the rollout.
+func (r *rig) plan() rollout.Plan {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	plan, _ := r.tally.SetCurrent("log", tally.Current{Program: r.due.Program, Revision: r.due.Program.Revision(), Since: time.Unix(1, 0), Status: rollout.Begun})
+	return plan
 }
 
 // The Lease is released after Start has returned.
@@ -259,62 +282,13 @@ func TestOneSidecarSetLeavesRoomForOthers(t *testing.T) {
 	close(block)
 	r.running.Wait()
 
-	if err := r.look(t.Context(), item{sidecarSet: "third"}); err != nil {
+	if err := r.look(t.Context(), "third"); err != nil {
 		t.Fatal(err)
 	}
 	r.Wake("third")
 	for r.queue.Len() > 0 {
-		if next, _ := r.queue.Get(); next.sidecarSet == "third" {
+		if next, _ := r.queue.Get(); next == "third" {
 			t.Error("a pass follows at once")
 		}
-	}
-}
-
-// A Pod whose Node is gone or not ready is lost.
-func TestANodeSaysWhetherItsPodsAreLost(t *testing.T) {
-	for name, tc := range map[string]struct {
-		ready *corev1.ConditionStatus
-		lost  bool
-	}{
-		"the Node is gone":      {nil, true},
-		"the Node is not ready": {new(corev1.ConditionUnknown), true},
-		"the Node is ready":     {new(corev1.ConditionTrue), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := outdated(t, "p")
-			p.Spec.NodeName = "n"
-			r := newRig(t, p)
-			if tc.ready != nil {
-				node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: *tc.ready}}}}
-				if err := r.client.Tracker().Add(node); err != nil {
-					t.Fatal(err)
-				}
-			}
-			asked := 0
-			r.Tally = func(context.Context, func(*tally.Tally)) error { asked++; return nil }
-			if err := r.lookAtNode(t.Context(), podstate.FromPod(p)); err != nil || (asked == 1) != tc.lost {
-				t.Errorf("the tally is told %d times, %v", asked, err)
-			}
-		})
-	}
-}
-
-// silent has no Nodes, and records whether a request has a deadline.
-type silent struct {
-	corev1client.NodeInterface
-	bounded bool
-}
-
-func (s *silent) Nodes() corev1client.NodeInterface { return s }
-
-func (s *silent) Get(ctx context.Context, _ string, _ metav1.GetOptions) (*corev1.Node, error) {
-	_, s.bounded = ctx.Deadline()
-	return nil, errors.New("no answer")
-}
-
-func TestAnAPIServerThatSaysNothingAboutANodeIsNotWaitedForForever(t *testing.T) {
-	s := &silent{}
-	if _, err := newNodes(s).get(t.Context(), "n"); err == nil || !s.bounded {
-		t.Errorf("error %v, bounded %v; want an error and a bound", err, s.bounded)
 	}
 }

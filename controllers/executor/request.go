@@ -3,7 +3,6 @@ package executor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
-	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/tally"
 )
 
@@ -29,33 +27,27 @@ const (
 	maxMessage = 256
 )
 
-// stale is the result for a live Pod that is not what the Take was decided from.
-func stale(format string, args ...any) rollout.Result {
-	return rollout.Result{Kind: rollout.Stale, Message: fmt.Sprintf(format, args...)}
-}
+// stale is the result for a live Pod that is not what the Task was decided from.
+func stale(message string) tally.Result { return tally.Result{Message: message} }
 
-// blocked is the result for a Pod that cannot be updated now, for a reason of its own.
-func blocked(reason inplace.Reason, message string) rollout.Result {
-	return rollout.Result{Kind: rollout.Blocked, Reason: reason, Message: bounded(message)}
-}
-
-func refused(reason inplace.Reason, err error) rollout.Result {
-	return rollout.Result{Kind: rollout.Refused, Reason: reason, Message: bounded(err.Error())}
-}
-
-func failed(err error) rollout.Result {
-	return rollout.Result{Kind: rollout.Failed, Reason: inplace.WriteFailed, Message: bounded(err.Error())}
-}
-
-func bounded(message string) string {
+// rests is the result for a Pod that was not written for a reason of its own.
+func rests(reason inplace.Reason, message string) tally.Result {
 	runes := []rune(message)
-	return string(runes[:min(len(runes), maxMessage)])
+	return tally.Result{Reason: reason, Message: string(runes[:min(len(runes), maxMessage)])}
 }
 
-// attempt is one read of a Pod that was taken, and what is known from earlier ones.
+func failed(err error) tally.Result { return rests(inplace.WriteFailed, err.Error()) }
+
+// written is the result of a write. A Pod's resourceVersion is a number.
+func written(pod *corev1.Pod) tally.Result {
+	version, _ := podstate.ParseVersion(pod.ResourceVersion)
+	return tally.Result{Version: version}
+}
+
+// attempt is one read of a Pod, and what is known from earlier ones.
 type attempt struct {
 	due  tally.Due
-	take rollout.Take
+	task tally.Task
 	pod  *corev1.Pod
 	// live: the read was not answered from the API server's memory.
 	live bool
@@ -75,12 +67,12 @@ func (a *attempt) mayBeWritten() bool { return a.unsure != nil }
 var errReadAgain = errors.New("the Pod has to be read again")
 
 // try reads the Pod and has work decide about it and write it, until the result is known. The
-// error of work is that of its write. refusal is the reason to show if the API server refused it.
+// error of work is that of its write.
 //
-// The API server answers the first read from its memory, unless a.live is set. That read may
+// The API server answers the first read from its memory. That read may
 // be old, which does no harm: a write from an old read fails by its precondition, and work asks
 // for a live read before it returns any other result.
-func (e *Executor) try(ctx context.Context, a *attempt, refusal inplace.Reason, work func(context.Context) (rollout.Result, error)) rollout.Result {
+func (e *Executor) try(ctx context.Context, a *attempt, work func(context.Context, *attempt) (tally.Result, error)) tally.Result {
 	for i := range attempts + 1 {
 		if current, ok := e.Current().Get(a.due.Program.Name()); !ok || current != a.due.Program {
 			return stale("the SidecarSet has changed")
@@ -89,19 +81,13 @@ func (e *Executor) try(ctx context.Context, a *attempt, refusal inplace.Reason, 
 			break
 		}
 		var err error
-		if a.pod, err = e.read(ctx, a.take.Namespace.Value(), a.take.Name, a.live); err != nil && !apierrors.IsNotFound(err) {
+		if a.pod, err = e.read(ctx, a.task.Record.Namespace.Value(), a.task.Record.Name, a.live); err != nil && !apierrors.IsNotFound(err) {
 			return failed(err)
 		}
-		var result rollout.Result
-		var done bool
-		switch {
-		case err == nil && a.pod.UID == a.take.UID:
-			result, err = work(ctx)
-			result, done = a.conclude(result, err, refusal)
-		case a.live && a.unsure != nil && a.take.Way == inplace.Recreate:
-			result, done = rollout.Result{Kind: rollout.Evicted}, true // by which client does not matter
-		default:
-			result, done = stale("the Pod is gone"), a.live
+		result, done := stale("the Pod is gone"), a.live
+		if err == nil && a.pod.UID == a.task.Record.UID {
+			result, err = work(ctx, a)
+			result, done = a.conclude(result, err)
 		}
 		if done {
 			return result
@@ -109,16 +95,16 @@ func (e *Executor) try(ctx context.Context, a *attempt, refusal inplace.Reason, 
 		a.live = true
 		a.last = errors.Is(a.unsure, context.DeadlineExceeded) || ctx.Err() != nil
 	}
-	return stale("other writers were faster %d times", attempts)
+	return stale("other writers were faster each time")
 }
 
 // conclude returns the result of work. It returns done false if the Pod has to be read again.
-func (a *attempt) conclude(result rollout.Result, err error, refusal inplace.Reason) (concluded rollout.Result, done bool) {
+func (a *attempt) conclude(result tally.Result, err error) (concluded tally.Result, done bool) {
 	switch {
 	case err == nil:
 		return result, true
 	case errors.Is(err, errNotLeading):
-		return stale("%v", err), true
+		return stale(err.Error()), true
 	case errors.Is(err, errReadAgain):
 		return stale("the Pod does not have to be written, or cannot be"), a.live
 	case apierrors.IsConflict(err):
@@ -126,7 +112,7 @@ func (a *attempt) conclude(result rollout.Result, err error, refusal inplace.Rea
 	case apierrors.IsNotFound(err):
 		return stale("the Pod is gone"), true
 	case isRefusal(err):
-		return refused(refusal, err), true
+		return rests(inplace.Refused, err.Error()), true
 	case a.last:
 		return failed(err), true
 	}
@@ -158,32 +144,18 @@ func (e *Executor) read(ctx context.Context, namespace, name string, live bool) 
 	return e.Pods.Pods(namespace).Get(ctx, name, options)
 }
 
-// send sends a write. The write does not end with ctx, so that its result is known.
-func (e *Executor) send(ctx context.Context, write func(context.Context) error) error {
+// patch writes a Pod, or a subresource of it. The write does not end with ctx, so that its result
+// is known.
+func (e *Executor) patch(ctx context.Context, pod *corev1.Pod, body []byte, subresources ...string) (after *corev1.Pod, err error) {
 	if err := e.limit.Wait(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel, err := e.Leadership.write(context.WithoutCancel(ctx))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer cancel()
-	return write(ctx)
-}
-
-// patch writes a Pod, or a subresource of it.
-func (e *Executor) patch(ctx context.Context, pod *corev1.Pod, body []byte, subresources ...string) (after *corev1.Pod, err error) {
 	// The patch has no unknown fields: the API server need not look for any.
 	options := metav1.PatchOptions{FieldValidation: metav1.FieldValidationIgnore, FieldManager: inplace.FieldManager}
-	err = e.send(ctx, func(ctx context.Context) error {
-		after, err = e.Pods.Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, options, subresources...)
-		return err
-	})
-	return after, err
-}
-
-// written is the result of a write. A Pod's resourceVersion is a number.
-func written(pod *corev1.Pod) rollout.Result {
-	version, _ := podstate.ParseVersion(pod.ResourceVersion)
-	return rollout.Result{Kind: rollout.Written, Version: version}
+	return e.Pods.Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, options, subresources...)
 }

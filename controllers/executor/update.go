@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
@@ -26,20 +26,17 @@ import (
 // resizeMemory is how long the API server is known to lack the subresource resize.
 const resizeMemory = 5 * time.Minute
 
-// update updates one Pod to a Program, if that is still possible and needed.
-func (e *Executor) update(ctx context.Context, due tally.Due, take rollout.Take) rollout.Result {
-	a := &attempt{due: due, take: take}
-	return e.try(ctx, a, inplace.Refused, func(ctx context.Context) (rollout.Result, error) { return e.write(ctx, a) })
-}
-
-// write writes the Pod that was read.
-func (e *Executor) write(ctx context.Context, a *attempt) (rollout.Result, error) {
+// update updates the Pod that was read to the Program, if that is still possible and needed.
+func (e *Executor) update(ctx context.Context, a *attempt) (tally.Result, error) {
 	if !a.due.Program.Selector.Matches(labels.Set(a.pod.Labels)) {
-		return rollout.Result{}, errReadAgain
+		return tally.Result{}, errReadAgain
 	}
-	next, known, err := e.decide(ctx, a.due, a.pod)
+	record := podstate.FromPod(a.pod)
+	live := rollout.Pod{Record: record, Written: a.due.Content.Written(record)}
+	was := live.Was(time.Now().Unix())
+	next, known, err := e.decide(ctx, a, was)
 	if problem := (*inject.MetadataError)(nil); errors.As(err, &problem) {
-		return blocked(inplace.UpdateImpossible, problem.Error()), nil
+		return rests(inplace.UpdateImpossible, problem.Error()), nil
 	}
 	if err != nil {
 		return failed(err), nil
@@ -49,14 +46,12 @@ func (e *Executor) write(ctx context.Context, a *attempt) (rollout.Result, error
 		return written(a.pod), nil
 	case a.last:
 		return failed(a.unsure), nil
-	case a.take.Free && podstate.IsAvailable(a.pod), verdict.Waits, verdict.Way == inplace.Current:
-		return rollout.Result{}, errReadAgain
+	case was != a.task.Was, verdict.Moves, verdict.Way == inplace.Current:
+		return tally.Result{}, errReadAgain
 	case verdict.Reason != "" && a.live:
-		result := blocked(verdict.Reason, explain(next, a.pod.Spec.NodeName))
-		result.Recreate = e.isStuck(next)
-		return result, nil
+		return rests(verdict.Reason, explain(next, a.pod.Spec.NodeName)), nil
 	case verdict.Way != inplace.Resize && verdict.Way != inplace.Images:
-		return rollout.Result{}, errReadAgain
+		return tally.Result{}, errReadAgain
 	}
 	if !known || a.pod.CreationTimestamp.Unix() >= a.due.Since {
 		switch latest, err := e.isLatest(ctx, a.due.Program); {
@@ -71,10 +66,7 @@ func (e *Executor) write(ctx context.Context, a *attempt) (rollout.Result, error
 	}
 	after, err := e.patch(ctx, a.pod, next.Patch)
 	if err != nil {
-		return rollout.Result{}, err
-	}
-	if lost := undone(a.due.Program, next, after); lost != "" {
-		return blocked(inplace.WriteUndone, "another program, such as an admission webhook, has taken back "+lost), nil
+		return tally.Result{}, err
 	}
 	return written(after), nil
 }
@@ -89,60 +81,62 @@ func (e *Executor) isLatest(ctx context.Context, program *inject.Program) (bool,
 }
 
 // decide returns the update of a Pod, and whether a ControllerRevision has the content that the
-// Pod carries. The Node is read only if it matters: if a native sidecar is to be restarted.
-func (e *Executor) decide(ctx context.Context, due tally.Due, pod *corev1.Pod) (next inplace.Update, known bool, err error) {
-	previous, err := e.known.previous(ctx, due.Program, pod)
+// Pod carries.
+func (e *Executor) decide(ctx context.Context, a *attempt, was podstate.Was) (next inplace.Update, known bool, err error) {
+	previous, err := e.known.previous(ctx, a.due.Program, a.pod)
 	if err != nil {
 		return inplace.Update{}, false, err
 	}
-	known = previous != nil
-	in := inplace.UpdateInput{Pod: pod, Program: due.Program, Content: due.Content, Previous: previous, Now: time.Now()}
-	next, err = inplace.UpdateInPlace(in)
-	writes := next.Patch != nil || next.Record != nil
-	if err != nil || !writes || !next.Verdict.Changed.Has(podstate.Native) || pod.Spec.NodeName == "" {
-		return next, known, err
-	}
-	if in.Node, err = e.nodes.get(ctx, pod.Spec.NodeName); err != nil {
-		return inplace.Update{}, false, fmt.Errorf("reading Node %s: %w", pod.Spec.NodeName, err)
-	}
-	if in.Node != (inplace.Node{}) {
-		next, err = inplace.UpdateInPlace(in)
-	}
-	return next, known, err
+	next, err = inplace.UpdateInPlace(inplace.UpdateInput{
+		Pod: a.pod, Program: a.due.Program, Content: a.due.Content, Previous: previous, Node: a.task.Node, Was: was, Now: time.Now(),
+	})
+	return next, previous != nil, err
 }
 
-// undone returns what another program has taken back from a write, "" if nothing. A webhook
-// that rewrites images, to those of a mirror or to digests, takes nothing back: a container then
-// has a third image, or, if its new image is rewritten to what it had, others have.
-func undone(program *inject.Program, update inplace.Update, after *corev1.Pod) string {
-	takenBack := func(change podstate.Change) bool {
-		c, _ := podstate.ContainerOf(after, change.Container)
-		return c != nil && c.Image == change.From
+// reset ends the hot upgrade of the Pod that was read, and writes an Event about the result.
+func (e *Executor) reset(ctx context.Context, a *attempt) (tally.Result, error) {
+	record := podstate.FromPod(a.pod)
+	live := rollout.Pod{Record: record, Written: a.due.Content.Written(record)}
+	if !a.due.Program.Selector.Matches(labels.Set(a.pod.Labels)) || a.due.Content.Count(record, time.Now().Unix())&inplace.Matched == 0 {
+		return tally.Result{}, errReadAgain
 	}
-	if all := update.Changes; len(all) > 0 && !slices.ContainsFunc(all, func(c podstate.Change) bool { return !takenBack(c) }) {
-		return fmt.Sprintf("the image of container %s", all[0].Container)
+	reset, err := inplace.ResetHotUpgrades(inplace.UpdateInput{Pod: a.pod, Program: a.due.Program, Content: a.due.Content, Was: live.Was(time.Now().Unix()), Now: time.Now()})
+	switch {
+	case err != nil:
+		return failed(err), nil
+	case reset.Patch == nil && a.mayBeWritten():
+		return written(a.pod), nil
+	case reset.Patch == nil:
+		return tally.Result{}, errReadAgain
 	}
-	if hashes := podstate.ParseHashes(after.Annotations[appsv1beta1.AnnotationHash]); hashes.Hash(program.Name()) != program.Hash {
-		return "the annotation " + appsv1beta1.AnnotationHash
+	about, told := events.Of(a.due.Program.Set), events.Pod{Namespace: a.pod.Namespace, Name: a.pod.Name, UID: a.pod.UID}
+	after, err := e.patch(ctx, a.pod, reset.Patch)
+	switch {
+	case err == nil:
+		told.Version = after.ResourceVersion
+		e.RecordEvent(events.ContainerReset(about, told))
+		return written(after), nil
+	case isRefusal(err) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
+		e.RecordEvent(events.ContainerNotReset(about, told, err))
 	}
-	return ""
+	return tally.Result{}, err
 }
 
 // resize does the next step of a resize: it records the resize on the Pod, and then sends it,
 // in one call if nothing fails.
-func (e *Executor) resize(ctx context.Context, a *attempt, next inplace.Update) (rollout.Result, error) {
+func (e *Executor) resize(ctx context.Context, a *attempt, next inplace.Update) (tally.Result, error) {
 	switch {
 	case e.lacksResize():
 		return noResize(), nil
 	case next.Record != nil && a.noted:
-		return blocked(inplace.WriteUndone, "another program removes the record of the resize from the Pod"), nil
+		return rests(inplace.WriteUndone, "another program removes the record of the resize from the Pod"), nil
 	case next.Record != nil:
 		after, err := e.patch(ctx, a.pod, next.Record)
 		if err != nil {
-			return rollout.Result{}, err
+			return tally.Result{}, err
 		}
 		a.pod, a.noted, a.live = after, true, true
-		return e.write(ctx, a)
+		return e.update(ctx, a)
 	}
 	after, err := e.patch(ctx, a.pod, next.Patch, "resize")
 	switch {
@@ -150,9 +144,9 @@ func (e *Executor) resize(ctx context.Context, a *attempt, next inplace.Update) 
 		e.resizeMissed.Store(new(time.Now()))
 		return noResize(), nil
 	case err != nil:
-		return rollout.Result{}, err
+		return tally.Result{}, err
 	case haveSameResources(a.pod, after):
-		return blocked(inplace.WriteUndone, "another program, such as an admission webhook, has taken back the resources"), nil
+		return rests(inplace.WriteUndone, "another program, such as an admission webhook, has taken back the resources"), nil
 	}
 	return written(after), nil
 }
@@ -169,17 +163,8 @@ func (e *Executor) lacksResize() bool {
 	return seen != nil && time.Since(*seen) < resizeMemory
 }
 
-func noResize() rollout.Result {
-	result := blocked(inplace.ResizeUnsupported, "the API server does not have pods/resize, which Kubernetes has since 1.33")
-	result.Recreate = true
-	return result
-}
-
-// isStuck reports whether the content needs a new Pod. The decision uses the live Pod,
-// which has fields that the record of the watch lacks.
-func (e *Executor) isStuck(next inplace.Update) bool {
-	writes := next.Record != nil || next.Patch != nil
-	return next.Verdict.Way == inplace.Recreate || next.Verdict.Way == inplace.Resize && writes && e.lacksResize()
+func noResize() tally.Result {
+	return rests(inplace.ResizeUnsupported, "the API server does not have pods/resize, which Kubernetes has since 1.33")
 }
 
 // isNoSubresource reports whether the API server does not have a subresource. An API
@@ -194,10 +179,6 @@ func explain(next inplace.Update, node string) string {
 	switch reason := next.Verdict.Reason; reason {
 	case inplace.NodeTooOld:
 		return fmt.Sprintf("node %s has a kubelet older than 1.32, which does not restart native sidecars", node)
-	case inplace.NodeNotReady:
-		return fmt.Sprintf("node %s is not ready, or does not exist", node)
-	case inplace.ResizeTimedOut:
-		return fmt.Sprintf("the kubelet of node %s has not acted on the resize", node)
 	default:
 		return cmp.Or(next.Message, explanations[reason], "the Pod is on node "+node)
 	}

@@ -20,14 +20,24 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
-	"github.com/sidecarset/operator/internal/rollout"
+	"github.com/sidecarset/operator/internal/tally"
 )
 
+// The kinds of results.
+const isWritten, isStale, isRest = "written", "stale", "rest"
+
 // check compares a result. The message has to contain says.
-func check(t *testing.T, got rollout.Result, kind rollout.ResultKind, reason inplace.Reason, says string) {
+func check(t *testing.T, got tally.Result, kind string, reason inplace.Reason, says string) {
 	t.Helper()
-	if got.Kind != kind || got.Reason != reason || !strings.Contains(got.Message, says) || len([]rune(got.Message)) > maxMessage {
-		t.Errorf("the result is %s, %+v; want %s for %q: %q", resultNames[got.Kind], got, resultNames[kind], reason, says)
+	is := isStale
+	switch {
+	case got.Version != 0:
+		is = isWritten
+	case got.Reason != "":
+		is = isRest
+	}
+	if is != kind || got.Reason != reason || !strings.Contains(got.Message, says) || len([]rune(got.Message)) > maxMessage {
+		t.Errorf("the result is %s, %+v; want %s for %q: %q", is, got, kind, reason, says)
 	}
 }
 
@@ -43,22 +53,22 @@ func TestPodWriteAnswersDecideTheResult(t *testing.T) {
 		carriedOut bool
 		err        error
 		image      string
-		kind       rollout.ResultKind
+		kind       string
 		reason     inplace.Reason
 	}{
-		"it is written":                        {0, false, nil, "side:v2", rollout.Written, ""},
-		"another writer was faster":            {2, false, conflict, "side:v2", rollout.Written, ""},
-		"another writer is always faster":      {99, false, conflict, "side:v1", rollout.Stale, ""},
-		"an admission policy forbids it":       {1, false, status(http.StatusForbidden, metav1.StatusReasonForbidden), "side:v1", rollout.Refused, "Refused"},
-		"it is not valid":                      {1, false, status(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid), "side:v1", rollout.Refused, "Refused"},
-		"the Pod is gone":                      {1, false, apierrors.NewNotFound(pods, "p"), "side:v1", rollout.Stale, ""},
-		"the Lease is old":                     {1, false, errNotLeading, "side:v1", rollout.Stale, ""},
-		"an error, and then none":              {1, false, internal, "side:v2", rollout.Written, ""},
-		"an error for a write that came true":  {1, true, internal, "side:v2", rollout.Written, ""},
-		"a webhook that is always away":        {99, false, internal, "side:v1", rollout.Failed, "WriteFailed"},
-		"a time-out of a write that came true": {99, true, context.DeadlineExceeded, "side:v2", rollout.Written, ""},
-		"a time-out of one that did not":       {99, false, context.DeadlineExceeded, "side:v1", rollout.Failed, "WriteFailed"},
-		"a defect":                             {-1, false, nil, "side:v1", rollout.Blocked, "UpdateImpossible"},
+		"it is written":                        {0, false, nil, "side:v2", isWritten, ""},
+		"another writer was faster":            {2, false, conflict, "side:v2", isWritten, ""},
+		"another writer is always faster":      {99, false, conflict, "side:v1", isStale, ""},
+		"an admission policy forbids it":       {1, false, status(http.StatusForbidden, metav1.StatusReasonForbidden), "side:v1", isRest, "Refused"},
+		"it is not valid":                      {1, false, status(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid), "side:v1", isRest, "Refused"},
+		"the Pod is gone":                      {1, false, apierrors.NewNotFound(pods, "p"), "side:v1", isStale, ""},
+		"the Lease is old":                     {1, false, errNotLeading, "side:v1", isStale, ""},
+		"an error, and then none":              {1, false, internal, "side:v2", isWritten, ""},
+		"an error for a write that came true":  {1, true, internal, "side:v2", isWritten, ""},
+		"a webhook that is always away":        {99, false, internal, "side:v1", isRest, "WriteFailed"},
+		"a time-out of a write that came true": {99, true, context.DeadlineExceeded, "side:v2", isWritten, ""},
+		"a time-out of one that did not":       {99, false, context.DeadlineExceeded, "side:v1", isRest, "WriteFailed"},
+		"a defect":                             {-1, false, nil, "side:v1", isRest, "UpdateImpossible"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +77,7 @@ func TestPodWriteAnswersDecideTheResult(t *testing.T) {
 			if tc.fails < 0 {
 				r.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { panic("nil map") })
 			}
-			check(t, r.try(t, "p", inplace.Images), tc.kind, tc.reason, "")
+			check(t, r.try(t, "p", tally.Update), tc.kind, tc.reason, "")
 			if got := r.image(t, "p"); got != tc.image {
 				t.Errorf("the image is %s, want %s", got, tc.image)
 			}
@@ -95,19 +105,19 @@ func TestALivePodThatDiffersIsNotWritten(t *testing.T) {
 		"it must be made anew":   {func(p *corev1.Pod) { delete(p.Annotations, "kruise.io/sidecarset-hash-without-image") }, inplace.RevisionUnknown, ""},
 		"it runs to completion":  {func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever }, inplace.RunToCompletion, ""},
 		"it cannot be merged":    {func(p *corev1.Pod) { p.Annotations["list"] = "no object" }, inplace.UpdateImpossible, "list"},
-		"it is available by now": {func(*corev1.Pod) {}, "", ""},
+		"it is not Ready by now": {func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }, "", ""},
+		"it follows by now":      {func(p *corev1.Pod) { record(p, merging(t)) }, "", ""},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, outdated(t, "p"))
 			r.follow(merging(t))
 			r.change(t, "p", tc.change)
-			take := rollout.Take{UID: "p", Namespace: podstate.MakeNamespace("a"), Name: "p", Way: inplace.Images, Free: name == "it is available by now"}
-			kind := rollout.Stale
+			kind := isStale
 			if tc.reason != "" {
-				kind = rollout.Blocked
+				kind = isRest
 			}
-			check(t, r.carryOut(t.Context(), r.due, take), kind, tc.reason, tc.says)
+			check(t, r.try(t, "p", tally.Update), kind, tc.reason, tc.says)
 			if strings.Contains(r.verbs(), "patch") {
 				t.Errorf("requests are %s", r.verbs())
 			}
@@ -138,66 +148,28 @@ func merging(t *testing.T) *inject.Program {
 func TestALeaderThatLagsWritesNoNewPod(t *testing.T) {
 	r := newRig(t, outdated(t, "p"))
 	r.ahead = 1
-	check(t, r.try(t, "p", inplace.Images), rollout.Stale, "", "")
+	check(t, r.try(t, "p", tally.Update), isStale, "", "")
 	if got := r.image(t, "p"); got != "side:v1" {
 		t.Errorf("the image is %s, want side:v1", got)
 	}
 }
 
-// A program that takes a write back is seen at the first write.
-func TestAWriteWithoutEffectIsSeenAtOnce(t *testing.T) {
-	for name, tc := range map[string]struct {
-		undo func(*corev1.Pod)
-		says string
-	}{
-		"the image":                      {func(p *corev1.Pod) { p.Spec.Containers[1].Image = "side:v1" }, "the image of container side"},
-		"the annotation":                 {func(p *corev1.Pod) { delete(p.Annotations, "kruise.io/sidecarset-hash") }, "kruise.io/sidecarset-hash"},
-		"an image that is mirrored only": {func(p *corev1.Pod) { p.Spec.Containers[1].Image = "mirror/side:v2" }, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, outdated(t, "p"))
-			r.changeAnswers(tc.undo)
-			if tc.says == "" {
-				check(t, r.try(t, "p", inplace.Images), rollout.Written, "", "")
-			} else {
-				check(t, r.try(t, "p", inplace.Images), rollout.Blocked, inplace.WriteUndone, tc.says)
-			}
-			if r.verbs() != "get patch" {
-				t.Errorf("requests are %s", r.verbs())
-			}
-		})
-	}
-}
-
-// changeAnswers has another program change each write of a Pod.
-func (r *rig) changeAnswers(change func(*corev1.Pod)) {
-	r.client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		_, object, err := clienttesting.ObjectReaction(r.client.Tracker())(action)
-		if err != nil {
-			return true, nil, err
+// How the Pod was is recorded, and a Pod that is another way by now is not written.
+func TestHowThePodWasIsRecorded(t *testing.T) {
+	for _, was := range []podstate.Was{podstate.WasUp, podstate.WasDown} {
+		p := outdated(t, "p")
+		if was == podstate.WasDown {
+			p.Status.Conditions[0].Status = corev1.ConditionFalse
 		}
-		after := object.(*corev1.Pod).DeepCopy()
-		change(after)
-		return true, after, nil
-	})
-}
-
-// A webhook rewrites two new images, and one of them to what the container had before.
-func TestAnImageThatIsRewrittenToTheOldOneIsNotTakenBack(t *testing.T) {
-	contents := func(version string) *inject.Program {
-		return programOf(t, fmt.Sprintf(`{"name":"side","image":"side:%s"},{"name":"other","image":"other:%[1]s"}`, version))
+		r := newRig(t, p)
+		task := tally.Task{Record: podstate.FromPod(p), Was: podstate.WasOurs}
+		check(t, r.carryOut(t.Context(), r.due, task), isStale, "", "")
+		task.Was = was
+		check(t, r.carryOut(t.Context(), r.due, task), isWritten, "", "")
+		if entries, err := podstate.EntriesOf(r.pod(t, "p")); err != nil || entries.Sets["log"].Was != was {
+			t.Errorf("the record is %+v, %v", entries, err)
+		}
 	}
-	p := outdated(t, "p")
-	record(p, contents("v1"))
-	other, status := p.Spec.Containers[1].DeepCopy(), p.Status.ContainerStatuses[1].DeepCopy()
-	other.Name, other.Image, status.Name = "other", "other@sha256:same", "other"
-	p.Spec.Containers, p.Status.ContainerStatuses = append(p.Spec.Containers, *other), append(p.Status.ContainerStatuses, *status)
-	r := newRig(t, p)
-	r.follow(contents("v2"))
-	r.changeAnswers(func(p *corev1.Pod) {
-		p.Spec.Containers[1].Image, p.Spec.Containers[2].Image = "side@sha256:new", "other@sha256:same"
-	})
-	check(t, r.try(t, "p", inplace.Images), rollout.Written, "", "")
 }
 
 // The API server's memory may be old. An old read leads to a write that fails by its
@@ -237,7 +209,7 @@ func TestAnOldReadIsHarmless(t *testing.T) {
 				}
 				return false, nil, nil
 			})
-			check(t, r.try(t, "p", inplace.Images), rollout.Written, "", "")
+			check(t, r.try(t, "p", tally.Update), isWritten, "", "")
 			if r.verbs() != tc.want || r.image(t, "p") != "side:v2" {
 				t.Errorf("requests are %q, want %q; the image is %s", r.verbs(), tc.want, r.image(t, "p"))
 			}
@@ -288,23 +260,23 @@ func TestResizeAnswersDecideTheResult(t *testing.T) {
 	noSuchPath := &apierrors.StatusError{ErrStatus: apierrors.NewGenericServerResponse(http.StatusNotFound, "patch", pods, "p", "404 page not found", 0, true).ErrStatus}
 	tests := map[string]struct {
 		err    error
-		kind   rollout.ResultKind
+		kind   string
 		reason inplace.Reason
 		says   string
 	}{
-		"it is written":               {nil, rollout.Written, "", ""},
-		"it is beyond the node":       {apierrors.NewForbidden(pods, "p", errors.New("no node is as large")), rollout.Refused, inplace.Refused, "no node is as large"},
-		"there is no such path":       {noSuchPath, rollout.Blocked, inplace.ResizeUnsupported, "since 1.33"},
-		"the method is not supported": {apierrors.NewMethodNotSupported(pods, "patch"), rollout.Blocked, inplace.ResizeUnsupported, "since 1.33"},
-		"the Pod is gone":             {apierrors.NewNotFound(pods, "p"), rollout.Stale, "", ""},
-		"an error":                    {apierrors.NewInternalError(errors.New("a webhook is away")), rollout.Failed, inplace.WriteFailed, "a webhook is away"},
-		"it is taken back":            {errUndone, rollout.Blocked, inplace.WriteUndone, "the resources"},
+		"it is written":               {nil, isWritten, "", ""},
+		"it is beyond the node":       {apierrors.NewForbidden(pods, "p", errors.New("no node is as large")), isRest, inplace.Refused, "no node is as large"},
+		"there is no such path":       {noSuchPath, isRest, inplace.ResizeUnsupported, "since 1.33"},
+		"the method is not supported": {apierrors.NewMethodNotSupported(pods, "patch"), isRest, inplace.ResizeUnsupported, "since 1.33"},
+		"the Pod is gone":             {apierrors.NewNotFound(pods, "p"), isStale, "", ""},
+		"an error":                    {apierrors.NewInternalError(errors.New("a webhook is away")), isRest, inplace.WriteFailed, "a webhook is away"},
+		"it is taken back":            {errUndone, isRest, inplace.WriteUndone, "the resources"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := newSizedRig(t, "p", "q")
 			r.answerResizes(tc.err)
-			check(t, r.try(t, "p", inplace.Resize), tc.kind, tc.reason, tc.says)
+			check(t, r.try(t, "p", tally.Update), tc.kind, tc.reason, tc.says)
 			if !strings.HasPrefix(r.verbs(), "get patch patch/resize") {
 				t.Fatalf("requests are %q, want the record first, and then the resize", r.verbs())
 			}
@@ -315,8 +287,9 @@ func TestResizeAnswersDecideTheResult(t *testing.T) {
 			// A subresource that is missing is tried once.
 			if tc.reason == inplace.ResizeUnsupported {
 				r.client.ClearActions()
-				if got := r.try(t, "q", inplace.Resize); !got.Recreate || r.verbs() != "get" {
-					t.Errorf("the next Pod: %+v, requests %s", got, r.verbs())
+				check(t, r.try(t, "q", tally.Update), isRest, inplace.ResizeUnsupported, "since 1.33")
+				if r.verbs() != "get" {
+					t.Errorf("for the next Pod, the requests are %s", r.verbs())
 				}
 			}
 		})
@@ -339,42 +312,32 @@ func (r *rig) answerResizes(err error) {
 	})
 }
 
-// stuckPods are Pods that cannot be updated in place, each for a reason that the Pod watch
-// does not show.
-var stuckPods = map[string]struct {
-	edit   func(*corev1.Pod)
-	node   *corev1.Node // the sidecar is a native one
-	reason inplace.Reason
-	says   string
-	stays  bool // a new Pod would not help
-}{
-	"with the QoS class Guaranteed": {edit: func(p *corev1.Pod) {
-		for i := range p.Spec.Containers {
-			all := corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")}
-			p.Spec.Containers[i].Resources = corev1.ResourceRequirements{Requests: all, Limits: all}
-		}
-	}, reason: inplace.ImmutableFieldChanged, says: "QoS class"},
-	"that another writer has resized": {edit: func(p *corev1.Pod) { p.Spec.Containers[1].Resources = requests("3") }, reason: inplace.ResourcesHeldElsewhere, says: "neither"},
-	"on an old node":                  {node: node("v1.31.4", corev1.ConditionTrue), reason: inplace.NodeTooOld, says: "node n has a kubelet older than 1.32"},
-	"on a node that is not ready":     {node: node("v1.37.1", corev1.ConditionFalse), reason: inplace.NodeNotReady, says: "node n is not ready", stays: true},
-}
-
-func node(kubelet string, ready corev1.ConditionStatus) *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
-	n.Status.NodeInfo.KubeletVersion = kubelet
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
-	return n
-}
-
-// newStuckRig has Pod p of stuckPods.
-func newStuckRig(t *testing.T, name string) *rig {
-	t.Helper()
-	tc := stuckPods[name]
-	if tc.node == nil {
-		r := newSizedRig(t, "p")
-		r.change(t, "p", tc.edit)
-		return r
+// A Pod whose record shows a way to update it in place, but whose live state shows none, rests
+// with the reason.
+func TestPodsWhoseLiveStateIsStuckRest(t *testing.T) {
+	for name, tc := range map[string]struct {
+		edit   func(*corev1.Pod)
+		reason inplace.Reason
+		says   string
+	}{
+		"with the QoS class Guaranteed": {func(p *corev1.Pod) {
+			for i := range p.Spec.Containers {
+				all := corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")}
+				p.Spec.Containers[i].Resources = corev1.ResourceRequirements{Requests: all, Limits: all}
+			}
+		}, inplace.ImmutableFieldChanged, "QoS class"},
+		"that another writer has resized": {func(p *corev1.Pod) { p.Spec.Containers[1].Resources = requests("3") }, inplace.ResourcesHeldElsewhere, "neither"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newSizedRig(t, "p")
+			r.change(t, "p", tc.edit)
+			check(t, r.try(t, "p", tally.Update), isRest, tc.reason, tc.says)
+		})
 	}
+}
+
+// Whether the kubelet of a Pod's node restarts native sidecars is known from the Task.
+func TestAKubeletThatIsTooOldIsNamed(t *testing.T) {
 	native := func(image string) *inject.Program {
 		object := map[string]any{}
 		text, err := json.Marshal(program(t, image).Set)
@@ -398,21 +361,8 @@ func newStuckRig(t *testing.T, name string) *rig {
 	p.Spec.NodeName = "n"
 	r := newRig(t, p)
 	r.follow(native("side:v2"))
-	if err := r.client.Tracker().Add(tc.node.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-// A Pod whose record shows a way to update it in place, but whose live state shows none, is
-// blocked with the reason. The rollout learns whether a new Pod would help.
-func TestPodsWhoseLiveStateIsStuckAreBlocked(t *testing.T) {
-	for name, tc := range stuckPods {
-		t.Run(name, func(t *testing.T) {
-			got := newStuckRig(t, name).try(t, "p", inplace.Images)
-			if check(t, got, rollout.Blocked, tc.reason, tc.says); got.Recreate == tc.stays {
-				t.Errorf("recreate: %v", got.Recreate)
-			}
-		})
-	}
+	task := tally.Task{Record: podstate.FromPod(p), Node: inplace.Node{TooOld: true}}
+	check(t, r.carryOut(t.Context(), r.due, task), isRest, inplace.NodeTooOld, "node n has a kubelet older than 1.32")
+	task.Node = inplace.Node{}
+	check(t, r.carryOut(t.Context(), r.due, task), isWritten, "", "")
 }

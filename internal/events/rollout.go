@@ -8,7 +8,6 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inplace"
-	"github.com/sidecarset/operator/internal/recreate"
 )
 
 // The actions of Events about running Pods.
@@ -16,13 +15,12 @@ const (
 	ActionRollOut   = "RollOut"
 	ActionSkipPods  = "SkipPods"
 	ActionUpdatePod = "UpdatePod"
-	ActionEvictPod  = "EvictPod"
 )
 
 // OfRollout returns the Events that follow from one status of a SidecarSet after another: a
-// rollout started, ended, reached its partition or stalled, updated Pods broke, more Pods cannot
-// follow, or the API server refused to update or evict more Pods. It returns none if nothing of
-// that changed.
+// rollout started, ended, reached its partition or stalled, updated Pods broke, sidecars do not run,
+// more Pods cannot follow, or the API server refused to update more Pods. It returns none if nothing
+// of that changed.
 func OfRollout(about SidecarSet, before, after appsv1beta1.SidecarSetStatus) []Event {
 	var told []Event
 	if e := progress(about, before, after); e.Reason != "" {
@@ -33,15 +31,15 @@ func OfRollout(about SidecarSet, before, after appsv1beta1.SidecarSetStatus) []E
 			// The text is that of OpenKruise.
 			fmt.Sprintf("SidecarSet in-place update detected %d not upgradable pod(s) in this round, will skip them.", is)})
 	}
-	for _, kind := range []struct {
-		reason       inplace.Reason
-		action, verb string
-	}{{inplace.Refused, ActionUpdatePod, "update"}, {recreate.EvictionRefused, ActionEvictPod, "evict"}} {
-		if was, is := group(before, kind.reason), group(after, kind.reason); is.Pods > was.Pods {
-			told = append(told, Event{about, Pod{}, corev1.EventTypeWarning, appsv1beta1.ReasonPodRefused, kind.action, bounded(refusal(kind.verb, is))})
-		}
+	if was, is := group(before, inplace.Refused), group(after, inplace.Refused); is.Pods > was.Pods {
+		told = append(told, Event{about, Pod{}, corev1.EventTypeWarning, appsv1beta1.ReasonPodRefused, ActionUpdatePod, bounded(refusal(is))})
 	}
 	return told
+}
+
+// troubles are the reasons of Degraded that have an Event.
+var troubles = map[string]bool{
+	appsv1beta1.ReasonStalled: true, appsv1beta1.ReasonPodsNotReady: true, appsv1beta1.ReasonSidecarsNotRunning: true,
 }
 
 // progress returns the Event about the progress of a rollout; the zero Event if there
@@ -49,7 +47,7 @@ func OfRollout(about SidecarSet, before, after appsv1beta1.SidecarSetStatus) []E
 func progress(about SidecarSet, before, after appsv1beta1.SidecarSetStatus) Event {
 	condition, kind := appsv1beta1.ConditionDegraded, corev1.EventTypeWarning
 	degraded := reason(after, condition)
-	news := degraded != reason(before, condition) && (degraded == appsv1beta1.ReasonStalled || degraded == appsv1beta1.ReasonPodsNotReady)
+	news := degraded != reason(before, condition) && troubles[degraded]
 	if !news {
 		condition, kind = appsv1beta1.ConditionProgressing, corev1.EventTypeNormal
 		was, is := reason(before, condition), reason(after, condition)
@@ -86,9 +84,7 @@ func reason(s appsv1beta1.SidecarSetStatus, condition string) string {
 
 func blocked(s appsv1beta1.SidecarSetStatus) (pods int32) {
 	for i := range s.BlockedPods {
-		if s.BlockedPods[i].Reason != string(recreate.DisruptionBudget) { // it blocks for seconds, again and again
-			pods += s.BlockedPods[i].Pods
-		}
+		pods += s.BlockedPods[i].Pods
 	}
 	return pods
 }
@@ -103,8 +99,8 @@ func group(s appsv1beta1.SidecarSetStatus, reason inplace.Reason) appsv1beta1.Si
 	return appsv1beta1.SidecarSetPodGroup{}
 }
 
-func refusal(verb string, group appsv1beta1.SidecarSetPodGroup) string {
-	note := fmt.Sprintf("The API server refused to %s %d Pods", verb, group.Pods)
+func refusal(group appsv1beta1.SidecarSetPodGroup) string {
+	note := fmt.Sprintf("The API server refused to update %d Pods", group.Pods)
 	if len(group.First) > 0 {
 		note += ", the first is " + group.First[0]
 	}

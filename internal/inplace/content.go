@@ -36,6 +36,7 @@ type terms struct {
 
 // sidecar is one of spec.containers or spec.initContainers.
 type sidecar struct {
+	label      string // its name
 	name       podstate.Name
 	containers []podstate.Name // two for a hot-upgrade sidecar
 	image      podstate.Name   // that they are to get; a hot-upgrade sidecar's working one
@@ -69,7 +70,7 @@ func ContentOf(program *inject.Program) *Content {
 }
 
 func sidecarOf(c *appsv1beta1.SidecarContainer, names []string) sidecar {
-	s := sidecar{name: podstate.MakeName(c.Name), image: podstate.MakeName(c.Image)}
+	s := sidecar{label: c.Name, name: podstate.MakeName(c.Name), image: podstate.MakeName(c.Image)}
 	for _, name := range names {
 		s.containers = append(s.containers, podstate.MakeName(name))
 	}
@@ -130,7 +131,7 @@ func (c *Content) Count(r *podstate.Record, now int64) Count {
 	case contained && in.Hash == c.hash && in.ResizeTo == 0:
 		count |= Updated
 	}
-	if r.Ready && c.settledIn(r, now) {
+	if written := r.Written(c.name); r.Ready && r.Reported && (written.At == 0 || written.IsCarriedOut(now)) && !c.isUpgrading(r) {
 		count |= Ready
 	}
 	return count
@@ -171,35 +172,47 @@ func (c *Content) differs(in podstate.Injection) bool {
 	})
 }
 
-// CountsElsewhere reports whether a Pod is not back from an update by OpenKruise, by OpenKruise's
-// rule: it is to be ready, and its sidecars are to run the images in the spec. A Pod that is
-// ready is waited for no longer than its kubelet needs.
-func (c *Content) CountsElsewhere(r *podstate.Record, now int64) bool {
-	in, _ := r.Injection(c.name)
-	if in.Hash != c.hash || in.ResizeTo != 0 {
-		return false
+// Written returns what a Pod says about the operator's last write of it for the SidecarSet. A hot
+// upgrade is carried out once the old container idles.
+func (c *Content) Written(r *podstate.Record) podstate.Written {
+	w := r.Written(c.name)
+	if c.isUpgrading(r) {
+		w.Carried = 0
 	}
-	if r.Outwaited(now) && r.Ready {
-		return slices.ContainsFunc(c.sidecars, func(s sidecar) bool { return s.upgradingIn(r) })
-	}
-	return r.UpdatedElsewhere(c.name) && !(r.Ready && c.settledIn(r, now))
+	return w
 }
 
-// HandsOver reports whether a hot upgrade is under way, which ends once the new container runs.
-func (c *Content) HandsOver(r *podstate.Record) bool {
-	return slices.ContainsFunc(c.sidecars, func(s sidecar) bool { return s.upgradingIn(r) && r.HotUpgraded(s.name) })
+// isUpgrading reports whether a hot upgrade of a sidecar is under way.
+func (c *Content) isUpgrading(r *podstate.Record) bool {
+	return slices.ContainsFunc(c.sidecars, func(s sidecar) bool { return s.upgradingIn(r) })
 }
 
-// Trouble returns why a sidecar of a Pod does not run: that of the first such sidecar.
-func (c *Content) Trouble(r *podstate.Record) podstate.Trouble {
-	for i := range c.sidecars {
-		for _, name := range c.sidecars[i].containers {
-			if container, ok := r.Container(name); ok && container.Trouble != 0 {
-				return container.Trouble
+// Resets reports whether a hot upgrade can be ended: its new container runs.
+func (c *Content) Resets(r *podstate.Record) bool {
+	return slices.ContainsFunc(c.sidecars, func(s sidecar) bool {
+		if !s.upgradingIn(r) || !r.HotUpgraded(s.name) {
+			return false
+		}
+		working, _ := r.Working(s.name)
+		container, _ := r.Container(working)
+		return container.Ready && !container.Old
+	})
+}
+
+// Trouble returns why a sidecar of a Pod does not run, and its name in the SidecarSet: those of the
+// first that has failed, or else of the first that is being created.
+func (c *Content) Trouble(r *podstate.Record) (why podstate.Trouble, name string) {
+	for _, sidecars := range [...][]sidecar{c.sidecars, c.plain} {
+		for i := range sidecars {
+			for _, in := range sidecars[i].containers {
+				container, ok := r.Container(in)
+				if ok && container.Trouble != 0 && (why == 0 || container.Trouble.IsFailure() && !why.IsFailure()) {
+					why, name = container.Trouble, sidecars[i].label
+				}
 			}
 		}
 	}
-	return 0
+	return why, name
 }
 
 // containedIn reports whether the Pod has a container for each sidecar, and for a
@@ -220,35 +233,13 @@ func (c *Content) containedIn(r *podstate.Record) bool {
 	return true
 }
 
-// settledIn reports whether every sidecar runs the image in the spec, and no hot
-// upgrade is under way.
-func (c *Content) settledIn(r *podstate.Record, now int64) bool {
-	if !r.Reported {
-		return false
-	}
-	for i := range c.sidecars {
-		for _, name := range c.sidecars[i].containers {
-			if !r.Landed(c.name, name, now) {
-				return false
-			}
-		}
-		if c.sidecars[i].upgradingIn(r) {
-			return false
-		}
-	}
-	return true
-}
-
-// changesIn returns the kinds of the containers that have another image than they are to
-// get, and whether the kubelet has not acted on an earlier update, which another operator
-// made.
-func (c *Content) changesIn(r *podstate.Record, now int64) (changed podstate.Kinds, waits bool) {
+// changesIn returns the kinds of the containers that have another image than they are to get.
+func (c *Content) changesIn(r *podstate.Record) (changed podstate.Kinds) {
 	for _, sidecars := range [...][]sidecar{c.sidecars, c.plain} {
 		for i := range sidecars {
 			s := &sidecars[i]
 			working, _ := r.Working(s.name)
 			for _, name := range s.containers {
-				waits = waits || r.Waits(c.name, name, now)
 				idle := s.hot() && name != working
 				if container, ok := r.Container(name); ok && !idle && container.Image != s.image {
 					changed = changed.With(container.Kind)
@@ -256,7 +247,7 @@ func (c *Content) changesIn(r *podstate.Record, now int64) (changed podstate.Kin
 			}
 		}
 	}
-	return changed, waits
+	return changed
 }
 
 func (s *sidecar) hot() bool { return len(s.containers) == 2 }

@@ -28,25 +28,29 @@ func TestCount(t *testing.T) {
 	annotate := func(key, value string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.Annotations[key] = value }
 	}
-	younger := func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(createdAt.Add(time.Hour)) }
-	recordedAt := func(image string) func(*corev1.Pod) {
-		return annotate(appsv1beta1.AnnotationInPlaceUpdateState, `{"mesh":{"lastContainerStatuses":{"log":{"imageID":"`+image+`"}}}}`)
+	// record says that the Pod was updated while its log container was this one.
+	record := func(id string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Annotations[appsv1beta1.AnnotationInPlace] = podstate.Entries{}.With("mesh", podstate.Entry{
+				Generation: 1, At: createdAt, Containers: map[string]podstate.Before{"log": {ID: id}, "proxy": {ID: "proxy-0"}},
+			}).Format(p.UID)
+			containerNamed(p, "log").Image = "mirror/log:1"
+		}
 	}
+	younger := func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(createdAt.Add(time.Hour)) }
 	tests := map[string]struct {
 		edit func(*corev1.Pod)
 		now  *fixtures.SidecarSetBuilder
 		want inplace.Count
 		why  string // it is lacking
 	}{
-		"the current content":         {want: matched | updated | ready},
-		"other images":                {now: meshSet("2"), want: matched | ready},
-		"not ready":                   {edit: func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }, want: matched | updated},
-		"a container is not reported": {edit: func(p *corev1.Pod) { p.Status.ContainerStatuses = p.Status.ContainerStatuses[:1] }, want: matched | updated},
-		"OpenKruise's image landed":   {edit: recordedAt("docker.io/library/log@sha256:before"), want: matched | updated | ready},
-		"OpenKruise's image has not": {edit: func(p *corev1.Pod) {
-			recordedAt("docker.io/library/log@sha256:log:1")(p)
-			p.Spec.Containers[0].Image = "log:3"
-		}, want: matched | updated},
+		"the current content":             {want: matched | updated | ready},
+		"other images":                    {now: meshSet("2"), want: matched | ready},
+		"not ready":                       {edit: func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }, want: matched | updated},
+		"a container is not reported":     {edit: func(p *corev1.Pod) { p.Status.ContainerStatuses = p.Status.ContainerStatuses[:1] }, want: matched | updated},
+		"OpenKruise's image":              {edit: annotate(appsv1beta1.AnnotationInPlaceUpdateState, `{"mesh":{"lastContainerStatuses":{"log":{"imageID":"docker.io/library/log@sha256:log:1"}}}}`), want: matched | updated | ready},
+		"written, and carried out":        {edit: record("log-0"), want: matched | updated | ready},
+		"written, and not":                {edit: record("containerd://log-1"), want: matched | updated},
 		"being resized":                   {edit: annotate(appsv1beta1.AnnotationInPlace, `{"v":1,"uid":"uid-1","sets":{},"resizes":{"mesh":{"hash":"h","generation":2,"at":"2026-01-02T03:04:05Z","containers":["log"]}}}`), want: matched | ready},
 		"a container was added":           {edit: younger, now: meshSet("1").Container("more", "more:1"), want: matched | ready},
 		"a native sidecar was added":      {edit: younger, now: meshSet("2").Native("more", "more:1"), want: matched | ready},
@@ -79,53 +83,9 @@ func TestCount(t *testing.T) {
 			if tc.want == lacking && content.WhyLacking(r) != tc.why {
 				t.Errorf("lacking for %s, want %s", content.WhyLacking(r), tc.why)
 			}
-			v := content.Judge(r, inplace.Node{}, updatedAt.Unix())
+			v := content.Judge(r, inplace.Node{})
 			if current := v.Way == inplace.Current; tc.want&matched != 0 && current != (tc.want&updated != 0) {
 				t.Errorf("verdict %+v", v)
-			}
-		})
-	}
-}
-
-// A Pod that OpenKruise has updated counts by OpenKruise's rule until the operator writes it.
-func TestCountsElsewhere(t *testing.T) {
-	pod := running(t, logSet("1"))
-	const before = `{"mesh":{"lastContainerStatuses":{"log":{"imageID":"docker.io/library/log@sha256:log:1"}}}}`
-	notReady := func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }
-	notLanded := func(p *corev1.Pod) {
-		p.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = before
-		containerNamed(p, "log").Image = "log:2"
-	}
-	tests := map[string]struct {
-		edit  func(*corev1.Pod)
-		now   time.Time
-		want  bool
-		waits bool
-	}{
-		"a Pod that was only injected":          {notReady, updatedAt, false, false},
-		"an image that landed":                  {func(p *corev1.Pod) { p.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = before }, updatedAt, false, false},
-		"it landed, and is not ready":           {func(p *corev1.Pod) { p.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = before; notReady(p) }, updatedAt, true, false},
-		"an image that has not landed":          {notLanded, createdAt.Add(time.Minute), true, true},
-		"it has had the time":                   {notLanded, updatedAt, false, false},
-		"it has had the time, and is not ready": {func(p *corev1.Pod) { notLanded(p); notReady(p) }, updatedAt, true, false},
-		"the operator has written it since": {func(p *corev1.Pod) {
-			notLanded(p)
-			p.Annotations[appsv1beta1.AnnotationInPlace] = podstate.Entries{}.With("mesh", podstate.Entry{At: updatedAt}).Format(p.UID)
-		}, createdAt, false, false},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			pod := pod.DeepCopy()
-			tc.edit(pod)
-			r := podstate.FromPod(pod)
-			if got := inplace.ContentOf(fixtures.Program(t, logSet("1").Map())).CountsElsewhere(r, tc.now.Unix()); got != tc.want {
-				t.Errorf("counts: %v, want %v", got, tc.want)
-			}
-			if inplace.ContentOf(fixtures.Program(t, logSet("3").Map())).CountsElsewhere(r, tc.now.Unix()) {
-				t.Error("it counts for a content that it does not record")
-			}
-			if v := inplace.ContentOf(fixtures.Program(t, logSet("3").Map())).Judge(r, inplace.Node{}, tc.now.Unix()); v.Waits != tc.waits {
-				t.Errorf("the next content: %+v, want that it waits: %v", v, tc.waits)
 			}
 		})
 	}
@@ -142,12 +102,7 @@ func TestContentOf(t *testing.T) {
 	if one.Name() != podstate.MakeName("mesh") || one.Base() != 0 {
 		t.Errorf("name %v, base %v", one.Name(), one.Base())
 	}
-	pod := running(t, meshSet("1"))
-	pod.Status.InitContainerStatuses[1].Ready, pod.Status.InitContainerStatuses[1].State = false, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
-	r := podstate.FromPod(pod)
-	if got := one.Trouble(r).String(); got != "CrashLoopBackOff" {
-		t.Errorf("trouble %q of %s", got, pod.Status.InitContainerStatuses[1].Name)
-	}
+	r := podstate.FromPod(running(t, meshSet("1")))
 	if !one.Carries(r) || content(meshSet("2")).Carries(r) || one.Differs(r) || content(meshSet("2")).Differs(r) || !content(meshSet("1").Env("A", "b")).Differs(r) {
 		t.Error("what the Pod records is not compared by hash")
 	}
@@ -158,5 +113,44 @@ func TestContentOf(t *testing.T) {
 	}).Format(resizing.UID)
 	if r := podstate.FromPod(resizing); !next.Carries(r) || content(sizedSet("1", "100m")).Carries(r) || !content(sizedSet("1", "100m")).Differs(r) {
 		t.Error("a Pod carries the content to which it is being resized")
+	}
+}
+
+// The first sidecar that has failed comes before those that are being created.
+func TestTroubleNamesTheSidecar(t *testing.T) {
+	const creating, pull, crash = "ContainerCreating", "ImagePullBackOff", "CrashLoopBackOff"
+	for name, tc := range map[string]struct {
+		waiting      map[string]string // reasons by container
+		why, sidecar string
+	}{
+		"none":                           {nil, "", ""},
+		"being created":                  {map[string]string{"proxy": creating}, creating, "proxy"},
+		"two are being created":          {map[string]string{"proxy": creating, "log": creating}, creating, "log"},
+		"a failure before a creation":    {map[string]string{"proxy": pull, "log": creating}, pull, "proxy"},
+		"a creation after a failure":     {map[string]string{"proxy": creating, "log": pull}, pull, "log"},
+		"the first of two failures":      {map[string]string{"proxy": pull, "log": crash}, crash, "log"},
+		"a plain init container":         {map[string]string{"setup": pull, "log": creating}, pull, "setup"},
+		"a plain init container is done": {map[string]string{"setup": "Completed"}, "", ""},
+		"the app":                        {map[string]string{"app": crash, "migrate": crash}, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := running(t, meshSet("1"))
+			for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+				for i := range statuses {
+					s := &statuses[i]
+					switch reason := tc.waiting[s.Name]; reason {
+					case "":
+					case "Completed":
+						s.Ready, s.State = false, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: reason}}
+					default:
+						s.Ready, s.State = false, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
+					}
+				}
+			}
+			why, sidecar := inplace.ContentOf(fixtures.Program(t, meshSet("1").Map())).Trouble(podstate.FromPod(pod))
+			if why.String() != tc.why || sidecar != tc.sidecar {
+				t.Errorf("%s of %q, want %s of %q", why, sidecar, tc.why, tc.sidecar)
+			}
+		})
 	}
 }

@@ -142,7 +142,10 @@ func imageOf(pod *corev1.Pod, container string) string {
 // that it records.
 func ResetHotUpgrades(in UpdateInput) (Update, error) {
 	u := newUpdate(in)
-	u.resets = true
+	u.resets, u.before.Content = true, u.hashes.Hash(u.set)
+	if u.before.Previous != nil {
+		u.before.Was = u.before.Previous.Was
+	}
 	if !u.pod.Active || u.pod.RecordUnreadable {
 		return Update{}, nil
 	}
@@ -206,7 +209,7 @@ func (u *update) runs(container string) bool {
 	if u.before.Previous != nil {
 		return u.before.Previous.Runs(u.Pod, container, u.Now)
 	}
-	return podstate.IsReady(u.Pod, container) && u.pod.Landed(u.Content.name, podstate.MakeName(container), u.Now.Unix())
+	return podstate.IsReady(u.Pod, container)
 }
 
 // writeHot adds what the containers of hot-upgrade sidecars read from annotations.

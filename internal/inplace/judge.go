@@ -17,9 +17,8 @@ type Verdict struct {
 	Reason Reason
 	// Changed are the kinds of the containers that get another image.
 	Changed podstate.Kinds
-	// Waits: the Pod must not be written yet. The kubelet has not acted on a change of another
-	// operator or on a resize, or the contents are not compared yet.
-	Waits bool
+	// Moves: the Pod is being resized to the content, and the kubelet has not carried that out.
+	Moves bool
 }
 
 // Node is the state of a Pod's node. The zero value is a ready node with a current
@@ -31,27 +30,22 @@ type Node struct {
 	NotReady bool
 }
 
-// NodeOf reads the state of a Node. nil is a Node that does not exist, which is not ready.
+// NodeOf reads the state of a Node.
 func NodeOf(node *corev1.Node) Node {
-	if node == nil {
-		return Node{NotReady: true}
-	}
 	isReady := func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	}
 	return Node{TooOld: TooOld(node.Status.NodeInfo.KubeletVersion), NotReady: !slices.ContainsFunc(node.Status.Conditions, isReady)}
 }
 
-// Judge decides how a Pod can get the content, at a time in seconds since 1970. It does not
-// check whether a resize is possible for this Pod; UpdateInPlace does.
-func (c *Content) Judge(r *podstate.Record, node Node, now int64) Verdict {
-	changed, waits := c.changesIn(r, now)
-	return c.judge(r, node, now, changed, waits)
+// Judge decides how a Pod can get the content. It does not check whether a resize is possible for
+// this Pod; UpdateInPlace does.
+func (c *Content) Judge(r *podstate.Record, node Node) Verdict {
+	return c.judge(r, node, c.changesIn(r))
 }
 
 // judge is Judge for a Pod in which the images of containers of these kinds have to change.
-// waits: the kubelet has not acted on a change of another operator.
-func (c *Content) judge(r *podstate.Record, node Node, now int64, changed podstate.Kinds, waits bool) Verdict {
+func (c *Content) judge(r *podstate.Record, node Node, changed podstate.Kinds) Verdict {
 	in, carries := r.Injection(c.name)
 	same := in.Hash == c.hash || in.HashWithoutImage == c.hashWithoutImage // apart from images
 	resizing := in.ResizeTo != 0
@@ -70,18 +64,17 @@ func (c *Content) judge(r *podstate.Record, node Node, now int64, changed podsta
 	case !same && in.HashWithoutImage == 0:
 		return Verdict{Way: Recreate, Reason: RevisionUnknown}
 	case c.differences == nil && c.differs(in):
-		return Verdict{Way: Resize, Changed: changed, Waits: true}
+		return Verdict{Way: Unknown}
 	case !same && (!recorded || difference.Other):
 		return Verdict{Way: Recreate, Reason: ImmutableFieldChanged}
 	case !same && difference.Restarts:
 		return Verdict{Way: Recreate, Reason: ResizeRestarts}
 	}
 	v := judgeRestarts(r, node, changed)
-	v.Waits = waits && in.Hash != c.hash
 	if v.Way == Images && (resizing || !same) {
 		v.Way = Resize
 		if in.ResizeTo == c.hashWithoutImage {
-			v = v.observed(r.Resize(c.name, now))
+			v = v.observed(r.Resize(c.name))
 		}
 	}
 	return v
@@ -91,7 +84,7 @@ func (c *Content) judge(r *podstate.Record, node Node, now int64, changed podsta
 func (v Verdict) observed(state podstate.ResizeState) Verdict {
 	switch reason := resizeReasons[state]; {
 	case state == podstate.ResizeMoving:
-		v.Waits = true
+		v.Moves = true
 	case reason == ResizeInfeasible:
 		v.Way, v.Reason = Recreate, reason
 	case reason != "":
@@ -102,8 +95,7 @@ func (v Verdict) observed(state podstate.ResizeState) Verdict {
 
 // resizeReasons are the reasons for which a Pod is not updated in states that may last.
 var resizeReasons = map[podstate.ResizeState]Reason{
-	podstate.ResizePutOff: ResizeDeferred, podstate.ResizeExcluded: ResizeInfeasible,
-	podstate.ResizeBroken: ResizeFailed, podstate.ResizeUnanswered: ResizeTimedOut,
+	podstate.ResizePutOff: ResizeDeferred, podstate.ResizeExcluded: ResizeInfeasible, podstate.ResizeBroken: ResizeFailed,
 }
 
 // IsOfResize reports whether a resize that is under way is the reason, and does not end by itself
@@ -123,8 +115,6 @@ func judgeRestarts(r *podstate.Record, node Node, changed podstate.Kinds) Verdic
 		return Verdict{Way: LeaveAlone, Reason: RestartRules, Changed: changed}
 	case node.TooOld && changed.Has(podstate.Native):
 		return Verdict{Way: Recreate, Reason: NodeTooOld, Changed: changed}
-	case node.NotReady:
-		return Verdict{Way: LeaveAlone, Reason: NodeNotReady, Changed: changed}
 	}
 	return Verdict{Way: Images, Changed: changed}
 }

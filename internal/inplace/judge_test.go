@@ -78,7 +78,7 @@ func TestJudgeOfContainersThatRunToCompletion(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	name := podstate.MakeName
-	const set, now = "mesh", 1000
+	const set = "mesh"
 	restarting := podstate.Kinds(0).With(podstate.Regular)
 	native := podstate.Kinds(0).With(podstate.Native).With(podstate.Plain)
 	plain := podstate.Kinds(0).With(podstate.Plain)
@@ -110,7 +110,9 @@ func TestJudge(t *testing.T) {
 		"a mirror Pod":                           {carries: current, edit: func(r *podstate.Record) { r.Facts.Mirror = true }, want: Verdict{Way: LeaveAlone, Reason: MirrorPod}},
 		"a Pod that lacks a container":           {carries: carries("old", "resources"), edit: func(r *podstate.Record) { r.Containers = nil }, want: Verdict{Way: Recreate, Reason: ImmutableFieldChanged}},
 		"resources":                              {carries: carries("old", "resources"), changed: restarting, want: Verdict{Way: Resize}},
-		"resources, of what is not known yet":    {content: uncompared, carries: carries("old", "resources"), want: Verdict{Way: Resize, Waits: true}},
+		"resources, not compared yet":            {content: uncompared, carries: carries("old", "resources"), changed: restarting, want: Verdict{Way: Unknown}},
+		"images, not compared with others yet":   {content: uncompared, carries: images, changed: restarting, want: Verdict{Way: Images}},
+		"the current content, not compared yet":  {content: uncompared, carries: current, want: Verdict{Way: Current}},
 		"resources, with a restart":              {carries: carries("old", "restart"), want: Verdict{Way: Recreate, Reason: ResizeRestarts}},
 		"more than resources":                    {carries: carries("old", "more"), changed: restarting, want: Verdict{Way: Recreate, Reason: ImmutableFieldChanged}},
 		"a content that is not recorded":         {carries: carries("old", "gone"), want: Verdict{Way: Recreate, Reason: ImmutableFieldChanged}},
@@ -118,7 +120,8 @@ func TestJudge(t *testing.T) {
 			want: Verdict{Way: LeaveAlone, Reason: RestartRules}},
 		"resources of a Pod that runs to completion": {carries: carries("old", "resources"), edit: func(r *podstate.Record) { r.Facts.CountsRestarts = true }, want: Verdict{Way: Resize}},
 		"a resize to be undone":                      {carries: resizing("h", "w", "resources"), want: Verdict{Way: Resize}},
-		"a resize to be undone, not known yet":       {content: uncompared, carries: resizing("h", "w", "resources"), want: Verdict{Way: Resize, Waits: true}},
+		"a resize to be undone, not compared yet":    {content: uncompared, carries: resizing("h", "w", "resources"), want: Verdict{Way: Unknown}},
+		"a resize to the content, not compared yet":  {content: uncompared, carries: resizing("old", "w", "w"), want: Verdict{Way: Resize}},
 		"a resize to be undone, and an image":        {carries: resizing("old", "w", "resources"), changed: restarting, want: Verdict{Way: Resize}},
 		"an unknown revision":                        {carries: carries("old", ""), want: Verdict{Way: Recreate, Reason: RevisionUnknown}},
 		"an unreadable record":                       {carries: images, edit: func(r *podstate.Record) { r.RecordUnreadable = true }, want: Verdict{Way: LeaveAlone, Reason: RecordUnreadable}},
@@ -127,7 +130,7 @@ func TestJudge(t *testing.T) {
 		"a regular container on an old node":         {carries: images, changed: restarting, node: Node{TooOld: true}, want: Verdict{Way: Images}},
 		"a native sidecar on an old node":            {carries: images, changed: native, node: Node{TooOld: true}, want: Verdict{Way: Recreate, Reason: NodeTooOld}},
 		"a plain init container on an old node":      {carries: images, changed: plain, node: Node{TooOld: true}, want: Verdict{Way: Images}},
-		"a node that is not ready":                   {carries: images, changed: restarting, node: Node{NotReady: true}, want: Verdict{Way: LeaveAlone, Reason: NodeNotReady}},
+		"a node that is not ready":                   {carries: images, changed: restarting, node: Node{NotReady: true}, want: Verdict{Way: Images}},
 		"a rule that restarts all":                   {carries: images, changed: native, edit: func(r *podstate.Record) { r.Facts.RestartsAll = true }, want: Verdict{Way: LeaveAlone, Reason: RestartRules}},
 		"a rule that restarts all, no restart":       {carries: images, changed: plain, edit: func(r *podstate.Record) { r.Facts.RestartsAll = true }, want: Verdict{Way: Images}},
 		"a Job that counts, of which nothing runs":   {carries: images, changed: plain, edit: func(r *podstate.Record) { r.Facts.CountsRestarts = true }, want: Verdict{Way: Images}},
@@ -141,7 +144,7 @@ func TestJudge(t *testing.T) {
 			if tc.content == nil {
 				tc.content = content
 			}
-			got := tc.content.judge(r, tc.node, now, tc.changed, false)
+			got := tc.content.judge(r, tc.node, tc.changed)
 			if got.Changed != 0 && got.Changed != tc.changed {
 				t.Errorf("kinds %d", got.Changed)
 			}
@@ -152,19 +155,20 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Only a resize to the current content is waited for.
 func TestVerdictOnAResize(t *testing.T) {
 	for state, want := range map[podstate.ResizeState]Verdict{
-		podstate.ResizeOpen:       {Way: Resize},
-		podstate.ResizeMoving:     {Way: Resize, Waits: true},
-		podstate.ResizeDone:       {Way: Resize},
-		podstate.ResizePutOff:     {Way: LeaveAlone, Reason: ResizeDeferred},
-		podstate.ResizeExcluded:   {Way: Recreate, Reason: ResizeInfeasible},
-		podstate.ResizeBroken:     {Way: LeaveAlone, Reason: ResizeFailed},
-		podstate.ResizeUnanswered: {Way: LeaveAlone, Reason: ResizeTimedOut},
+		podstate.ResizeOpen:     {Way: Resize},
+		podstate.ResizeMoving:   {Way: Resize, Moves: true},
+		podstate.ResizeDone:     {Way: Resize},
+		podstate.ResizePutOff:   {Way: LeaveAlone, Reason: ResizeDeferred},
+		podstate.ResizeExcluded: {Way: Recreate, Reason: ResizeInfeasible},
+		podstate.ResizeBroken:   {Way: LeaveAlone, Reason: ResizeFailed},
 	} {
 		if got := (Verdict{Way: Resize}).observed(state); got != want {
 			t.Errorf("state %d: %+v, want %+v", state, got, want)
+		}
+		if want.Reason != "" && !want.Reason.IsOfResize() {
+			t.Errorf("%s is not of a resize", want.Reason)
 		}
 	}
 }
@@ -176,6 +180,32 @@ func TestTooOld(t *testing.T) {
 	} {
 		if got := TooOld(kubelet); got != want {
 			t.Errorf("TooOld(%q) = %v, want %v", kubelet, got, want)
+		}
+	}
+}
+
+func TestNodeOf(t *testing.T) {
+	node := func(kubelet string, ready ...corev1.ConditionStatus) *corev1.Node {
+		n := &corev1.Node{}
+		n.Status.NodeInfo.KubeletVersion = kubelet
+		for _, is := range ready {
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionTrue}, corev1.NodeCondition{Type: corev1.NodeReady, Status: is})
+		}
+		return n
+	}
+	for name, tc := range map[string]struct {
+		node *corev1.Node
+		want Node
+	}{
+		"ready":        {node("v1.34.1", corev1.ConditionTrue), Node{}},
+		"not ready":    {node("v1.34.1", corev1.ConditionFalse), Node{NotReady: true}},
+		"unknown":      {node("v1.34.1", corev1.ConditionUnknown), Node{NotReady: true}},
+		"not reported": {node(""), Node{NotReady: true}},
+		"an old one":   {node("v1.31.1", corev1.ConditionTrue), Node{TooOld: true}},
+		"old and lost": {node("v1.31.1", corev1.ConditionUnknown), Node{TooOld: true, NotReady: true}},
+	} {
+		if got := NodeOf(tc.node); got != tc.want {
+			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (u *update) planResize(v Verdict) Verdict {
 		if z == nil {
 			return v
 		}
-		state := u.pod.Resize(u.Content.name, u.Now.Unix())
+		state := u.pod.Resize(u.Content.name)
 		_, u.message = z.Observe(u.Pod)
 		if state == podstate.ResizeMoving {
 			v.Way = Resize

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/sidecarset/operator/internal/fixtures"
@@ -89,7 +88,7 @@ func TestResizesThatOverlapReachTheContent(t *testing.T) {
 		if step(false) || c.Image != wanted || !c.Resources.Requests.Cpu().Equal(resource.MustParse([]string{"100m", "200m", "300m", "400m"}[want/2])) {
 			t.Fatalf("seed %d: in the end the Pod has %s, %v; want %s and content %d", seed, c.Image, c.Resources.Requests, wanted, want)
 		}
-		if w := written(pod); w.At != 0 && (!w.Back(now.Unix()+60) || pod.Status.Phase != corev1.PodRunning) {
+		if w := written(pod); w.At != 0 && !w.IsCarriedOut(now.Unix()+60) {
 			t.Fatalf("seed %d: in the end it says %+v", seed, w)
 		}
 	}

@@ -28,7 +28,9 @@ type UpdateInput struct {
 	// rewritten it.
 	Previous *inject.Program
 	Node     Node
-	Now      time.Time
+	// Was is how the Pod is, to be recorded.
+	Was podstate.Was
+	Now time.Time
 }
 
 // Update is what brings a Pod to the current content in place.
@@ -60,10 +62,9 @@ func UpdateInPlace(in UpdateInput) (Update, error) {
 	for _, c := range u.changes {
 		changed = changed.With(c.Kind)
 	}
-	_, waits := u.Content.changesIn(u.pod, u.Now.Unix())
-	v := u.Content.judge(u.pod, u.Node, u.Now.Unix(), changed, waits)
+	v := u.Content.judge(u.pod, u.Node, changed)
 	switch {
-	case v.Waits:
+	case v.Moves:
 		return Update{Verdict: v}, nil
 	case v.Way == Resize || v.Reason.IsOfResize():
 		u.resizes = true
@@ -103,7 +104,7 @@ func newUpdate(in UpdateInput) *update {
 	u := &update{UpdateInput: in, set: in.Program.Name(), pod: podstate.FromPod(in.Pod), out: annotations{has: in.Pod.Annotations}}
 	u.hashes = podstate.ParseHashes(u.Pod.Annotations[appsv1beta1.AnnotationHash])
 	u.entries, _ = podstate.EntriesOf(u.Pod) // if they are unreadable, the record says so
-	u.before = podstate.Write{Pod: u.Pod, Previous: u.entries.Of(u.set, u.hashes), Now: u.Now}
+	u.before = podstate.Write{Pod: u.Pod, Content: u.Program.Hash, Was: u.Was, Previous: u.entries.Of(u.set, u.hashes), Now: u.Now}
 	if z, ok := u.entries.Resizes[u.set]; ok {
 		u.before.Resize = &z
 	}
@@ -132,14 +133,6 @@ func (a *annotations) set(key, value string) {
 		a.planned = map[string]string{}
 	}
 	a.planned[key] = value
-}
-
-// settled reports whether the kubelet has acted on earlier changes of other programs. The
-// earlier changes of the operator are in its record.
-func (u *update) settled() bool {
-	return u.before.Previous != nil || !slices.ContainsFunc(u.changes, func(c podstate.Change) bool {
-		return !u.pod.Landed(u.Content.name, podstate.MakeName(c.Container), u.Now.Unix())
-	})
 }
 
 // findChanges compares the images of the Pod with those of the Program.
@@ -212,7 +205,7 @@ func (u *update) writeContent() error {
 
 // write adds the records of the changes and renders everything.
 func (u *update) write(v Verdict) (Update, error) {
-	u.before.Changes, u.before.Uncertain = u.changes, !u.settled()
+	u.before.Changes = u.changes
 	entry := podstate.NewEntry(u.before)
 	ids := map[string]string{}
 	for i := range u.changes {

@@ -79,7 +79,7 @@ func TestAHotUpgradeIsTwoWrites(t *testing.T) {
 			check("injected")
 			object := set("mesh:v2").Map()
 			object["metadata"].(map[string]any)["resourceVersion"] = "22"
-			in := inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, object), Now: updatedAt}
+			in := inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, object), Was: podstate.WasOurs, Now: updatedAt}
 			tryReset := func() inplace.Update {
 				t.Helper()
 				in.Pod = pod
@@ -88,6 +88,14 @@ func TestAHotUpgradeIsTwoWrites(t *testing.T) {
 					t.Fatal(err)
 				}
 				return u
+			}
+			// says compares what is known of the write long after it.
+			says := func(when string, carriedOut, resets bool) {
+				t.Helper()
+				content, r := inplace.ContentOf(in.Program), podstate.FromPod(pod)
+				if w := content.Written(r); w.IsCarriedOut(updatedAt.Unix()+3600) != carriedOut || content.Resets(r) != resets || w.Was != podstate.WasOurs {
+					t.Errorf("%s: written %+v, resets %v; want %v, %v", when, w, content.Resets(r), carriedOut, resets)
+				}
 			}
 			if u := tryReset(); u.Patch != nil {
 				t.Errorf("a Pod without an upgrade is reset: %s", u.Patch)
@@ -101,6 +109,7 @@ func TestAHotUpgradeIsTwoWrites(t *testing.T) {
 			pod.Generation++
 			want = hotState{"mesh:v1", "mesh:v2", `{"mesh":"mesh-2"}`, "1/22 22/1"}
 			check("upgraded")
+			says("upgraded", false, false)
 			in.Pod = pod
 			if again, err := update(in); err != nil || again.Verdict.Way != inplace.Current {
 				t.Errorf("the second time: %+v, %v", again, err)
@@ -116,7 +125,9 @@ func TestAHotUpgradeIsTwoWrites(t *testing.T) {
 					s.Ready = false
 				}
 			}
+			says("both run", false, true)
 			hash := pod.Annotations[appsv1beta1.AnnotationHash]
+			in.Was, in.Now = podstate.WasDown, updatedAt.Add(30*time.Second)
 			u = tryReset()
 			if u.Patch == nil {
 				t.Fatal("the old container is kept")
@@ -128,9 +139,12 @@ func TestAHotUpgradeIsTwoWrites(t *testing.T) {
 			if pod.Annotations[appsv1beta1.AnnotationHash] != hash {
 				t.Error("the reset wrote the content that the Pod has")
 			}
-			if w := written(pod); entryOf(t, pod).Generation != pod.Generation || w.BackAt != 0 {
-				t.Errorf("after the reset it says %+v", w)
+			if e := entryOf(t, pod); e.Content != podstate.ParseHashes(hash).Hash("mesh") || e.Was != podstate.WasOurs || !e.At.Equal(in.Now) {
+				t.Errorf("the reset records %+v", e)
 			}
+			says("reset", false, false)
+			kubeletReports(pod, "mesh-1", "", updatedAt.Add(time.Minute))
+			says("the old container idles", true, false)
 			if u := tryReset(); u.Patch != nil {
 				t.Errorf("a second reset: %s", u.Patch)
 			}
@@ -146,16 +160,18 @@ func kubeletReports(pod *corev1.Pod, container, waiting string, at time.Time) {
 	}
 	pod.Status.ObservedGeneration = pod.Generation
 	ready := corev1.ConditionTrue
-	for i := range pod.Status.ContainerStatuses {
-		s := &pod.Status.ContainerStatuses[i]
-		if s.Name == container {
-			s.Ready, s.Started, s.State = waiting == "", new(waiting == ""), corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: waiting}}
-			if waiting == "" {
-				s.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at)}}
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range statuses {
+			s := &statuses[i]
+			if s.Name == container {
+				s.Ready, s.Started, s.State = waiting == "", new(waiting == ""), corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: waiting}}
+				if waiting == "" {
+					s.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at)}}
+				}
 			}
-		}
-		if !s.Ready {
-			ready = corev1.ConditionFalse
+			if !s.Ready {
+				ready = corev1.ConditionFalse
+			}
 		}
 	}
 	for i := range pod.Status.Conditions {
@@ -236,7 +252,7 @@ func TestABadHotUpgradeIsTakenBack(t *testing.T) {
 	if _, reset := hotReset(t, pod, "mesh:v1", updatedAt.Add(2*time.Hour)); reset {
 		t.Error("it is reset although no hot upgrade is under way")
 	}
-	if mesh := podstate.MakeName("mesh"); !written(pod).Back(updatedAt.Add(2*time.Hour).Unix()) || podstate.FromPod(pod).HotUpgraded(mesh) {
+	if mesh := podstate.MakeName("mesh"); !written(pod).IsCarriedOut(updatedAt.Add(2*time.Hour).Unix()) || podstate.FromPod(pod).HotUpgraded(mesh) {
 		t.Errorf("written %+v, upgraded %t", written(pod), podstate.FromPod(pod).HotUpgraded(mesh))
 	}
 	if u, err := update(inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, set), Now: updatedAt.Add(2 * time.Hour)}); err != nil || u.Verdict.Way != inplace.Current {
@@ -281,7 +297,7 @@ func TestAHotUpgradeHealsAPodThatWasNeverReady(t *testing.T) {
 		t.Fatalf("reset %v: %+v", reset, got)
 	}
 	kubeletReports(pod, "mesh-1", "", updatedAt.Add(8*time.Second))
-	if w := written(pod); !w.Back(updatedAt.Add(8 * time.Second).Unix()) {
+	if w := written(pod); !w.Up || !w.IsCarriedOut(updatedAt.Add(8*time.Second).Unix()) {
 		t.Errorf("once the empty image runs it says %+v", w)
 	}
 }
@@ -298,5 +314,23 @@ func TestAResetKeepsTheRecordOfAResize(t *testing.T) {
 	pod, reset := hotReset(t, pod, "mesh:v2", updatedAt.Add(time.Minute))
 	if entries, err = podstate.EntriesOf(pod); !reset || err != nil || entries.Resizes["mesh"].Hash != "h" {
 		t.Errorf("reset %v: %+v, %v", reset, entries, err)
+	}
+}
+
+// A hot upgrade that OpenKruise began is ended too. Then the record says how the Pod is.
+func TestAHotUpgradeOfOpenKruiseIsEnded(t *testing.T) {
+	pod := hotUpdate(t, running(t, hotSidecar("mesh:v1")), "mesh:v2", "mesh-2", updatedAt)
+	delete(pod.Annotations, appsv1beta1.AnnotationInPlace)
+	program := fixtures.Program(t, hotSidecar("mesh:v2").Map())
+	kubeletReports(pod, "mesh-2", "", updatedAt)
+	if !inplace.ContentOf(program).Resets(podstate.FromPod(pod)) {
+		t.Error("it cannot be ended")
+	}
+	u, err := reset(inplace.UpdateInput{Pod: pod, Program: program, Was: podstate.WasDown, Now: updatedAt.Add(time.Minute)})
+	if err != nil || u.Patch == nil {
+		t.Fatalf("ResetHotUpgrades = %+v, %v", u, err)
+	}
+	if e := entryOf(t, patched(t, pod, u.Patch)); e.Was != podstate.WasDown || e.Content != program.Hash {
+		t.Errorf("it records %+v", e)
 	}
 }

@@ -73,7 +73,7 @@ func TestUpdateInPlaceResizes(t *testing.T) {
 	in.Pod.Generation = 2
 	status := &in.Pod.Status
 	status.ObservedGeneration = 1
-	if u := step("before the kubelet knows", inplace.Verdict{Way: inplace.Resize, Waits: true}); u.Patch != nil {
+	if u := step("before the kubelet knows", inplace.Verdict{Way: inplace.Resize, Moves: true}); u.Patch != nil {
 		t.Errorf("patch %s", u.Patch)
 	}
 	status.ObservedGeneration = 2

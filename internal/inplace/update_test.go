@@ -115,7 +115,7 @@ func TestUpdateInPlaceWritesImagesAndRecords(t *testing.T) {
 	before := pod.DeepCopy()
 	set := meshSet("2").PatchAnnotation("Retain", "kept", "x").PatchAnnotation("Overwrite", "app", "y")
 	program := fixtures.Program(t, set.Map())
-	u, err := update(inplace.UpdateInput{Pod: pod, Program: program, Previous: fixtures.Program(t, meshSet("1").Map()), Now: updatedAt})
+	u, err := update(inplace.UpdateInput{Pod: pod, Program: program, Previous: fixtures.Program(t, meshSet("1").Map()), Was: podstate.WasOurs, Now: updatedAt})
 	if err != nil || u.Verdict.Way != inplace.Images {
 		t.Fatalf("UpdateInPlace = %v, %v", u.Verdict, err)
 	}
@@ -148,7 +148,7 @@ func TestUpdateInPlaceWritesImagesAndRecords(t *testing.T) {
 	}).String()
 	want.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = `{"mesh":{"revision":"` + program.Hash + `","updateTimestamp":"2026-01-02T04:04:05Z",` +
 		`"lastContainerStatuses":{"log":{"imageID":"docker.io/library/log@sha256:log:1"},"proxy":{"imageID":"docker.io/library/proxy@sha256:proxy:1"}}}}`
-	want.Annotations[appsv1beta1.AnnotationInPlace] = `{"v":1,"uid":"uid-1","sets":{"mesh":{"generation":2,"at":"2026-01-02T04:04:05Z","wasReady":true,"containers":{` +
+	want.Annotations[appsv1beta1.AnnotationInPlace] = `{"v":1,"uid":"uid-1","sets":{"mesh":{"content":"` + program.Hash + `","generation":2,"at":"2026-01-02T04:04:05Z","was":"Ours","wasReady":true,"containers":{` +
 		`"log":{"id":"containerd://log-1","image":"log:1","digest":"sha256:log:1"},"proxy":{"id":"containerd://proxy-1","image":"proxy:1","digest":"sha256:proxy:1"}}}}}`
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the patched Pod (-want +got):\n%s", diff)
@@ -168,8 +168,8 @@ func TestUpdateInPlaceWritesImagesAndRecords(t *testing.T) {
 	if err != nil || again.Verdict.Way != inplace.Current || again.Patch != nil {
 		t.Errorf("the second time: %+v, %v; want nothing to do", again, err)
 	}
-	if w := written(got); w.BackAt != 0 || !w.Counts(updatedAt.Unix()) || entryOf(t, got).Generation != 2 {
-		t.Errorf("written %+v, want that it counts", w)
+	if w := written(got); w.At != uint32(updatedAt.Unix()) || w.Carried != 0 || w.Was != podstate.WasOurs {
+		t.Errorf("written %+v, want that it is not carried out", w)
 	}
 }
 
@@ -216,12 +216,15 @@ func TestUpdateInPlaceOfAnnotationsAloneMakesNoGeneration(t *testing.T) {
 	if diff := cmp.Diff(pod.Spec, got.Spec); diff != "" {
 		t.Errorf("spec (-want +got):\n%s", diff)
 	}
-	if w := written(got); !w.Back(updatedAt.Unix()) || entryOf(t, got).Generation != 1 {
-		t.Errorf("written %+v, want back at once", w)
+	if w := written(got); !w.IsCarriedOut(updatedAt.Unix()) || entryOf(t, got).Generation != 1 {
+		t.Errorf("written %+v, want that it is carried out at once", w)
 	}
 }
 
 func TestUpdateInPlaceJudgesTheLivePod(t *testing.T) {
+	sizedMesh := func(version string) *fixtures.SidecarSetBuilder {
+		return meshSet(version).With("resources", map[string]any{"requests": map[string]any{"cpu": "1"}})
+	}
 	tests := map[string]struct {
 		edit func(*corev1.Pod)
 		next *fixtures.SidecarSetBuilder
@@ -232,8 +235,9 @@ func TestUpdateInPlaceJudgesTheLivePod(t *testing.T) {
 		"that does not carry it":    {func(p *corev1.Pod) { delete(p.Annotations, appsv1beta1.AnnotationInjectedList) }, nil, inplace.Verdict{Way: inplace.LeaveAlone}},
 		"with an unreadable record": {func(p *corev1.Pod) { p.Annotations[appsv1beta1.AnnotationInPlace] = `{"v":2}` }, nil, inplace.Verdict{Way: inplace.LeaveAlone, Reason: inplace.RecordUnreadable}},
 		"without a hash":            {func(p *corev1.Pod) { delete(p.Annotations, appsv1beta1.AnnotationHashWithoutImage) }, nil, inplace.Verdict{Way: inplace.Recreate, Reason: inplace.RevisionUnknown}},
-		"with another environment":  {nil, meshSet("2").Container("more", "more:1"), inplace.Verdict{Way: inplace.Recreate, Reason: inplace.ImmutableFieldChanged}},
+		"with another container":    {nil, meshSet("2").Container("more", "more:1"), inplace.Verdict{Way: inplace.Recreate, Reason: inplace.ImmutableFieldChanged}},
 		"that runs once":            {func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever }, nil, inplace.Verdict{Way: inplace.LeaveAlone, Reason: inplace.RunToCompletion}},
+		"that is not compared yet":  {nil, sizedMesh("2"), inplace.Verdict{Way: inplace.Unknown}},
 		"of the current content":    {nil, meshSet("1"), inplace.Verdict{Way: inplace.Current}},
 		"that can follow":           {nil, nil, inplace.Verdict{Way: inplace.Images}},
 	}
@@ -277,22 +281,20 @@ func TestUpdateInPlaceMergesPatchPodMetadata(t *testing.T) {
 	}
 }
 
-// A Pod in the middle of an update by OpenKruise: it is not certain what it runs, so no
-// earlier image proves anything later.
+// OpenKruise may have updated the Pod a moment ago. Then the name in the spec is that of the
+// container's image only if the status shows it.
 func TestUpdateInPlaceAdoptsPodsOfOpenKruise(t *testing.T) {
 	for name, tc := range map[string]struct {
-		imageID string // that OpenKruise recorded
-		want    podstate.Before
+		statusImage, want string
 	}{
-		"that run what they were given": {"docker.io/library/log@sha256:before", podstate.Before{ID: "containerd://log-1", Image: "log:1", Digest: "sha256:log:1"}},
-		"that may not":                  {"docker.io/library/log@sha256:log:1", podstate.Before{ID: "containerd://log-1", Digest: "sha256:log:1"}},
+		"that show their image": {"docker.io/library/log:1", "log:1"},
+		"that may not run it":   {"sha256:config", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := running(t, meshSet("1"))
-			state := `{"mesh":{"revision":"frozen","updateTimestamp":"2025-01-02T03:04:05Z","lastContainerStatuses":{"log":{"imageID":"` + tc.imageID + `"},"gone":{"imageID":"x"}}},"zoo":{"lastContainerStatuses":{}}}`
-			pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = state
+			pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = `{"mesh":{"revision":"frozen","updateTimestamp":"2025-01-02T03:04:05Z","lastContainerStatuses":{"log":{"imageID":"x"},"gone":{"imageID":"x"}}},"zoo":{"lastContainerStatuses":{}}}`
 			for i := range pod.Status.ContainerStatuses {
-				pod.Status.ContainerStatuses[i].Image = "sha256:config" // as some runtimes report it
+				pod.Status.ContainerStatuses[i].Image = tc.statusImage
 			}
 			next := fixtures.SidecarSet("mesh").Container("log", "log:2").Native("proxy", "proxy:1").InitContainer("setup", "setup:1")
 			program := fixtures.Program(t, next.Map())
@@ -300,12 +302,14 @@ func TestUpdateInPlaceAdoptsPodsOfOpenKruise(t *testing.T) {
 			if err != nil || u.Verdict.Way != inplace.Images {
 				t.Fatalf("UpdateInPlace = %+v, %v", u.Verdict, err)
 			}
-			if diff := cmp.Diff(map[string]podstate.Before{"log": tc.want}, entryOf(t, patched(t, pod, u.Patch)).Containers); diff != "" {
+			got := patched(t, pod, u.Patch)
+			want := map[string]podstate.Before{"log": {ID: "containerd://log-1", Image: tc.want, Digest: "sha256:log:1"}}
+			if diff := cmp.Diff(want, entryOf(t, got).Containers); diff != "" {
 				t.Errorf("recorded (-want +got):\n%s", diff)
 			}
-			want := `{"mesh":{"revision":"` + program.Hash + `","updateTimestamp":"2026-01-02T04:04:05Z",` +
+			state := `{"mesh":{"revision":"` + program.Hash + `","updateTimestamp":"2026-01-02T04:04:05Z",` +
 				`"lastContainerStatuses":{"gone":{"imageID":"x"},"log":{"imageID":"docker.io/library/log@sha256:log:1"}}},"zoo":{"lastContainerStatuses":{}}}`
-			if diff := cmp.Diff(want, patched(t, pod, u.Patch).Annotations[appsv1beta1.AnnotationInPlaceUpdateState]); diff != "" {
+			if diff := cmp.Diff(state, got.Annotations[appsv1beta1.AnnotationInPlaceUpdateState]); diff != "" {
 				t.Errorf("state (-want +got):\n%s", diff)
 			}
 		})

@@ -16,6 +16,8 @@ const (
 	Recreate
 	// LeaveAlone: the Pod must not be written.
 	LeaveAlone
+	// Unknown: the content that the Pod records has not been compared with the current one yet.
+	Unknown
 )
 
 // Reason is why a Pod is not updated in place, in one word. It is shown in status and Events.
@@ -29,8 +31,7 @@ const (
 	// RevisionUnknown: the content that the Pod was injected with is no longer
 	// recorded, so the change is unknown.
 	RevisionUnknown Reason = "RevisionUnknown"
-	// RunToCompletion: restarting the sidecar could end the Pod or fail its Job, or an
-	// eviction would end its task.
+	// RunToCompletion: restarting the sidecar could end the Pod or fail its Job.
 	RunToCompletion Reason = "RunToCompletion"
 	// RunsOnce: the sidecar's own restartPolicy is not Always, so that the kubelet might never
 	// start it again. The Pod does not end by itself.
@@ -41,7 +42,8 @@ const (
 	MirrorPod Reason = "MirrorPod"
 	// NodeTooOld: the node's kubelet does not restart native sidecars (before 1.32).
 	NodeTooOld Reason = "NodeTooOld"
-	// NodeNotReady: the node is not ready or gone; it would not act on a change.
+	// NodeNotReady: the Pod is not Ready, and its node is not ready or gone. It would not act on
+	// a change.
 	NodeNotReady Reason = "NodeNotReady"
 	// Refused: the API server refused the write for this Pod.
 	Refused Reason = "Refused"
@@ -60,15 +62,12 @@ const (
 	// ResizeFailed: the kubelet could not give the sidecar these resources. It tries
 	// again.
 	ResizeFailed Reason = "ResizeFailed"
-	// ResizeTimedOut: the kubelet has not carried out a resize in time, and reports no
-	// reason.
-	ResizeTimedOut Reason = "ResizeTimedOut"
 	// ResizeUnsupported: the API server does not resize Pods (before 1.33).
 	ResizeUnsupported Reason = "ResizeUnsupported"
 	// ResizeRestarts: the sidecar's resizePolicy asks for a restart, which could not be
 	// distinguished from a crash.
 	ResizeRestarts Reason = "ResizeRestarts"
-	// NotCarriedOut: the node has not acknowledged the update for ten minutes.
+	// NotCarriedOut: the node has not carried out the update for ten minutes, and the Pod is Ready.
 	NotCarriedOut Reason = "NotCarriedOut"
 	// WriteUndone: another program took the update back.
 	WriteUndone Reason = "WriteUndone"

@@ -193,19 +193,25 @@ func ImageID(pod *corev1.Pod, container string) string {
 type Trouble uint8
 
 // Troubles is how many values of Trouble there are.
-const Troubles Trouble = 11
+const Troubles Trouble = 12
 
-// kubeletReasons are the reasons of state.waiting that are not part of a usual start, then
+// creating is the reason of a container that is being created. Only if that lasts, it is trouble.
+const creating Trouble = 1
+
+// kubeletReasons are the reasons of state.waiting, the first of which is part of a usual start, then
 // those of state.terminated, and, last, one of lastState.terminated. A native sidecar that
 // exited with code 0, and whose image cannot be pulled, is terminated; the kubelet reports no
 // other reason.
 var kubeletReasons = [Troubles]string{
-	"", "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError",
+	"", "ContainerCreating", "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError",
 	"RunContainerError", "CrashLoopBackOff", "Completed", "Error", "OOMKilled",
 }
 
 // String returns the kubelet's word, "" for none.
 func (t Trouble) String() string { return kubeletReasons[t] }
+
+// IsFailure reports whether the reason is not part of a usual start.
+func (t Trouble) IsFailure() bool { return t > creating }
 
 func troubleOf(status *corev1.ContainerStatus) Trouble {
 	if status == nil || status.Ready {

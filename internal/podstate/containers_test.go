@@ -44,33 +44,55 @@ func TestTroubleIsWhatTheKubeletSays(t *testing.T) {
 	waiting := func(reason string) corev1.ContainerState {
 		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
 	}
-	killed := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled"}}
+	terminated := func(reason string) corev1.ContainerState {
+		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: reason}}
+	}
+	status := func(state corev1.ContainerState) corev1.ContainerStatus { return corev1.ContainerStatus{State: state} }
+	killed := terminated("OOMKilled")
+	const container, native, once, plain = "", "Always", "Never", "plain"
 	tests := map[string]struct {
-		status corev1.ContainerStatus
-		want   string
+		status  corev1.ContainerStatus
+		kind    string
+		want    string
+		failure bool
 	}{
-		"image cannot be pulled":        {corev1.ContainerStatus{State: waiting("ErrImagePull")}, "ErrImagePull"},
-		"image cannot be pulled, again": {corev1.ContainerStatus{State: waiting("ImagePullBackOff")}, "ImagePullBackOff"},
-		"crashes":                       {corev1.ContainerStatus{State: waiting("CrashLoopBackOff"), LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error"}}}, "CrashLoopBackOff"},
-		"crashes for lack of memory":    {corev1.ContainerStatus{State: waiting("CrashLoopBackOff"), LastTerminationState: killed}, "OOMKilled"},
-		"runs after a lack of memory":   {corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, LastTerminationState: killed}, ""},
-		"is being created":              {corev1.ContainerStatus{State: waiting("ContainerCreating")}, ""},
-		"is ready":                      {corev1.ContainerStatus{Ready: true, State: waiting("CrashLoopBackOff")}, ""},
-		"ended, with another image":     {corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}}, "Completed"},
-		"failed":                        {corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error"}}}, "Error"},
-		"was killed for memory":         {corev1.ContainerStatus{State: killed}, "OOMKilled"},
-		"ended":                         {corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}, ""},
+		"is being created":                        {status(waiting("ContainerCreating")), container, "ContainerCreating", false},
+		"waits for init containers":               {status(waiting("PodInitializing")), container, "", false},
+		"image cannot be pulled":                  {status(waiting("ErrImagePull")), container, "ErrImagePull", true},
+		"image cannot be pulled, again":           {status(waiting("ImagePullBackOff")), container, "ImagePullBackOff", true},
+		"image has no name":                       {status(waiting("InvalidImageName")), container, "InvalidImageName", true},
+		"crashes":                                 {corev1.ContainerStatus{State: waiting("CrashLoopBackOff"), LastTerminationState: terminated("Error")}, container, "CrashLoopBackOff", true},
+		"crashes for lack of memory":              {corev1.ContainerStatus{State: waiting("CrashLoopBackOff"), LastTerminationState: killed}, container, "OOMKilled", true},
+		"runs after a lack of memory":             {corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, LastTerminationState: killed}, container, "", false},
+		"is ready":                                {corev1.ContainerStatus{Ready: true, State: waiting("CrashLoopBackOff")}, container, "", false},
+		"failed":                                  {status(terminated("Error")), container, "Error", true},
+		"was killed for memory":                   {status(killed), container, "OOMKilled", true},
+		"ended without a word":                    {status(terminated("")), container, "", false},
+		"a container has ended":                   {status(terminated("Completed")), container, "Completed", true},
+		"a native sidecar has ended":              {status(terminated("Completed")), native, "Completed", true},
+		"a container that runs once has ended":    {status(terminated("Completed")), once, "", false},
+		"a container that runs once has failed":   {status(terminated("Error")), once, "Error", true},
+		"a plain init container has ended":        {status(terminated("Completed")), plain, "", false},
+		"a plain init container is being created": {status(waiting("ContainerCreating")), plain, "ContainerCreating", false},
+		"a plain init container has failed":       {status(terminated("Error")), plain, "Error", true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
+			c := corev1.Container{Name: "side"}
+			if tc.kind == native || tc.kind == once {
+				c.RestartPolicy = new(corev1.ContainerRestartPolicy(tc.kind))
+			}
 			pod := &corev1.Pod{}
 			pod.Annotations = map[string]string{appsv1beta1.AnnotationInjectedList: "log"}
-			pod.Spec.Containers = []corev1.Container{{Name: "side"}}
 			tc.status.Name = "side"
-			pod.Status.ContainerStatuses = []corev1.ContainerStatus{tc.status}
-			c, _ := podstate.FromPod(pod).Container(podstate.MakeName("side"))
-			if got := c.Trouble.String(); got != tc.want {
-				t.Errorf("the trouble is %q, want %q", got, tc.want)
+			if tc.kind == native || tc.kind == plain {
+				pod.Spec.InitContainers, pod.Status.InitContainerStatuses = []corev1.Container{c}, []corev1.ContainerStatus{tc.status}
+			} else {
+				pod.Spec.Containers, pod.Status.ContainerStatuses = []corev1.Container{c}, []corev1.ContainerStatus{tc.status}
+			}
+			got, _ := podstate.FromPod(pod).Container(podstate.MakeName("side"))
+			if got.Trouble.String() != tc.want || got.Trouble.IsFailure() != tc.failure {
+				t.Errorf("the trouble is %q, a failure: %v; want %q", got.Trouble, got.Trouble.IsFailure(), tc.want)
 			}
 		})
 	}

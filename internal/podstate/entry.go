@@ -15,18 +15,59 @@ import (
 
 // Entry records one SidecarSet's last update of a Pod in place.
 type Entry struct {
+	// Content is the hash of the content that the Pod got.
+	Content string
 	// Generation is the metadata.generation that the Pod has after the write.
-	Generation int64 `json:"generation"`
-	// At is when the patch was sent, to the second.
-	At time.Time `json:"at"`
-	// Began is set if the write itself restarts no container: it is when the earlier write
-	// was sent whose effect is still observed.
-	Began time.Time `json:"began,omitzero"`
-	// WasReady: the Pod was available when it was written, or counted by an earlier write.
-	WasReady bool `json:"wasReady"`
+	Generation int64
+	// At is when the patch was sent, by the leader's clock, to the second.
+	At time.Time
+	// Was is how the Pod was when it was written.
+	Was Was
 	// Containers are those that got another image, by name, as they were when the
 	// patch was sent. It is empty if no container had to change.
+	Containers map[string]Before
+}
+
+// entryJSON is an Entry in the annotation. Operators before this form read and write wasReady,
+// and neither content nor was: true is then Up, false is Down, and the content is that of the
+// Pod's hash record.
+type entryJSON struct {
+	Content    string            `json:"content,omitempty"`
+	Generation int64             `json:"generation"`
+	At         time.Time         `json:"at"`
+	Was        string            `json:"was,omitempty"`
+	WasReady   bool              `json:"wasReady"`
 	Containers map[string]Before `json:"containers"`
+}
+
+// MarshalJSON writes the form of the annotation.
+func (e Entry) MarshalJSON() ([]byte, error) {
+	return json.Marshal(entryJSON{e.Content, e.Generation, e.At, wasNames[e.Was], e.Was != WasDown, e.Containers})
+}
+
+// UnmarshalJSON reads the form of the annotation, and that of earlier operators.
+func (e *Entry) UnmarshalJSON(text []byte) error {
+	var in entryJSON
+	if err := json.Unmarshal(text, &in); err != nil {
+		return err
+	}
+	was, err := wasOf(in.Was, in.WasReady)
+	*e = Entry{in.Content, in.Generation, in.At, was, in.Containers}
+	return err
+}
+
+// wasOf reads the members was and wasReady.
+func wasOf(name string, wasReady bool) (Was, error) {
+	if i := slices.Index(wasNames[:], name); i >= 0 {
+		return Was(i), nil
+	}
+	switch {
+	case name != "":
+		return 0, errUnreadable
+	case wasReady:
+		return WasUp, nil
+	}
+	return WasDown, nil
 }
 
 // Before is what a container was before its image changed.
@@ -56,7 +97,7 @@ type Resize struct {
 	Generation int64 `json:"generation"`
 	// At is when the record was written, to the second.
 	At time.Time `json:"at"`
-	// WasReady is that of an Entry.
+	// WasReady: the Pod was Ready, or an earlier write of the operator had taken it down.
 	WasReady bool `json:"wasReady"`
 	// Containers are those that get other resources.
 	Containers []string `json:"containers"`
@@ -105,7 +146,7 @@ func EntriesOf(pod *corev1.Pod) (Entries, error) {
 func (in *entriesJSON) isSensible() bool {
 	entries := len(in.Sets) + len(in.Resizes)
 	for _, e := range in.Sets {
-		if entries += len(e.Containers); e.Generation < 0 || !isTime(e.At) || !e.Began.IsZero() && !isTime(e.Began) {
+		if entries += len(e.Containers); e.Generation < 0 || !isTime(e.At) {
 			return false
 		}
 	}
@@ -145,12 +186,12 @@ func (es Entries) Keep(keep func(sidecarSet string) bool) Entries {
 	return kept
 }
 
-// Of returns the Entry of a SidecarSet's last update of the Pod, nil if there is none or if
-// another operator has updated the Pod since. OpenKruise writes the time of its update into
-// the hash record, and knows nothing of Entries.
+// Of returns the Entry of a SidecarSet's last update of the Pod, nil if there is none or if it is
+// about another content than the Pod carries: another operator has updated the Pod since.
+// OpenKruise writes the time of its update into the hash record, and knows nothing of Entries.
 func (es Entries) Of(sidecarSet string, hashes Hashes) *Entry {
 	e, ok := es.Sets[sidecarSet]
-	if !ok || e.At.Before(hashes.UpdatedAt(sidecarSet)) {
+	if !ok || e.At.Before(hashes.UpdatedAt(sidecarSet)) || e.Content != "" && e.Content != hashes.Hash(sidecarSet) {
 		return nil
 	}
 	return &e
@@ -172,21 +213,23 @@ type Change struct {
 type Write struct {
 	// Pod as it was read. The write has its resourceVersion as a precondition.
 	Pod *corev1.Pod
+	// Content is the hash of the content that the Pod gets, and Was how the Pod is.
+	Content string
+	Was     Was
 	// Previous is the SidecarSet's Entry of the Pod, nil if there is none.
 	Previous *Entry
 	// Resize is the resize that the write completes or gives up, nil if there is none.
 	Resize *Resize
 	// Changes are the containers that get another image.
 	Changes []Change
-	// Uncertain: another operator has changed images before, and the kubelet may not
-	// have acted on that yet.
-	Uncertain bool
-	Now       time.Time
+	Now     time.Time
 }
 
-// NewEntry returns the record of a Write.
+// NewEntry returns the record of a Write. A container that an earlier write changed is still
+// recorded if it has not been started anew since, and in a write of annotations alone until the
+// earlier write is carried out.
 func NewEntry(w Write) Entry {
-	e := Entry{Generation: w.Pod.Generation, At: w.at(), Containers: map[string]Before{}}
+	e := Entry{Content: w.Content, Generation: w.Pod.Generation, At: w.at(), Was: w.Was, Containers: map[string]Before{}}
 	if len(w.Changes) > 0 { // a write of annotations alone makes no generation
 		e.Generation++
 	}
@@ -194,17 +237,10 @@ func NewEntry(w Write) Entry {
 	if w.Previous != nil {
 		previous = *w.Previous
 	}
-	restarts := slices.ContainsFunc(w.Changes, func(c Change) bool { return c.Kind != Plain })
-	switch {
-	case restarts:
-		e.WasReady = w.wasReady()
-	case w.Resize != nil:
-		e.WasReady, e.Began = w.Resize.WasReady, w.Resize.At
-	case w.Previous != nil:
-		e.WasReady, e.Began = previous.WasReady, previous.began()
-	}
+	last := previous.Observe(w.Pod)
+	inFlight := len(w.Changes) == 0 && !(last.Up && last.IsCarriedOut(w.Now.Unix()))
 	for name, before := range previous.Containers {
-		if _, status := ContainerOf(w.Pod, name); !restarts && w.Resize == nil || !before.replaced(status) {
+		if _, status := ContainerOf(w.Pod, name); inFlight || !before.replaced(status) {
 			e.Containers[name] = before
 		}
 	}
@@ -219,7 +255,7 @@ func NewEntry(w Write) Entry {
 // NewResize returns the record of a resize of these containers to the resources of the content
 // with this hash without images. The resize is the next write of the Pod's spec.
 func NewResize(w Write, hash string, containers []string) Resize {
-	z := Resize{Hash: hash, Generation: w.Pod.Generation + 1, At: w.at(), WasReady: w.wasReady()}
+	z := Resize{Hash: hash, Generation: w.Pod.Generation + 1, At: w.at(), WasReady: w.Was != WasDown}
 	if earlier := w.Resize; earlier != nil {
 		containers, z.Before = slices.Concat(containers, earlier.Containers), earlier.Before
 		if earlier.Hash != hash && earlier.made(w.Pod) {
@@ -232,14 +268,9 @@ func NewResize(w Write, hash string, containers []string) Resize {
 
 func (w *Write) at() time.Time { return w.Now.UTC().Truncate(time.Second) }
 
-// wasReady reports whether the Pod is available, or still counts by an earlier write.
-func (w *Write) wasReady() bool {
-	now := w.Now.Unix()
-	return IsAvailable(w.Pod) || w.Previous != nil && w.Previous.Observe(w.Pod).Counts(now) || w.Resize != nil && w.Resize.written(w.Pod).Counts(now)
-}
-
 // before returns the present state of a container. If an earlier update changed it too, the
-// kubelet may start the image of that update at any moment, or have started it.
+// kubelet may start the image of that update at any moment, or have started it. So it may if
+// OpenKruise has updated the Pod, of which only a note is left.
 func (w *Write) before(c *Change, previous Entry) Before {
 	_, status := ContainerOf(w.Pod, c.Container)
 	if status == nil {
@@ -247,10 +278,12 @@ func (w *Write) before(c *Change, previous Entry) Before {
 	}
 	now := Before{ID: status.ContainerID, Restarts: status.RestartCount, Digest: digestOf(status.ImageID)}
 	earlier, changed := previous.Containers[c.Container]
+	_, elsewhere := w.Pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState]
+	elsewhere = elsewhere && w.Previous == nil
 	switch {
 	case changed && !earlier.replaced(status):
 		now.Image, now.Digest = earlier.Image, earlier.Digest
-	case !changed && !w.Uncertain, sameImage(status.Image, c.From):
+	case !changed && !elsewhere, sameImage(status.Image, c.From):
 		now.Image = c.From
 	}
 	return now

@@ -67,33 +67,9 @@ func digestOf(imageID string) string {
 	return imageID
 }
 
-// landing reports whether a container runs the image that its spec asks for, as
-// far as digests can tell.
-type landing uint8
-
-const (
-	undecided landing = iota // tags, and IDs that no digest can be compared with
-	landed
-	notLanded
-)
-
-// landingOf compares digests, and only those: the name before a digest is that
-// of the mirror it came from, or a short form. An ID without a digest says
-// nothing about an image that has one.
-func landingOf(image string, status *corev1.ContainerStatus) landing {
+// showsDigest reports whether a status has the digest that an image name carries. The name before
+// a digest is that of the mirror it came from, or a short form.
+func showsDigest(image string, status *corev1.ContainerStatus) bool {
 	want := imageDigest(image)
-	switch {
-	case want == "":
-		return undecided
-	case status == nil || status.ImageID == "":
-		return notLanded
-	}
-	inID, inName := imageDigest(status.ImageID), imageDigest(status.Image)
-	switch {
-	case inID == want || inName == want:
-		return landed
-	case inID == "" && inName == "":
-		return undecided
-	}
-	return notLanded
+	return want != "" && (imageDigest(status.ImageID) == want || imageDigest(status.Image) == want)
 }

@@ -3,8 +3,6 @@ package podstate
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,8 +36,6 @@ type world struct {
 	raced bool
 	// hasty: the last write was sent while the kubelet was busy with the one before.
 	hasty bool
-	// owed: the Pod was available when it was first written, and was not back since.
-	owed bool
 }
 
 // options are what may happen.
@@ -48,8 +44,7 @@ type options struct {
 	longPulls bool
 	crashes   bool
 	badTags   bool
-	breaks    time.Duration // some images break the app so long after their start, 0: none does
-	probes    bool          // sidecars have readiness probes
+	probes    bool // sidecars have readiness probes
 	grace     int
 }
 
@@ -238,20 +233,7 @@ func (w *world) status(name string) corev1.ContainerStatus {
 
 func (w *world) isReady(name string) bool {
 	in := w.runtime[name]
-	return in.running && !w.now.Before(in.readyAt) && !(name == "app" && w.breaksApp())
-}
-
-// breaksApp reports whether a sidecar has broken the app.
-func (w *world) breaksApp() bool {
-	return slices.ContainsFunc(sidecars, func(name string) bool {
-		in := w.runtime[name]
-		return in.running && strings.HasSuffix(in.image, ":b") && !w.now.Before(in.started.Add(w.breaks))
-	})
-}
-
-// breaksLater reports whether a sidecar runs an image that breaks the app, sooner or later.
-func (w *world) breaksLater() bool {
-	return slices.ContainsFunc(sidecars, func(name string) bool { return strings.HasSuffix(w.runtime[name].image, ":b") })
+	return in.running && !w.now.Before(in.readyAt)
 }
 
 // probe publishes what the probes found since the last status, of the containers
@@ -304,9 +286,6 @@ func (w *world) hand(s corev1.PodStatus) {
 			at = c.LastTransitionTime
 		}
 	}
-	if is == corev1.ConditionTrue && w.done() && !w.breaksLater() { // even if the API server does not learn it
-		w.owed = false
-	}
 	s.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: is, LastTransitionTime: at}}
 	if w.pending == nil {
 		w.age = 0
@@ -344,11 +323,8 @@ func (w *world) write() {
 	for i, name := range sidecars {
 		c := container(w.pod, name)
 		to := fmt.Sprint(name, ":", 1+w.rand.IntN(4))
-		switch {
-		case w.badTags && w.chance(25):
+		if w.badTags && w.chance(25) {
 			to = name + ":x"
-		case w.breaks > 0 && w.chance(30):
-			to = name + ":b"
 		}
 		if to != c.Image && (i == 0 || w.chance(60)) {
 			kind := Regular
@@ -358,13 +334,12 @@ func (w *world) write() {
 			changes = append(changes, Change{Container: name, Kind: kind, From: c.Image, To: to})
 		}
 	}
-	if len(changes) == 0 {
-		return
+	if len(changes) == 0 || w.entry != nil && w.chance(10) {
+		changes = nil // a write of annotations alone
 	}
 	current := w.done() && !w.stale()
 	w.raced = !current && w.raced || w.stale()
 	w.hasty = !current
-	w.owed = w.owed || IsAvailable(w.pod)
 	entry := NewEntry(Write{Pod: w.pod, Previous: w.entry, Changes: changes, Now: w.now})
 	// The next leader knows only what it can read.
 	w.pod.Annotations = map[string]string{"sidecarset.io/in-place": Entries{}.With("mesh", entry).Format(w.pod.UID)}
@@ -376,8 +351,10 @@ func (w *world) write() {
 	for _, c := range changes {
 		container(w.pod, c.Container).Image = c.To
 	}
-	w.pod.Generation++
-	w.seenAge = 0
+	if len(changes) > 0 {
+		w.pod.Generation++
+		w.seenAge = 0
+	}
 	w.logf("write of generation %d: %+v, %+v", w.pod.Generation, changes, *w.entry)
 }
 

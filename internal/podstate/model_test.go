@@ -5,15 +5,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sidecarset/operator/test/rounds"
 )
 
-// run lets seconds pass, with writes and crashes. At each of them, the Pod must not be said to
-// be back early, and must take a place of the budget until it is.
+// run lets seconds pass, with writes and crashes. A write must not be said to be carried out
+// before it is.
 func (w *world) run(t *testing.T, seconds int, mayBeEarly func(*world) bool) {
 	t.Helper()
 	for range seconds {
@@ -24,18 +21,15 @@ func (w *world) run(t *testing.T, seconds int, mayBeEarly func(*world) bool) {
 		if w.entry == nil {
 			continue
 		}
-		now, p := w.now.Unix(), w.entry.Observe(w.pod)
-		if p.Back(now) && !w.done() && !mayBeEarly(w) {
-			t.Fatalf("said to be back early, with %+v\n%s", p, w.story())
-		}
-		if w.owed && !p.Back(now) && !p.Counts(now) && !mayBeEarly(w) {
-			t.Fatalf("takes no place of the budget, with %+v\n%s", p, w.story())
+		p := w.entry.Observe(w.pod)
+		if p.IsCarriedOut(w.now.Unix()) && !w.done() && !mayBeEarly(w) {
+			t.Fatalf("said to be carried out early, with %+v\n%s", p, w.story())
 		}
 	}
 }
 
-// rest lets the node work with nothing else happening. Then the Pod must be back, if a leader
-// that starts now looks at it. If an image has broken it, it must take a place of the budget.
+// rest lets the node work with nothing else happening. Then the write must be said to be carried
+// out, if a leader that starts now looks at the Pod.
 func (w *world) rest(t *testing.T) {
 	t.Helper()
 	w.crashes, w.longPulls, w.badTags = false, false, false
@@ -48,43 +42,28 @@ func (w *world) rest(t *testing.T) {
 	now, p := w.now.Unix(), w.entry.Observe(w.pod)
 	switch {
 	case slices.ContainsFunc(sidecars, func(name string) bool { return isBad(container(w.pod, name).Image) }):
-		if p.Back(now + 3600) {
-			t.Fatalf("an image cannot be pulled, and the Pod is said to be back\n%s", w.story())
+		if p.Up && p.IsCarriedOut(now+3600) {
+			t.Fatalf("an image cannot be pulled, and its container is said to run: %+v\n%s", p, w.story())
 		}
-		return
 	case !w.done():
 		t.Fatalf("the model is wrong: the kubelet is not done\n%s", w.story())
-	case w.breaksApp():
-		if p.Back(now+3600) || p.Counts(now) != p.Disturbed {
-			t.Fatalf("the image has broken the app, and the Pod is said to be %+v\n%s", p, w.story())
-		}
-		return
-	case !p.Back(now) || p.Counts(now):
-		t.Fatalf("never said to be back: %+v\n%s", p, w.story())
-	}
-	for _, c := range []struct {
-		after  int64
-		counts bool
-	}{{599, true}, {601, false}} {
-		pod := w.pod.DeepCopy()
-		ready := &pod.Status.Conditions[0]
-		ready.Status, ready.LastTransitionTime.Time = corev1.ConditionFalse, time.Unix(int64(p.Started)+c.after, 0)
-		if got := w.entry.Observe(pod); got.Counts(now+3600) != (c.counts && p.Disturbed) {
-			t.Fatalf("%d s after the start the app broke, and the Pod is said to be %+v\n%s", c.after, got, w.story())
-		}
+	case !p.Up || !p.IsCarriedOut(now):
+		t.Fatalf("never said to be carried out: %+v\n%s", p, w.story())
+	case p.Started < p.At || int64(p.Started) > now:
+		t.Fatalf("the containers are said to have started at another time: %+v\n%s", p, w.story())
 	}
 }
 
 var seeds = flag.Int("seeds", 150, "how many histories of each kind the model of a kubelet has")
 
-// A Pod is back not before and not later than its kubelet has carried out the update.
+// A write is said to be carried out not before the kubelet has done that, and not never.
 func TestWrittenFollowsTheKubelet(t *testing.T) {
 	never := func(*world) bool { return false }
 	hasty := func(w *world) bool { return w.hasty }
 	raced := func(w *world) bool { return w.hasty || w.raced }
 	tests := map[string]struct {
 		options
-		// mayBeEarly names the worlds in which a Pod may be said to be back early.
+		// mayBeEarly names the worlds in which that may be said early.
 		mayBeEarly func(*world) bool
 	}{
 		"crashes, writes while the kubelet works, short pulls": {options{observes: true, crashes: true, grace: 5}, never},
@@ -96,9 +75,6 @@ func TestWrittenFollowsTheKubelet(t *testing.T) {
 		"long pulls without observedGeneration":                {options{longPulls: true, probes: true, grace: 30}, hasty},
 		"long pulls and crashes":                               {options{observes: true, longPulls: true, crashes: true, grace: 5}, raced},
 		"long pulls, bad tags, probes, and all else":           {options{observes: true, longPulls: true, crashes: true, probes: true, badTags: true, grace: 5}, raced},
-		"images that break the app after 10 s":                 {options{observes: true, probes: true, breaks: 10 * time.Second, grace: 5}, never},
-		"images that break the app after a minute, crashes":    {options{observes: true, probes: true, crashes: true, breaks: time.Minute, grace: 5}, never},
-		"images that break the app after 5 minutes":            {options{observes: true, probes: true, breaks: 5 * time.Minute, badTags: true, grace: 5}, never},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -22,47 +22,25 @@ const (
 // Observe reads from a Pod's status how far the kubelet is with the update of an Entry. It
 // ignores containers that the Pod does not have.
 func (e *Entry) Observe(pod *corev1.Pod) Written {
-	w := newWritten(pod, e.began(), e.WasReady, e.Generation)
-	all := progress{replaced: true, runs: true, up: true}
+	w := Written{At: seconds(e.At), Was: e.Was}
+	acknowledged := pod.Status.ObservedGeneration != 0 && reaches(pod, e.Generation)
+	all := progress{replaced: true, up: true}
 	for name, before := range e.Containers {
 		if c, status := ContainerOf(pod, name); c != nil {
 			all.add(e.container(pod, c, status, before))
 		}
 	}
-	w.Acknowledged = w.Acknowledged || all.acted || len(e.Containers) == 0
-	if all.replaced {
-		w.Started = max(w.At, all.started)
-	}
-	if all.runs && w.Ready && reaches(pod, e.Generation) {
-		w.BackAt = max(w.At, all.until)
+	w.Up, w.Started = all.up, max(w.At, all.started)
+	if all.replaced && reaches(pod, e.Generation) {
+		w.Carried = max(w.At, all.until, 1)
 	}
 	switch {
 	case all.inStartup:
 		w.Why = WaitsForStartupProbe
-	case !w.Acknowledged:
+	case !acknowledged && !all.acted && len(e.Containers) > 0:
 		w.Why = WaitsForNode
 	case all.old:
 		w.Why = WaitsForKill
-	case all.up && w.BackAt == 0:
-		w.Why = WaitsForReady
-	}
-	return w
-}
-
-// began is when the update was sent whose effect is observed.
-func (e *Entry) began() time.Time {
-	if !e.Began.IsZero() {
-		return e.Began
-	}
-	return e.At
-}
-
-// newWritten returns what the Pod itself says about a write.
-func newWritten(pod *corev1.Pod, at time.Time, wasReady bool, generation int64) Written {
-	w := Written{At: seconds(at), Disturbed: wasReady, Ready: IsAvailable(pod)}
-	w.Acknowledged = pod.Status.ObservedGeneration != 0 && reaches(pod, generation)
-	if ready := Condition(pod, corev1.PodReady); ready != nil {
-		w.Turned = seconds(ready.LastTransitionTime.Time)
 	}
 	return w
 }
@@ -85,8 +63,7 @@ func reaches(pod *corev1.Pod, generation int64) bool {
 type progress struct {
 	// For all containers, these are true if each container is so.
 	replaced bool // it was started anew, or needs no restart
-	runs     bool // it is started and ready, from the time until on with what the spec asks for
-	up       bool // it is running, and is not the old one
+	up       bool // it is also started and ready
 	// For all containers, these are true if one container is so.
 	old       bool // the old one is running
 	acted     bool // it is visibly not the old one
@@ -98,7 +75,7 @@ type progress struct {
 
 // add combines the progress of several containers.
 func (p *progress) add(c progress) {
-	p.replaced, p.runs, p.up = p.replaced && c.replaced, p.runs && c.runs, p.up && c.up
+	p.replaced, p.up = p.replaced && c.replaced, p.up && c.up
 	p.old, p.acted, p.inStartup = p.old || c.old, p.acted || c.acted, p.inStartup || c.inStartup
 	p.until, p.started = max(p.until, c.until), max(p.started, c.started)
 }
@@ -116,11 +93,11 @@ func (e *Entry) container(pod *corev1.Pod, c *corev1.Container, status *corev1.C
 	}
 	running := status.State.Running
 	isUp := running != nil && status.ContainerID != ""
-	at := seconds(e.began())
+	at := seconds(e.At)
 	p.inStartup = running != nil && status.Started != nil && !*status.Started && isNativeSidecar(pod, c.Name)
 	switch {
 	case before.replaced(status):
-		p.replaced, p.acted, p.up = true, true, isUp
+		p.replaced, p.acted = true, true
 		first := before.Restarts
 		if before.ID != "" {
 			first++
@@ -128,7 +105,7 @@ func (e *Entry) container(pod *corev1.Pod, c *corev1.Container, status *corev1.C
 		if running != nil && status.RestartCount == first {
 			p.started = seconds(running.StartedAt.Time)
 		}
-		if !sameImage(c.Image, status.Image) && landingOf(c.Image, status) != landed {
+		if !sameImage(c.Image, status.Image) && !showsDigest(c.Image, status) {
 			p.until = later(at, imagePatience)
 		}
 		if before.Digest != "" && before.Image != c.Image && digestOf(status.ImageID) == before.Digest {
@@ -136,21 +113,19 @@ func (e *Entry) container(pod *corev1.Pod, c *corev1.Container, status *corev1.C
 		}
 	case isUp && (before.Image == c.Image || before.Image == "" && sameImage(c.Image, status.Image)):
 		// The image was changed back before the kubelet has acted, so that nothing restarts.
-		p.replaced, p.up = true, true
+		p.replaced = true
 		if pod.Status.ObservedGeneration == 0 {
 			p.until = later(at, imagePatience)
 		}
 	case isUp && before.Image == "" && pod.Status.ObservedGeneration != 0 && reaches(pod, e.Generation):
 		// It may be the image that was changed back. If it is not, the kubelet stops it.
 		p.replaced, p.old = true, true
-		p.runs = isReady(status)
 		p.until = later(at, imagePatience)
-		return p
 	default:
 		p.acted, p.old = running == nil, running != nil
 		return p
 	}
-	p.runs = isUp && isReady(status)
+	p.up = isUp && isReady(status)
 	return p
 }
 
@@ -171,5 +146,5 @@ func (e *Entry) Runs(pod *corev1.Pod, container string, now time.Time) bool {
 	}
 	c, status := ContainerOf(pod, container)
 	p := e.container(pod, c, status, before)
-	return p.runs && now.Unix() >= int64(p.until)
+	return p.up && now.Unix() >= int64(p.until)
 }

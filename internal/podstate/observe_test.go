@@ -1,6 +1,8 @@
 package podstate
 
 import (
+	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -8,13 +10,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
 var sent = time.Unix(1_000_000, 0).UTC()
 
 const second = 1_000_000 // the time of the write
 
-// updated is a Pod that is back since 20 seconds after the write: its log sidecar
+// updated is a Pod whose update is carried out since 20 seconds after the write: its log sidecar
 // runs as log-2, from another image.
 func updated() *corev1.Pod {
 	status := func(name, image, id string, restarts int32, started time.Time) corev1.ContainerStatus {
@@ -40,21 +44,22 @@ func updated() *corev1.Pod {
 	}
 }
 
-// The completion rule of docs/design/0009, part by part. Times count from the write.
+// When a write is carried out, rule by rule. Times count from the write.
 func TestObserve(t *testing.T) {
-	const never = 0
 	type want struct {
-		started, back uint32 // seconds after the write, plus one; 0: not
-		ack           bool
-		why           Wait
+		carried, started int64 // -1: not
+		up               bool
+		why              Wait
 	}
 	log := func(p *corev1.Pod) *corev1.ContainerStatus { return &p.Status.ContainerStatuses[1] }
-	waiting := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}
 	old := func(p *corev1.Pod) {
 		*log(p) = corev1.ContainerStatus{
 			Name: "log", Image: "log:1", ImageID: "log@sha256:log:1", ContainerID: "log-1", Ready: true, Started: new(true),
 			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(sent.Add(-time.Hour))}},
 		}
+	}
+	ended := func(p *corev1.Pod) {
+		log(p).State, log(p).Ready = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}, false
 	}
 	and := func(edits ...func(*corev1.Pod)) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
@@ -63,10 +68,14 @@ func TestObserve(t *testing.T) {
 			}
 		}
 	}
-	unobserved := func(p *corev1.Pod) { p.Status.ObservedGeneration = 1 }
-	silent := func(p *corev1.Pod) { p.Status.ObservedGeneration = 0 }
-	reverted := func(p *corev1.Pod) { p.Spec.Containers[1].Image = "log:1" }
-	notReady := func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }
+	observes := func(generation int64) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Status.ObservedGeneration = generation }
+	}
+	unobserved, silent := observes(1), observes(0)
+	asks := func(image string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.Containers[1].Image = image }
+	}
+	reverted := asks("log:1")
 	grace := func(seconds int64) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = &seconds }
 	}
@@ -75,57 +84,72 @@ func TestObserve(t *testing.T) {
 		edit(&before)
 		return map[string]Before{"log": before}
 	}
-	back := want{21, 1, true, NoWait}
+	retag := entry(func(b *Before) { b.Digest = "sha256:docker.io/library/log:2" })
+	uncertain := entry(func(b *Before) { b.Image = "" })
+	const never = -1
+	done := want{0, 20, true, NoWait}
 	tests := map[string]struct {
 		edit       func(*corev1.Pod)
 		containers map[string]Before
 		want       want
 	}{
-		"all is as it has to be":                 {nil, nil, back},
-		"no container had to change":             {nil, map[string]Before{}, want{1, 1, true, NoWait}},
-		"a container that the Pod lacks":         {nil, map[string]Before{"gone": {ID: "x"}}, want{1, 1, true, NoWait}},
-		"the old one, the kubelet does not know": {and(old, unobserved), nil, want{0, never, false, WaitsForNode}},
-		"the old one, a kubelet that is silent":  {and(old, silent), nil, want{0, never, false, WaitsForNode}},
-		"the old one, before it is killed":       {old, nil, want{0, never, true, WaitsForKill}},
-		"the new one, a status of before":        {unobserved, nil, want{21, never, true, WaitsForReady}},
-		"a kubelet that is silent":               {silent, nil, back},
-		"no status of the container":             {func(p *corev1.Pod) { p.Status.ContainerStatuses = p.Status.ContainerStatuses[:1] }, nil, want{0, never, true, NoWait}},
-		"the old one ended, and a pull":          {and(old, func(p *corev1.Pod) { log(p).State, log(p).Ready = waiting, false }), nil, want{0, never, true, NoWait}},
-		"the new one crashed":                    {func(p *corev1.Pod) { log(p).State, log(p).Ready = waiting, false }, nil, want{1, never, true, NoWait}},
-		"it was restarted since":                 {func(p *corev1.Pod) { log(p).RestartCount = 2 }, nil, want{1, 1, true, NoWait}},
-		"a restartCount alone":                   {func(p *corev1.Pod) { log(p).ContainerID = "log-1" }, nil, back},
-		"the container is not ready":             {func(p *corev1.Pod) { log(p).Ready = false }, nil, want{21, never, true, WaitsForReady}},
-		"the container is not started":           {func(p *corev1.Pod) { *log(p).Started = false }, nil, want{21, never, true, WaitsForReady}},
-		"the Pod is not Ready":                   {notReady, nil, want{21, never, true, WaitsForReady}},
-		"the Pod has no condition":               {func(p *corev1.Pod) { p.Status.Conditions = nil }, nil, want{21, never, true, WaitsForReady}},
-		"the Pod is pending":                     {func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, nil, want{21, never, true, WaitsForReady}},
-		"a native sidecar in its startup": {func(p *corev1.Pod) { *p.Status.InitContainerStatuses[0].Started = false }, map[string]Before{"proxy": {ID: "proxy-1", Image: "proxy:0"}},
-			want{0, never, true, WaitsForStartupProbe}},
-		"a native sidecar from before": {nil, map[string]Before{"proxy": {ID: "proxy-1", Image: "proxy:0"}}, want{0, never, true, WaitsForKill}},
-		"one of two is the old one":    {nil, map[string]Before{"proxy": {ID: "proxy-1", Image: "proxy:0"}, "log": {ID: "log-1"}}, want{0, never, true, WaitsForKill}},
+		// The generation.
+		"all is as it has to be":               {nil, nil, done},
+		"a later generation":                   {func(p *corev1.Pod) { p.Generation, p.Status.ObservedGeneration = 7, 7 }, nil, done},
+		"a later generation, not observed":     {func(p *corev1.Pod) { p.Generation = 7 }, nil, done},
+		"an earlier generation":                {unobserved, nil, want{never, 20, true, NoWait}},
+		"a kubelet that reports none":          {silent, nil, done},
+		"no container had to change":           {nil, map[string]Before{}, want{0, 0, true, NoWait}},
+		"no container, an earlier generation":  {unobserved, map[string]Before{}, want{never, 0, true, NoWait}},
+		"a container that the Pod lacks":       {nil, map[string]Before{"gone": {ID: "x"}}, want{0, 0, true, NoWait}},
+		"a webhook took the image out":         {and(old, reverted, func(p *corev1.Pod) { p.Generation, p.Status.ObservedGeneration = 1, 1 }), nil, want{0, 0, true, NoWait}},
+		"the old one, an earlier generation":   {and(old, unobserved), nil, want{never, 0, false, WaitsForNode}},
+		"the old one, a kubelet without any":   {and(old, silent), nil, want{never, 0, false, WaitsForNode}},
+		"the old one, before it is killed":     {old, nil, want{never, 0, false, WaitsForKill}},
+		"the old one ended, and a pull":        {and(old, ended), nil, want{never, 0, false, NoWait}},
+		"the old one ended, the generation no": {and(old, ended, unobserved), nil, want{never, 0, false, NoWait}},
 
-		"the image of a write in between": {func(p *corev1.Pod) { p.Spec.Containers[1].Image = "log:3" }, nil, want{21, 41, true, NoWait}},
+		// Started anew.
+		"no status of the container":   {func(p *corev1.Pod) { p.Status.ContainerStatuses = p.Status.ContainerStatuses[:1] }, nil, want{never, 0, false, NoWait}},
+		"the new one has ended since":  {ended, nil, want{0, 0, false, NoWait}},
+		"it was restarted since":       {func(p *corev1.Pod) { log(p).RestartCount = 2 }, nil, want{0, 0, true, NoWait}},
+		"a restartCount alone":         {func(p *corev1.Pod) { log(p).ContainerID = "log-1" }, nil, done},
+		"no ID was reported before":    {func(p *corev1.Pod) { log(p).RestartCount = 0 }, entry(func(b *Before) { b.ID = "" }), done},
+		"a start before the write":     {func(p *corev1.Pod) { log(p).State.Running.StartedAt.Time = sent.Add(-time.Minute) }, nil, want{0, 0, true, NoWait}},
+		"the container is not ready":   {func(p *corev1.Pod) { log(p).Ready = false }, nil, want{0, 20, false, NoWait}},
+		"the container is not started": {func(p *corev1.Pod) { *log(p).Started = false }, nil, want{0, 20, false, NoWait}},
+		"the Pod is not Ready":         {func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }, nil, done},
+		"one of two is the old one":    {nil, map[string]Before{"proxy": {ID: "proxy-1", Image: "proxy:0"}, "log": {ID: "log-1"}}, want{never, 20, false, WaitsForKill}},
+		"a native sidecar in its startup": {func(p *corev1.Pod) { *p.Status.InitContainerStatuses[0].Started = false }, map[string]Before{"proxy": {ID: "proxy-0", Image: "proxy:0"}},
+			want{0, 0, false, WaitsForStartupProbe}},
+
+		// The image that was written, or time.
+		"the image of a write in between":           {asks("log:3"), nil, want{40, 20, true, NoWait}},
+		"the image of a write in between has ended": {and(asks("log:3"), ended), nil, want{40, 0, false, NoWait}},
 		"the digest that the spec asks for": {func(p *corev1.Pod) {
-			p.Spec.Containers[1].Image, log(p).Image = "log@sha256:x", "y"
-			log(p).ImageID = "z@sha256:x"
-		}, nil, back},
-		"the digest from before":           {nil, entry(func(b *Before) { b.Digest = "sha256:docker.io/library/log:2" }), want{21, 41, true, NoWait}},
-		"the digest from before, no grace": {grace(0), entry(func(b *Before) { b.Digest = "sha256:docker.io/library/log:2" }), want{21, 11, true, NoWait}},
-		"the digest from before, an hour":  {grace(3600), entry(func(b *Before) { b.Digest = "sha256:docker.io/library/log:2" }), want{21, 41, true, NoWait}},
-		"no digest from before":            {nil, entry(func(b *Before) { b.Digest = "" }), back},
+			asks("log@sha256:x")(p)
+			log(p).Image, log(p).ImageID = "y", "z@sha256:x"
+		}, nil, done},
+		"another digest than the spec asks for": {asks("log@sha256:x"), nil, want{40, 20, true, NoWait}},
+		"the digest from before":                {grace(7), retag, want{17, 20, true, NoWait}},
+		"the digest from before, no grace":      {grace(0), retag, want{10, 20, true, NoWait}},
+		"the digest from before, an hour":       {grace(3600), retag, want{40, 20, true, NoWait}},
+		"no digest from before":                 {nil, entry(func(b *Before) { b.Digest = "" }), done},
 
-		"changed back before it ran":             {and(old, reverted), nil, want{1, 1, true, NoWait}},
-		"changed back, a kubelet that is silent": {and(old, reverted, silent), nil, want{1, 41, false, WaitsForNode}},
-		"changed back, and the kubelet acts":     {and(old, reverted, unobserved), nil, want{1, never, false, WaitsForNode}},
-		"a webhook took the image out": {and(old, reverted, func(p *corev1.Pod) { p.Generation, p.Status.ObservedGeneration = 1, 1 }), nil,
-			want{1, 1, true, NoWait}},
-		"changed back, as far as the status says": {and(old, reverted), entry(func(b *Before) { b.Image = "" }), want{1, 1, true, NoWait}},
-		"perhaps changed back":                    {and(old, grace(100)), entry(func(b *Before) { b.Image = "" }), want{1, 41, true, WaitsForKill}},
+		// Nothing was to restart.
+		"changed back before it ran":               {and(old, reverted), nil, want{0, 0, true, NoWait}},
+		"changed back, a kubelet without any":      {and(old, reverted, silent), nil, want{40, 0, true, WaitsForNode}},
+		"changed back, an earlier generation":      {and(old, reverted, unobserved), nil, want{never, 0, true, WaitsForNode}},
+		"changed back, and it has ended":           {and(old, reverted, ended), nil, want{never, 0, false, NoWait}},
+		"changed back, as far as the status says":  {and(old, reverted), uncertain, want{0, 0, true, NoWait}},
+		"perhaps changed back":                     {and(old, grace(100)), uncertain, want{40, 0, true, WaitsForKill}},
+		"perhaps changed back, an earlier one":     {and(old, unobserved), uncertain, want{never, 0, false, WaitsForNode}},
+		"changed back, but it was replaced before": {and(reverted, grace(5)), nil, want{40, 20, true, NoWait}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			pod := updated()
-			e := Entry{Generation: 2, At: sent, WasReady: true, Containers: tc.containers}
+			e := Entry{Content: "h", Generation: 2, At: sent, Was: WasOurs, Containers: tc.containers}
 			if tc.containers == nil {
 				e.Containers = entry(func(*Before) {})
 			}
@@ -133,54 +157,121 @@ func TestObserve(t *testing.T) {
 				tc.edit(pod)
 			}
 			w := e.Observe(pod)
-			after := func(at uint32) uint32 {
-				if at == 0 {
-					return 0
-				}
-				return at - second + 1
+			got := want{int64(w.Carried) - second, int64(w.Started) - second, w.Up, w.Why}
+			if w.Carried == 0 {
+				got.carried = never
 			}
-			got := want{after(w.Started), after(w.BackAt), w.Acknowledged, w.Why}
-			if got != tc.want || w.At != second || !w.Disturbed {
+			if got != tc.want || w.At != second || w.Was != WasOurs {
 				t.Errorf("%+v, want %+v (%+v)", got, tc.want, w)
 			}
+			for now := int64(second); now < second+60; now++ {
+				if is := tc.want.carried != never && now >= second+tc.want.carried; w.IsCarriedOut(now) != is {
+					t.Fatalf("%d s after the write it is carried out: %v", now-second, !is)
+				}
+			}
 		})
+	}
+}
+
+// Users, kubelets and mirrors name images in different ways.
+func TestTheStatusShowsTheWrittenImage(t *testing.T) {
+	const a, b = "sha256:aaaa", "sha256:bbbb"
+	tests := map[string]struct {
+		image, statusImage, imageID string
+		shows                       bool
+	}{
+		"the same name":                         {"log:2", "log:2", "log@" + a, true},
+		"a runtime's full name":                 {"log:2", "docker.io/library/log:2", "log@" + a, true},
+		"the registry's old name":               {"docker.io/me/log:2", "index.docker.io/me/log:2", "", true},
+		"a missing tag is latest":               {"log", "docker.io/library/log:latest", "", true},
+		"a registry without a dot":              {"localhost/log:2", "localhost/log:2", "", true},
+		"another tag":                           {"log:2", "log:1", "log@" + a, false},
+		"another registry":                      {"log:2", "example.com/log:2", "log@" + a, false},
+		"a bare ID":                             {"log:2", a, a, false},
+		"a digest":                              {"log@" + a, "log@" + a, "log@" + a, true},
+		"a digest by the registry's full name":  {"log@" + a, "log:1", "docker.io/library/log@" + a, true},
+		"a digest of a mirror":                  {"log@" + a, "log:1", "mirror.example.com/cache/log@" + a, true},
+		"a digest with a tag before it":         {"log:1@" + a, "log:1", "docker-pullable://log@" + a, true},
+		"a digest in the name, and a bare ID":   {"log@" + a, "log@" + a, b, true},
+		"a digest and a bare ID alone":          {"log@" + a, "log:1", a, false},
+		"a digest and no ID":                    {"log@" + a, "", "", false},
+		"another digest":                        {"log@" + b, "log@" + a, "log@" + a, false},
+		"another digest behind the same tag":    {"log:1@" + b, "log:1", "log@" + a, false},
+		"a name that is too long to be a name":  {"log:2", "docker.io/library/log:2" + strings.Repeat("x", 2000), "", false},
+		"a name that has to be taken literally": {strings.Repeat("x", 2000), strings.Repeat("x", 2000), "", true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := updated()
+			pod.Spec.Containers[1].Image = tc.image
+			pod.Status.ContainerStatuses[1].Image, pod.Status.ContainerStatuses[1].ImageID = tc.statusImage, tc.imageID
+			e := Entry{Generation: 2, At: sent, Containers: map[string]Before{"log": {ID: "log-1"}}}
+			if w := e.Observe(pod); w.IsCarriedOut(second) != tc.shows || !w.IsCarriedOut(second+40) {
+				t.Errorf("carried out from %d on, want that it shows at once: %v", int64(w.Carried)-second, tc.shows)
+			}
+		})
+	}
+}
+
+// The clocks of others may say anything.
+func TestTimesBeyondAllBounds(t *testing.T) {
+	for year, want := range map[int]uint32{1: second, 1969: second, 2106: 4291747200, 2107: math.MaxUint32, 9999: math.MaxUint32} {
+		pod, e := updated(), Entry{Generation: 2, At: sent, Containers: map[string]Before{"log": {ID: "log-1", Image: "log:1"}}}
+		at := metav1.NewTime(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC))
+		pod.Status.ContainerStatuses[1].State.Running.StartedAt = at
+		if w := e.Observe(pod); w.Started != want || w.Carried != second {
+			t.Errorf("a start in %d: %+v, want %d", year, w, want)
+		}
+		pod.Annotations = map[string]string{appsv1beta1.AnnotationInjectedList: "mesh"}
+		pod.Status.Conditions[0].LastTransitionTime = at
+		if r := FromPod(pod); r.Since != want && (r.Since != 0 || want != second) {
+			t.Errorf("Ready since %d: %d", year, r.Since)
+		}
+		e.At = at.Time
+		pod.Spec.Containers[1].Image = "log:3"
+		if w := e.Observe(pod); int64(w.Carried) < int64(w.At) || w.Carried == 0 || w.Started < w.At {
+			t.Errorf("a write in %d: %+v", year, w)
+		}
 	}
 }
 
 // What is recorded of a Pod that is written again.
 func TestNewEntry(t *testing.T) {
 	logWrite := []Change{{Container: "log", Kind: Regular, From: "log:2", To: "log:3"}}
-	first := Entry{Generation: 2, At: sent, WasReady: true, Containers: map[string]Before{"log": {ID: "log-1", Image: "log:1", Digest: "sha256:d"}}}
+	proxyWrite := []Change{{Container: "proxy", Kind: Native, From: "proxy:1", To: "proxy:2"}}
+	first := Entry{Generation: 2, At: sent, Was: WasDown, Containers: map[string]Before{"log": {ID: "log-1", Image: "log:1", Digest: "sha256:d"}}}
 	ran := Before{ID: "log-2", Restarts: 1, Image: "log:2", Digest: "sha256:docker.io/library/log:2"}
 	unknown := ran
 	unknown.Image = ""
-	now := sent.Add(time.Minute)
-	notReady := func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }
+	proxy := Before{ID: "proxy-1", Image: "proxy:1", Digest: "sha256:proxy:1"}
+	alias := func(p *corev1.Pod) { p.Status.ContainerStatuses[1].Image = "alias" }
+	another := func(p *corev1.Pod) { p.Annotations = map[string]string{appsv1beta1.AnnotationInPlaceUpdateState: "{}"} }
+	notActed := func(p *corev1.Pod) {
+		p.Status.ContainerStatuses[1].ContainerID, p.Status.ContainerStatuses[1].RestartCount = "log-1", 0
+	}
+	unreported := func(p *corev1.Pod) { p.Status.ContainerStatuses = nil }
 	tests := map[string]struct {
 		edit func(*corev1.Pod)
 		w    Write
-		want Entry
+		want map[string]Before
 	}{
-		"the first write":                 {nil, Write{Changes: logWrite}, Entry{WasReady: true, Containers: map[string]Before{"log": ran}}},
-		"of a Pod that was not available": {notReady, Write{Changes: logWrite}, Entry{Containers: map[string]Before{"log": ran}}},
-		"of a Pod that still counts":      {notReady, Write{Changes: logWrite, Previous: &first}, Entry{WasReady: true, Containers: map[string]Before{"log": ran}}},
-		"of a Pod that broke much later": {func(p *corev1.Pod) { notReady(p); p.Status.Conditions[0].LastTransitionTime.Time = sent.Add(time.Hour) },
-			Write{Changes: logWrite, Previous: &first}, Entry{Containers: map[string]Before{"log": ran}}},
-		"an image that is certain after OpenKruise": {nil, Write{Changes: logWrite, Uncertain: true}, Entry{WasReady: true, Containers: map[string]Before{"log": ran}}},
-		"an image that is not":                      {func(p *corev1.Pod) { p.Status.ContainerStatuses[1].Image = "alias" }, Write{Changes: logWrite, Uncertain: true}, Entry{WasReady: true, Containers: map[string]Before{"log": unknown}}},
-		"another write before the kubelet acts": {func(p *corev1.Pod) {
-			p.Status.ContainerStatuses[1].ContainerID, p.Status.ContainerStatuses[1].RestartCount = "log-1", 0
-		}, Write{Changes: logWrite, Previous: &first}, Entry{WasReady: true, Containers: first.Containers}},
-		"another write after it acts":               {nil, Write{Changes: logWrite, Previous: &first}, Entry{WasReady: true, Containers: map[string]Before{"log": ran}}},
-		"another write, of an image not certain":    {func(p *corev1.Pod) { p.Status.ContainerStatuses[1].Image = "alias" }, Write{Changes: logWrite, Previous: &first}, Entry{WasReady: true, Containers: map[string]Before{"log": unknown}}},
-		"a plain init container":                    {nil, Write{Changes: []Change{{Container: "setup", Kind: Plain}}}, Entry{Containers: map[string]Before{}}},
-		"the hash alone goes on with what it began": {nil, Write{Previous: &first}, Entry{Generation: -1, Began: sent, WasReady: true, Containers: first.Containers}},
-		"the hash after a resize":                   {nil, Write{Resize: &Resize{At: sent, WasReady: true}}, Entry{Generation: -1, Began: sent, WasReady: true, Containers: map[string]Before{}}},
-		"a container that has not restarted stays": {func(p *corev1.Pod) {
-			p.Status.ContainerStatuses[1].ContainerID, p.Status.ContainerStatuses[1].RestartCount = "log-1", 0
-		},
-			Write{Previous: &first, Changes: []Change{{Container: "proxy", Kind: Native, From: "proxy:1", To: "proxy:2"}}},
-			Entry{WasReady: true, Containers: map[string]Before{"log": first.Containers["log"], "proxy": {ID: "proxy-1", Image: "proxy:1", Digest: "sha256:proxy:1"}}}},
+		"the first write":                         {nil, Write{Changes: logWrite}, map[string]Before{"log": ran}},
+		"the first write, by an alias":            {alias, Write{Changes: logWrite}, map[string]Before{"log": ran}},
+		"a container that is not reported":        {unreported, Write{Changes: logWrite}, map[string]Before{"log": {}}},
+		"an image that is certain after a write":  {another, Write{Changes: logWrite}, map[string]Before{"log": ran}},
+		"an image that is not":                    {func(p *corev1.Pod) { another(p); alias(p) }, Write{Changes: logWrite}, map[string]Before{"log": unknown}},
+		"a plain init container":                  {nil, Write{Changes: []Change{{Container: "setup", Kind: Plain}}}, map[string]Before{}},
+		"another write before the kubelet acts":   {notActed, Write{Changes: logWrite, Previous: &first}, first.Containers},
+		"another write after it acts":             {nil, Write{Changes: logWrite, Previous: &first}, map[string]Before{"log": ran}},
+		"another write, of an image not certain":  {alias, Write{Changes: logWrite, Previous: &first}, map[string]Before{"log": unknown}},
+		"a container that has not acted stays":    {notActed, Write{Changes: proxyWrite, Previous: &first}, map[string]Before{"log": first.Containers["log"], "proxy": proxy}},
+		"one that has is forgotten":               {nil, Write{Changes: proxyWrite, Previous: &first}, map[string]Before{"proxy": proxy}},
+		"the hash alone, after it is carried out": {nil, Write{Previous: &first}, map[string]Before{}},
+		"the hash alone, before it acts":          {notActed, Write{Previous: &first}, first.Containers},
+		"the hash alone, with an image in between": {func(p *corev1.Pod) { p.Spec.Containers[1].Image = "log:3" },
+			Write{Previous: &first, Now: sent.Add(39 * time.Second)}, first.Containers},
+		"the hash alone, before the generation shows": {func(p *corev1.Pod) { p.Status.ObservedGeneration = 1 }, Write{Previous: &first}, first.Containers},
+		"the hash after a resize":                     {nil, Write{Resize: &Resize{At: sent}}, map[string]Before{}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -188,16 +279,23 @@ func TestNewEntry(t *testing.T) {
 			if tc.edit != nil {
 				tc.edit(pod)
 			}
-			tc.w.Pod, tc.w.Now = pod, now
-			tc.want.Generation, tc.want.At = tc.want.Generation+3, now
-			if diff := cmp.Diff(tc.want, NewEntry(tc.w)); diff != "" {
+			if tc.w.Now.IsZero() {
+				tc.w.Now = sent.Add(time.Minute)
+			}
+			want := Entry{Content: "h2", Generation: 2, At: tc.w.Now, Was: WasOurs, Containers: tc.want}
+			if len(tc.w.Changes) > 0 {
+				want.Generation++
+			}
+			tc.w.Pod, tc.w.Content, tc.w.Was = pod, "h2", WasOurs
+			tc.w.Now = tc.w.Now.Add(999 * time.Millisecond).In(time.FixedZone("", 3600))
+			if diff := cmp.Diff(want, NewEntry(tc.w)); diff != "" {
 				t.Errorf("entry (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// Running-pods-facts §2: the conditions of a resize, when it is done, and when it takes a place.
+// Running-pods-facts §2: the conditions of a resize, and when it is done.
 func TestObserveResize(t *testing.T) {
 	condition := func(kind corev1.PodConditionType, reason string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
@@ -211,31 +309,30 @@ func TestObserveResize(t *testing.T) {
 	}
 	const huge = "1e900000001" // to compare it takes hours
 	tests := map[string]struct {
-		edit   func(*corev1.Pod)
-		want   ResizeState
-		counts bool
+		edit func(*corev1.Pod)
+		want ResizeState
 	}{
-		"done":                                  {func(*corev1.Pod) {}, ResizeDone, true},
-		"not written":                           {func(p *corev1.Pod) { p.Generation, p.Status.ObservedGeneration = 2, 2 }, ResizeOpen, false},
-		"not observed":                          {func(p *corev1.Pod) { p.Status.ObservedGeneration = 2 }, ResizeMoving, true},
-		"an old kubelet":                        {func(p *corev1.Pod) { p.Status.ObservedGeneration = 0 }, ResizeDone, true},
-		"deferred":                              {both(old, condition(corev1.PodResizePending, corev1.PodReasonDeferred)), ResizePutOff, false},
-		"infeasible":                            {both(old, condition(corev1.PodResizePending, corev1.PodReasonInfeasible)), ResizeExcluded, false},
-		"that of another container is deferred": {condition(corev1.PodResizePending, corev1.PodReasonDeferred), ResizeDone, true},
-		"in progress":                           {condition(corev1.PodResizeInProgress, ""), ResizeMoving, true},
-		"failed":                                {condition(corev1.PodResizeInProgress, corev1.PodReasonError), ResizeBroken, true},
-		"the old limit":                         {func(p *corev1.Pod) { status(p).Resources.Limits["memory"] = resource.MustParse("1Gi") }, ResizeMoving, true},
-		"the old request":                       {old, ResizeMoving, true},
+		"done":                                  {func(*corev1.Pod) {}, ResizeDone},
+		"not written":                           {func(p *corev1.Pod) { p.Generation, p.Status.ObservedGeneration = 2, 2 }, ResizeOpen},
+		"not observed":                          {func(p *corev1.Pod) { p.Status.ObservedGeneration = 2 }, ResizeMoving},
+		"an old kubelet":                        {func(p *corev1.Pod) { p.Status.ObservedGeneration = 0 }, ResizeDone},
+		"deferred":                              {both(old, condition(corev1.PodResizePending, corev1.PodReasonDeferred)), ResizePutOff},
+		"infeasible":                            {both(old, condition(corev1.PodResizePending, corev1.PodReasonInfeasible)), ResizeExcluded},
+		"that of another container is deferred": {condition(corev1.PodResizePending, corev1.PodReasonDeferred), ResizeDone},
+		"in progress":                           {condition(corev1.PodResizeInProgress, ""), ResizeMoving},
+		"failed":                                {condition(corev1.PodResizeInProgress, corev1.PodReasonError), ResizeBroken},
+		"the old limit":                         {func(p *corev1.Pod) { status(p).Resources.Limits["memory"] = resource.MustParse("1Gi") }, ResizeMoving},
+		"the old request":                       {old, ResizeMoving},
 		"a rounded request": {func(p *corev1.Pod) {
 			status(p).Resources.Requests["cpu"] = resource.MustParse("2001m")
 			status(p).AllocatedResources = corev1.ResourceList{"cpu": resource.MustParse("2")}
-		}, ResizeDone, true},
-		"a node that reports none": {func(p *corev1.Pod) { status(p).Resources = nil }, ResizeMoving, true},
-		"a container not reported": {func(p *corev1.Pod) { p.Status.ContainerStatuses = nil }, ResizeMoving, true},
-		"a value that takes hours": {func(p *corev1.Pod) { status(p).Resources.Requests["cpu"] = resource.MustParse(huge) }, ResizeMoving, true},
+		}, ResizeDone},
+		"a node that reports none": {func(p *corev1.Pod) { status(p).Resources = nil }, ResizeMoving},
+		"a container not reported": {func(p *corev1.Pod) { p.Status.ContainerStatuses = nil }, ResizeMoving},
+		"a value that takes hours": {func(p *corev1.Pod) { status(p).Resources.Requests["cpu"] = resource.MustParse(huge) }, ResizeMoving},
 		"other resources of its own": {func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources.Requests["ephemeral-storage"] = resource.MustParse("1Gi")
-		}, ResizeDone, true},
+		}, ResizeDone},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -245,14 +342,39 @@ func TestObserveResize(t *testing.T) {
 			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "log", Resources: &has}}
 			tc.edit(pod)
-			z := Resize{Generation: 3, At: sent, WasReady: true, Containers: []string{"log"}}
+			z := Resize{Generation: 3, At: sent, Containers: []string{"log"}}
 			got, message := z.Observe(pod)
 			if got != tc.want || (message == "m") != (len(pod.Status.Conditions) > 1 && tc.want != ResizeDone) {
 				t.Errorf("state %d, %q; want %d", got, message, tc.want)
 			}
-			if w := z.written(pod); w.Counts(second+500) != tc.counts || w.Back(second+5000) {
-				t.Errorf("%+v counts: %v", w, w.Counts(second+500))
-			}
 		})
+	}
+}
+
+// Resizes that follow each other remember what the Pod may have, and how it was.
+func TestNewResize(t *testing.T) {
+	pod := updated()
+	w := Write{Pod: pod, Now: sent}
+	first := NewResize(w, "one", []string{"log"})
+	want := Resize{Hash: "one", Generation: 3, At: sent, WasReady: true, Containers: []string{"log"}}
+	if diff := cmp.Diff(want, first); diff != "" {
+		t.Errorf("the first resize (-want +got):\n%s", diff)
+	}
+	for name, tc := range map[string]struct {
+		generation int64
+		hash       string
+		was        Was
+		want       Resize
+	}{
+		"before the first is made": {2, "two", WasUp, Resize{Hash: "two", Generation: 3, WasReady: true}},
+		"after it":                 {3, "two", WasOurs, Resize{Hash: "two", Before: "one", Generation: 4, WasReady: true}},
+		"to the same content":      {3, "one", WasDown, Resize{Hash: "one", Generation: 4}},
+	} {
+		pod.Generation = tc.generation
+		w.Resize, w.Was = &first, tc.was
+		tc.want.At, tc.want.Containers = sent, []string{"log", "proxy"}
+		if diff := cmp.Diff(tc.want, NewResize(w, tc.hash, []string{"proxy", "log"})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }

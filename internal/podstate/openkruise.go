@@ -3,7 +3,6 @@ package podstate
 import (
 	"encoding/json"
 	"maps"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,87 +10,24 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// updateState holds what OpenKruise's annotations about in-place updates say. The operator
-// writes them too, so that OpenKruise can take over at any time.
-type updateState struct {
-	unreadable bool // the annotation is present and cannot be read
-	// waiting has the containers that still run the image ID that was recorded
-	// before their last update.
-	waiting []waitingContainer
-	// sets are the SidecarSets that have been updated in place.
-	sets []Name
-	// working has the container that does the work of each hot-upgrade sidecar.
-	working []workingContainer
+// workingContainer is the container that does the work of a hot-upgrade sidecar.
+type workingContainer struct {
+	sidecar, container Name
+	upgraded           bool // by a hot upgrade that is not over
+	alone              bool // by no hot upgrade, or by one that is over
 }
 
-type (
-	waitingContainer struct{ sidecarSet, container Name }
-	workingContainer struct {
-		sidecar, container Name
-		upgraded           bool // by a hot upgrade that is not over
-		alone              bool // by no hot upgrade, or by one that is over
-	}
-)
-
-// readUpdateState keeps at most as many elements of each kind as the Pod has containers,
-// because each container needs at most one.
-func readUpdateState(pod *corev1.Pod) *updateState {
-	state := pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState]
-	working := pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer]
-	if state == "" && working == "" {
+// readWorking reads the annotation. It keeps at most as many elements as the Pod has containers.
+func readWorking(pod *corev1.Pod) (working []workingContainer) {
+	texts := ParseTexts(pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer])
+	if len(texts) > countContainers(pod) {
 		return nil
 	}
-	u := &updateState{}
-	if state != "" {
-		u.readWaiting(pod, state)
+	for sidecar, container := range texts {
+		alt := pod.Annotations[appsv1beta1.AnnotationVersionAltPrefix+container]
+		working = append(working, workingContainer{MakeName(sidecar), MakeName(container), alt != "" && alt != "0", alt == "0"})
 	}
-	if texts := ParseTexts(working); len(texts) > 0 && len(texts) <= countContainers(pod) {
-		u.working = make([]workingContainer, 0, len(texts))
-		for sidecar, container := range texts {
-			alt := pod.Annotations[appsv1beta1.AnnotationVersionAltPrefix+container]
-			u.working = append(u.working, workingContainer{MakeName(sidecar), MakeName(container), alt != "" && alt != "0", alt == "0"})
-		}
-	}
-	return u
-}
-
-func (u *updateState) landed(sidecarSet, container Name) bool {
-	return !u.unreadable && !slices.Contains(u.waiting, waitingContainer{sidecarSet, container})
-}
-
-// readWaiting finds the containers whose image ID is still the recorded one
-// although they were given another image.
-func (u *updateState) readWaiting(pod *corev1.Pod, annotation string) {
-	var updates map[string]struct {
-		LastContainerStatuses map[string]imageStatus `json:"lastContainerStatuses"`
-	}
-	if len(annotation) > maxValueBytes || json.Unmarshal([]byte(annotation), &updates) != nil {
-		u.unreadable = true
-		return
-	}
-	entries := len(updates)
-	for _, set := range slices.Sorted(maps.Keys(updates)) {
-		statuses := updates[set].LastContainerStatuses
-		if entries += len(statuses); entries > maxEntries {
-			u.unreadable, u.waiting = true, nil
-			return
-		}
-		if len(statuses) > 0 && len(u.sets) < countContainers(pod) {
-			u.sets = append(u.sets, MakeName(set))
-		}
-		for container, last := range statuses {
-			c := Find(pod.Spec.Containers, container)
-			status := StatusOf(pod.Status.ContainerStatuses, len(pod.Spec.Containers), container)
-			if last.ImageID == "" || c == nil || status == nil || status.ImageID != last.ImageID || sameImage(c.Image, status.Image) {
-				continue
-			}
-			if len(u.waiting) == countContainers(pod) {
-				u.unreadable, u.waiting = true, nil
-				return
-			}
-			u.waiting = append(u.waiting, waitingContainer{MakeName(set), MakeName(container)})
-		}
-	}
+	return working
 }
 
 // UpdateRecord is what one SidecarSet's update in place leaves in OpenKruise's annotation.

@@ -1,14 +1,11 @@
 package podstate
 
-import (
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-)
+import corev1 "k8s.io/api/core/v1"
 
 // Order holds what a rollout orders the Pods of a SidecarSet by.
 type Order struct {
-	// ReadySince and Created are in seconds since 1970, 0 if not known.
-	ReadySince, Created int64
+	// Created is in seconds since 1970, 0 if not known.
+	Created int64
 	// Restarts is the restart count of the regular container that restarted most,
 	// NativeRestarts that of the native sidecar.
 	Restarts, NativeRestarts int32
@@ -35,9 +32,6 @@ func orderOf(pod *corev1.Pod) Order {
 	case corev1.PodUnknown:
 		order.Phase = Unknown
 	}
-	if ready := Condition(pod, corev1.PodReady); ready != nil && ready.Status == corev1.ConditionTrue && !ready.LastTransitionTime.IsZero() {
-		order.ReadySince = ready.LastTransitionTime.Unix()
-	}
 	for i := range min(len(pod.Status.ContainerStatuses), len(pod.Spec.Containers)) {
 		order.Restarts = max(order.Restarts, pod.Status.ContainerStatuses[i].RestartCount)
 	}
@@ -63,21 +57,4 @@ func nativeRestarts(pod *corev1.Pod) (most int32) {
 		}
 	}
 	return most
-}
-
-// Annotations by which the author of a Pod forbids to evict it.
-const (
-	annotationSafeToEvict  = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-	annotationDoNotDisrupt = "karpenter.sh/do-not-disrupt"
-)
-
-// readOwner reads who would replace the Pod, and whether it may be evicted.
-func (r *Record) readOwner(pod *corev1.Pod) {
-	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
-		r.Controller, r.ByJob = MakeName(string(owner.UID)), owner.Kind == "Job"
-	}
-	r.RunsToCompletion = pod.Spec.RestartPolicy == corev1.RestartPolicyNever || pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure
-	// Karpenter also takes a duration: the Pod is then protected for that long.
-	disrupt := pod.Annotations[annotationDoNotDisrupt]
-	r.Protected = pod.Annotations[annotationSafeToEvict] == "false" || disrupt != "" && disrupt != "false"
 }

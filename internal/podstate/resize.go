@@ -1,17 +1,11 @@
 package podstate
 
 import (
-	"time"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/sidecarset/operator/internal/jsonread"
 )
-
-// resizeSilence is the time after which a resize that the kubelet does not report on counts as
-// unanswered.
-const resizeSilence = 5 * time.Minute
 
 // ResizeState is the progress of a resize.
 type ResizeState uint8
@@ -33,8 +27,6 @@ const (
 	ResizeExcluded
 	// ResizeBroken: the kubelet tried, and tries again.
 	ResizeBroken
-	// ResizeUnanswered: the kubelet has reported nothing for five minutes.
-	ResizeUnanswered
 )
 
 // Observe reads from a Pod how far a resize is, and the kubelet's message about it.
@@ -50,18 +42,14 @@ func (z *Resize) made(pod *corev1.Pod) bool {
 	return pod.Generation == 0 || pod.Generation >= z.Generation
 }
 
-// written returns what the Pod says about a resize. A resize disturbs a Pod from the moment at
-// which the spec has the new resources, unless the kubelet leaves the containers as they are.
+// written returns what the Pod says about a resize that is not done.
 func (z *Resize) written(pod *corev1.Pod) Written {
-	w := newWritten(pod, z.At, z.WasReady, z.Generation)
-	w.Started = w.At
-	switch state, _ := z.Observe(pod); {
-	case state == ResizeOpen, state == ResizePutOff, state == ResizeExcluded, state == ResizeDone && pod.Generation == 0:
-		w.Disturbed = false
-	case state == ResizeMoving && !w.Acknowledged:
+	w := Written{At: seconds(z.At), Started: seconds(z.At)}
+	if !z.WasReady {
+		w.Was = WasDown
+	}
+	if pod.Status.ObservedGeneration != 0 && !reaches(pod, z.Generation) {
 		w.Why = WaitsForNode
-	default:
-		w.Acknowledged = true
 	}
 	return w
 }

@@ -34,7 +34,7 @@ func tooLarge(pod *corev1.Pod) bool {
 			return true
 		}
 		size += countNames(list) * (injectionBytes + writeBytes)
-		size += countContainers(pod) * (containerBytes + noteBytes + nameBytes)
+		size += countContainers(pod) * containerBytes
 		if pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer] != "" { // injection writes it
 			size += countContainers(pod) * noteBytes
 		}
@@ -50,23 +50,3 @@ func tooLarge(pod *corev1.Pod) bool {
 func countContainers(pod *corev1.Pod) int {
 	return len(pod.Spec.InitContainers) + len(pod.Spec.Containers)
 }
-
-// Bytes estimates what is kept of the Pod, without its labels, which many Pods
-// share.
-func (r *Record) Bytes() int {
-	size := recordBytes + len(r.Name) + len(r.Containers)*containerBytes + len(r.Injections)*injectionBytes + len(r.writes)*writeBytes + len(r.Removed)*nameBytes
-	if r.update != nil {
-		size += (len(r.update.waiting)+len(r.update.working))*noteBytes + len(r.update.sets)*nameBytes
-	}
-	return size
-}
-
-// Bytes estimates what the set takes, once for all Pods that have it.
-func (s LabelSet) Bytes() int {
-	if s == (LabelSet{}) {
-		return 0
-	}
-	return labelSetBytes + len(s.text.Value())
-}
-
-const labelSetBytes = 100 // the cost of interning a string, and package tally's entry for a set

@@ -79,7 +79,10 @@ func TestAnUpdateMakesNoPodTooLarge(t *testing.T) {
 		within, beyond := 0, 0
 		for label := 0; label < podstate.MaxRecordBytes; label += 20 {
 			pod := largePod(shape.sets, shape.containers, label)
-			if podstate.FromPod(pod).TooLarge { // it is not updated
+			if r := podstate.FromPod(pod); r.TooLarge { // it is not updated
+				if !r.Active || r.FullName() != "a/"+pod.Name || r.Injections != nil || r.Containers != nil || r.Labels != (podstate.LabelSet{}) {
+					t.Fatalf("of a Pod that is too large it keeps %+v", r)
+				}
 				beyond++
 				continue
 			}

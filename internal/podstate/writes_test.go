@@ -4,9 +4,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -16,60 +18,63 @@ import (
 var sentAt = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // writtenPod was updated by the operator: sidecar log of SidecarSet logging.
-func writtenPod(digestBefore string) *corev1.Pod {
-	pod := injectedPod("log:2", "log:2", "log@"+digestB)
+func writtenPod() *corev1.Pod {
+	pod := injectedPod("log:2", "docker.io/library/log:2", "log@"+digestB)
 	pod.Generation, pod.Status.ObservedGeneration = 2, 2
 	log := &pod.Status.ContainerStatuses[1]
 	log.ContainerID, log.Ready, log.RestartCount = "log-2", true, 1
 	log.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(sentAt.Add(time.Second))}
 	pod.Annotations[appsv1beta1.AnnotationHash] = `{"logging":{"updateTimestamp":"2026-01-02T03:04:05Z","hash":"h2"}}`
-	pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = lastImageID("log@" + digestB) // by this annotation it has not landed
 	pod.Annotations[appsv1beta1.AnnotationInPlace] = podstate.Entries{}.With("logging", podstate.Entry{
-		Generation: 2, At: sentAt, WasReady: true, Containers: map[string]podstate.Before{"log": {ID: "log-1", Digest: digestBefore}},
+		Content: "h2", Generation: 2, At: sentAt, Was: podstate.WasOurs, Containers: map[string]podstate.Before{"log": {ID: "log-1", Image: "log:1", Digest: digestA}},
 	}).With("gone", podstate.Entry{At: sentAt}).Format(pod.UID)
-	pod.Status.ContainerStatuses[1].Image = "docker.io/library/log:2"
 	return pod
 }
 
+var carriedOut = podstate.Written{
+	At: uint32(sentAt.Unix()), Carried: uint32(sentAt.Unix()), Started: uint32(sentAt.Unix()) + 1, Was: podstate.WasOurs, Up: true,
+}
+
 func TestRecordFollowsTheOperatorsOwnRecord(t *testing.T) {
-	logging, log := podstate.MakeName("logging"), podstate.MakeName("log")
-	another := func(edit func(*corev1.Pod)) func(*corev1.Pod) {
-		return func(p *corev1.Pod) { p.Status.ContainerStatuses[1].Image = "other:1"; edit(p) }
+	hash := func(value string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Annotations[appsv1beta1.AnnotationHash] = value }
 	}
+	record := func(edit func(string) string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Annotations[appsv1beta1.AnnotationInPlace] = edit(p.Annotations[appsv1beta1.AnnotationInPlace])
+		}
+	}
+	underWay := carriedOut
+	underWay.Carried = 0
+	var none podstate.Written
 	tests := map[string]struct {
-		edit                  func(*corev1.Pod)
-		written, back, landed bool
-		waits                 bool
+		edit func(*corev1.Pod)
+		want podstate.Written
 	}{
-		"back":   {func(*corev1.Pod) {}, true, true, true, false},
-		"moving": {func(p *corev1.Pod) { p.Status.ObservedGeneration = 1 }, true, false, false, false},
-		"OpenKruise updated it since": {another(func(p *corev1.Pod) {
-			p.Annotations[appsv1beta1.AnnotationHash] = `{"logging":{"updateTimestamp":"2026-01-02T03:04:06Z","hash":"h3"}}`
-		}), false, false, false, true},
-		"the record is of another Pod": {another(func(p *corev1.Pod) { p.UID = "another" }), false, false, false, true},
-		"the record is unreadable":     {another(func(p *corev1.Pod) { p.Annotations[appsv1beta1.AnnotationInPlace] = "{" }), false, false, false, true},
-		"there is no record":           {another(func(p *corev1.Pod) { delete(p.Annotations, appsv1beta1.AnnotationInPlace) }), false, false, false, true},
-		"there is none, and not ready": {another(func(p *corev1.Pod) {
-			delete(p.Annotations, appsv1beta1.AnnotationInPlace)
-			p.Status.ContainerStatuses[1].Ready = false
-		}), false, false, false, false},
-		"the hash record has no time": {func(p *corev1.Pod) { p.Annotations[appsv1beta1.AnnotationHash] = `{"logging":"h2"}` }, true, true, true, false},
+		"carried out":                  {func(*corev1.Pod) {}, carriedOut},
+		"under way":                    {func(p *corev1.Pod) { p.Status.ObservedGeneration = 1 }, underWay},
+		"OpenKruise updated it since":  {hash(`{"logging":{"updateTimestamp":"2026-01-02T03:04:06Z","hash":"h3"}}`), none},
+		"the hash record has no time":  {hash(`{"logging":"h2"}`), carriedOut},
+		"it carries another content":   {hash(`{"logging":"h1"}`), none},
+		"the hash record is damaged":   {hash(`{"logging":`), none},
+		"the record is of another Pod": {func(p *corev1.Pod) { p.UID = "another" }, none},
+		"the record is unreadable":     {record(func(string) string { return "{" }), none},
+		"the record of another form":   {record(func(v string) string { return strings.Replace(v, `"v":1`, `"v":2`, 1) }), none},
+		"an unreadable state before":   {record(func(v string) string { return strings.Replace(v, `"Ours"`, `"Maybe"`, 1) }), none},
+		"there is no record":           {func(p *corev1.Pod) { delete(p.Annotations, appsv1beta1.AnnotationInPlace) }, none},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			pod := writtenPod(digestA)
+			pod := writtenPod()
 			tc.edit(pod)
-			r, now := podstate.FromPod(pod), sentAt.Unix()+1
-			if w := r.Written(logging); (w.At != 0) != tc.written || w.Disturbed != tc.written || w.Back(now) != tc.back {
-				t.Errorf("written %+v", w)
+			r := podstate.FromPod(pod)
+			if diff := cmp.Diff(tc.want, r.Written(podstate.MakeName("logging"))); diff != "" {
+				t.Errorf("written (-want +got):\n%s", diff)
 			}
-			if landed, waits := r.Landed(logging, log, now), r.Waits(logging, log, now); landed != tc.landed || waits != tc.waits {
-				t.Errorf("landed %v, waits %v; want %v, %v", landed, waits, tc.landed, tc.waits)
-			}
-			if r.RecordUnreadable != strings.Contains(name, "unreadable") {
+			if unreadable := strings.Contains(name, "unreadable") || strings.Contains(name, "form"); r.RecordUnreadable != unreadable {
 				t.Errorf("RecordUnreadable = %v", r.RecordUnreadable)
 			}
-			if w := r.Written(podstate.MakeName("gone")); w != (podstate.Written{}) {
+			if w := r.Written(podstate.MakeName("gone")); w != none {
 				t.Errorf("of a SidecarSet that is not in the injected list it knows %+v", w)
 			}
 		})
@@ -77,58 +82,75 @@ func TestRecordFollowsTheOperatorsOwnRecord(t *testing.T) {
 }
 
 func TestRecordChangesWithoutAnEvent(t *testing.T) {
-	logging, log := podstate.MakeName("logging"), podstate.MakeName("log")
-	r := podstate.FromPod(writtenPod(digestB)) // a retag
+	logging := podstate.MakeName("logging")
+	if at := podstate.FromPod(writtenPod()).ChangesAt(sentAt.Unix()); at != 0 {
+		t.Errorf("what is carried out changes at %d", at)
+	}
+	pod := writtenPod()
+	pod.Status.ContainerStatuses[1].ImageID = "log@" + digestA // a retag
+	r := podstate.FromPod(pod)
 	at, want := r.ChangesAt(sentAt.Unix()), sentAt.Unix()+30+10
-	if at != want || r.Landed(logging, log, at-1) || !r.Landed(logging, log, at) || r.ChangesAt(at) != 0 {
+	if at != want || r.ChangesAt(at) != 0 {
 		t.Errorf("changes at %d and then at %d; want %d and 0", at, r.ChangesAt(at), want)
 	}
-
-	pod := injectedPod("log@"+digestA, "log", "log@"+digestB) // of OpenKruise
-	pod.CreationTimestamp, pod.Status.ContainerStatuses[1].Ready = metav1.NewTime(sentAt), true
-	r = podstate.FromPod(pod)
-	at, want = r.ChangesAt(sentAt.Unix()), sentAt.Unix()+30+300
-	if at != want || !r.Waits(logging, log, at-1) || r.Waits(logging, log, at) || r.ChangesAt(at) != 0 {
-		t.Errorf("of OpenKruise: changes at %d; want %d", at, want)
+	if w := r.Written(logging); w.IsCarriedOut(at-1) || !w.IsCarriedOut(at) {
+		t.Errorf("written %+v, want that it changes at %d", w, at)
 	}
 }
 
-// While a resize is under way, the Pod is not back, and counts if the resize or the update before
-// it disturbs it.
+// A resize is not carried out until it is done, whatever else the Pod carries.
 func TestAResizeComesBeforeAnUpdate(t *testing.T) {
 	logging := podstate.MakeName("logging")
-	deferred := corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonDeferred}
-	for name, tc := range map[string]struct {
-		edit   func(*corev1.Pod)
-		counts bool
-		state  podstate.ResizeState // after ten minutes
-	}{
-		"not observed": {func(p *corev1.Pod) { p.Generation = 3 }, true, podstate.ResizeUnanswered},
-		"deferred": {func(p *corev1.Pod) {
+	at := sentAt.Add(time.Minute)
+	pending := func(kind corev1.PodConditionType, reason string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
 			p.Generation, p.Status.ObservedGeneration = 3, 3
-			p.Status.Conditions = append(p.Status.Conditions, deferred)
-		}, false, podstate.ResizePutOff},
-		"not sent":                         {func(*corev1.Pod) {}, false, podstate.ResizeOpen},
-		"not sent, and the update goes on": {func(p *corev1.Pod) { p.Status.ContainerStatuses[1].Ready = false }, true, podstate.ResizeOpen},
+			p.Spec.Containers[1].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("2")}
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: strings.Repeat("é", 150)})
+		}
+	}
+	resizing := podstate.Written{At: uint32(at.Unix()), Started: uint32(at.Unix())}
+	unseen, down := resizing, resizing
+	unseen.Why, down.Was = podstate.WaitsForNode, podstate.WasDown
+	for name, tc := range map[string]struct {
+		edit     func(*corev1.Pod)
+		wasReady bool
+		want     podstate.Written
+		state    podstate.ResizeState
+	}{
+		"not sent":               {func(*corev1.Pod) {}, true, carriedOut, podstate.ResizeOpen},
+		"not observed":           {func(p *corev1.Pod) { p.Generation = 3 }, true, unseen, podstate.ResizeMoving},
+		"put off":                {pending(corev1.PodResizePending, corev1.PodReasonDeferred), true, resizing, podstate.ResizePutOff},
+		"infeasible":             {pending(corev1.PodResizePending, corev1.PodReasonInfeasible), true, resizing, podstate.ResizeExcluded},
+		"under way":              {pending(corev1.PodResizeInProgress, ""), true, resizing, podstate.ResizeMoving},
+		"under way, it was down": {pending(corev1.PodResizeInProgress, ""), false, down, podstate.ResizeMoving},
+		"failed":                 {pending(corev1.PodResizeInProgress, corev1.PodReasonError), true, resizing, podstate.ResizeBroken},
+		"done": {func(p *corev1.Pod) {
+			p.Generation, p.Status.ObservedGeneration = 3, 3
+			p.Status.ContainerStatuses[1].Resources = &corev1.ResourceRequirements{}
+		}, true, carriedOut, podstate.ResizeDone},
+		"another SidecarSet resizes": {func(p *corev1.Pod) { p.Annotations[appsv1beta1.AnnotationInjectedList] = "mesh" }, true, podstate.Written{}, podstate.NoResize},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pod := writtenPod(digestA)
+			pod := writtenPod()
 			tc.edit(pod)
 			entries, err := podstate.EntriesOf(pod)
 			if err != nil {
 				t.Fatal(err)
 			}
-			at := sentAt.Add(time.Minute)
-			pod.Annotations[appsv1beta1.AnnotationInPlace] = entries.WithResize("logging", podstate.Resize{Hash: "w2", Generation: 3, At: at, WasReady: true, Containers: []string{"log"}}).Format(pod.UID)
-			r, now := podstate.FromPod(pod), at.Unix()+1
-			if w := r.Written(logging); w.BackAt != 0 || w.Counts(now) != tc.counts {
-				t.Errorf("written %+v", w)
+			pod.Annotations[appsv1beta1.AnnotationInPlace] = entries.WithResize("logging", podstate.Resize{
+				Hash: "w2", Before: "w1", Generation: 3, At: at, WasReady: tc.wasReady, Containers: []string{"log"},
+			}).Format(pod.UID)
+			r := podstate.FromPod(pod)
+			if diff := cmp.Diff(tc.want, r.Written(logging)); diff != "" || r.Resize(logging) != tc.state {
+				t.Errorf("state %d, written (-want +got):\n%s", r.Resize(logging), diff)
 			}
-			if in, _ := r.Injection(logging); in.ResizeTo != podstate.MakeName("w2") || r.Resize(logging, now+600) != tc.state {
-				t.Errorf("%+v, state %d", in, r.Resize(logging, now+600))
+			in, known := r.Injection(logging)
+			if known && (in.ResizeTo != podstate.MakeName("w2") || in.ResizeBefore != podstate.MakeName("w1")) {
+				t.Errorf("it is being resized to %+v", in)
 			}
-			if next := r.ChangesAt(now); (next == at.Unix()+300) != (tc.state == podstate.ResizeUnanswered) {
-				t.Errorf("changes at %d", next)
+			if len(r.ResizeMessage) > 200 || !utf8.ValidString(r.ResizeMessage) || (r.ResizeMessage != "") != (len(pod.Status.Conditions) > 1) {
+				t.Errorf("message %q", r.ResizeMessage)
 			}
 		})
 	}
@@ -137,7 +159,8 @@ func TestAResizeComesBeforeAnUpdate(t *testing.T) {
 func TestRecordHasWhatARolloutNeeds(t *testing.T) {
 	pod := injectedPod("log:1", "log:1", "log@"+digestA)
 	pod.CreationTimestamp = metav1.Unix(100, 0)
-	pod.Spec.NodeName = "n"
+	pod.Spec.NodeName, pod.Spec.TerminationGracePeriodSeconds = "n", new(int64(7))
+	pod.OwnerReferences = []metav1.OwnerReference{{UID: "other"}, {UID: "rs", Controller: new(true)}}
 	always := corev1.ContainerRestartPolicyAlways
 	pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{Name: "proxy", Image: "proxy@" + digestB, RestartPolicy: &always})
 	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{
@@ -148,8 +171,11 @@ func TestRecordHasWhatARolloutNeeds(t *testing.T) {
 	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: appsv1beta1.PodConditionUpgradable, Message: `{"logging":true,"mesh":false,"more":1}`})
 	pod.Annotations[appsv1beta1.AnnotationHashWithoutImage] = `{"logging":{"hash":"w1"}}`
 	r := podstate.FromPod(pod)
-	if diff := cmp.Diff(podstate.Order{Assigned: true, Phase: podstate.Running, ReadySince: 200, Created: 100, Restarts: 3, NativeRestarts: 4}, r.Order); diff != "" {
+	if diff := cmp.Diff(podstate.Order{Assigned: true, Phase: podstate.Running, Created: 100, Restarts: 3, NativeRestarts: 4}, r.Order); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
+	}
+	if r.Since != 200 || r.Grace != 7 || r.Node != podstate.MakeName("n") || r.Controller != podstate.MakeName("rs") {
+		t.Errorf("record %+v", r)
 	}
 	logging, _ := r.Injection(podstate.MakeName("logging"))
 	mesh, _ := r.Injection(podstate.MakeName("mesh"))
@@ -160,10 +186,6 @@ func TestRecordHasWhatARolloutNeeds(t *testing.T) {
 		if c, ok := r.Container(podstate.MakeName(name)); !ok || c.Kind != want || c.Ready != (name == "proxy") {
 			t.Errorf("%s is %+v", name, c)
 		}
-	}
-	// By the digest, which OpenKruise does not look at in init containers.
-	if r.Landed(podstate.MakeName("mesh"), podstate.MakeName("proxy"), 0) || !r.Waits(podstate.MakeName("mesh"), podstate.MakeName("proxy"), 0) {
-		t.Error("a native sidecar with another digest than its image has landed")
 	}
 }
 
@@ -176,9 +198,6 @@ func TestOrderOfPods(t *testing.T) {
 		"pending":         {func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, podstate.Order{Phase: podstate.Pending}},
 		"unknown":         {func(p *corev1.Pod) { p.Status.Phase = corev1.PodUnknown }, podstate.Order{Phase: podstate.Unknown}},
 		"without a phase": {func(p *corev1.Pod) { p.Status.Phase = "" }, podstate.Order{}},
-		"not ready since": {func(p *corev1.Pod) {
-			p.Status.Conditions[0].Status, p.Status.Conditions[0].LastTransitionTime = corev1.ConditionFalse, metav1.Unix(5, 0)
-		}, podstate.Order{Phase: podstate.Running}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -35,26 +35,12 @@ const MaxNamespaces = 50
 
 // Question asks whether the requester may do one thing. An empty Namespace
 // means all of them.
-type Question struct{ Verb, Group, Resource, Subresource, Name, Namespace string }
+type Question struct{ Verb, Group, Resource, Name, Namespace string }
 
-// action is what the author must be allowed to do in each Namespace where the
-// SidecarSet injects.
-type action struct {
-	subresource string // that must be created, of a Pod; the Pod itself if it is empty
-	may, right  string // the action and the right to it, in messages
-	instead     string // what the author may change, in messages
-}
-
-var (
-	createPods = action{may: "create Pods", right: "create Pods"}
-	evictPods  = action{
-		subresource: "eviction", may: "evict Pods", right: "create pods/eviction",
-		instead: "remove annotation " + appsv1beta1.AnnotationRecreate + ", or ",
-	}
-)
-
-func (a action) in(namespace string) Question {
-	return Question{Verb: "create", Resource: "pods", Subresource: a.subresource, Namespace: namespace}
+// createPods asks about Pods in a namespace: the author of a SidecarSet must be allowed to create them
+// wherever it injects.
+func createPods(namespace string) Question {
+	return Question{Verb: "create", Resource: "pods", Namespace: namespace}
 }
 
 func updateSidecarSet(name string) Question {
@@ -63,8 +49,7 @@ func updateSidecarSet(name string) Question {
 
 // Demand has the rights that the author of one SidecarSet needs. Its methods do not change it.
 type Demand struct {
-	actions    []action // what the author must be allowed to do
-	namespaces []string // where, unless the author is allowed to everywhere
+	namespaces []string // where the author must be allowed to create Pods, unless everywhere
 	closed     bool     // the SidecarSet can inject into no other namespace
 	why        string   // why only the right everywhere counts; empty if namespaces are known
 
@@ -87,22 +72,12 @@ type Cluster struct {
 // set is the same decoded.
 func NewDemand(object map[string]any, set *appsv1beta1.SidecarSet, c Cluster) Demand {
 	d := Demand{
-		actions:    []action{createPods},
 		privileged: Question{Verb: VerbPrivileged, Group: appsv1beta1.Resource.Group, Resource: appsv1beta1.Resource.Resource, Name: set.Name},
 		uses:       Uses(object),
 		base:       appsv1beta1.BaseOfCanary(set.Annotations),
 	}
-	if evicts(set.Annotations[appsv1beta1.AnnotationRecreate]) {
-		d.actions = append(d.actions, evictPods)
-	}
 	d.namespaces, d.closed, d.why = scope(set.Spec.NamespaceSelector, c)
 	return d
-}
-
-// evicts reports whether a value of the annotation may let the leader evict Pods. A value that
-// this build does not know counts as one that does.
-func evicts(value string) bool {
-	return value != "" && value != appsv1beta1.RecreateNever
 }
 
 // WithRevision returns the Demand of a SidecarSet that also injects a recorded
@@ -119,19 +94,9 @@ func (d Demand) WithRevision(name string, restored map[string]any) Demand {
 // Changed reports whether an update changes what is injected or where, so that its author
 // needs rights. The update of running Pods and the number of revisions do not count. Pausing
 // does not count either: it must not take more rights than writing SidecarSets. Resuming
-// counts, because the user who resumes may lack the right to inject what was paused. Evictions
-// are similar: a user needs no rights to stop them, but needs rights to ask for them, or for
-// others.
+// counts, because the user who resumes may lack the right to inject what was paused.
 func Changed(object, old map[string]any) bool {
-	value := recreation(object)
-	return isPaused(old) && !isPaused(object) || evicts(value) && value != recreation(old) ||
-		!equality.Semantic.DeepEqual(effective(object), effective(old))
-}
-
-// recreation is the value of the annotation that asks for evictions.
-func recreation(object map[string]any) string {
-	value, _ := member(member(object, "metadata"), "annotations")[appsv1beta1.AnnotationRecreate].(string)
-	return value
+	return isPaused(old) && !isPaused(object) || !equality.Semantic.DeepEqual(effective(object), effective(old))
 }
 
 func isPaused(object map[string]any) bool {
@@ -223,12 +188,9 @@ func (d Demand) Next(answers map[Question]bool) []Question {
 	if d.closed && len(d.namespaces) == 0 {
 		return next // the SidecarSet injects nowhere
 	}
-	for _, action := range d.actions {
-		if everywhere, known := ask(action.in("")); everywhere || !known {
-			continue
-		}
+	if everywhere, known := ask(createPods("")); known && !everywhere {
 		for _, namespace := range d.namespaces {
-			ask(action.in(namespace))
+			ask(createPods(namespace))
 		}
 	}
 	return next
@@ -238,13 +200,10 @@ func (d Demand) Next(answers map[Question]bool) []Question {
 // begins with the requester, with a remedy; none if no right is missing.
 func (d Demand) Missing(answers map[Question]bool) []string {
 	var missing []string
-	for _, action := range d.actions {
-		if answers[action.in("")] {
-			continue
-		}
-		lacking := slices.DeleteFunc(slices.Clone(d.namespaces), func(namespace string) bool { return answers[action.in(namespace)] })
+	if !answers[createPods("")] {
+		lacking := slices.DeleteFunc(slices.Clone(d.namespaces), func(namespace string) bool { return answers[createPods(namespace)] })
 		if len(lacking) > 0 || d.why != "" {
-			missing = append(missing, d.explain(action, lacking))
+			missing = append(missing, d.explain(lacking))
 		}
 	}
 	if len(d.uses) > 0 && !answers[d.privileged] {
@@ -258,12 +217,11 @@ func (d Demand) Missing(answers map[Question]bool) []string {
 	return missing
 }
 
-func (d Demand) explain(a action, lacking []string) string {
+func (d Demand) explain(lacking []string) string {
 	if d.why != "" {
-		return fmt.Sprintf("may not %s in all namespaces, and %s: %sname them there by %s, or have the right to %s granted cluster-wide", a.may, d.why, a.instead, corev1.LabelMetadataName, a.right)
+		return fmt.Sprintf("may not create Pods in all namespaces, and %s: name them there by %s, or have the right to create Pods granted cluster-wide", d.why, corev1.LabelMetadataName)
 	}
-	return fmt.Sprintf("may not %s in %s, where this SidecarSet injects: %sleave it out in spec.namespaceSelector, or have the right to %s granted there",
-		a.may, enumerate(lacking), a.instead, a.right)
+	return fmt.Sprintf("may not create Pods in %s, where this SidecarSet injects: leave it out in spec.namespaceSelector, or have the right to create Pods granted there", enumerate(lacking))
 }
 
 // enumerate names the first few of a list.

@@ -62,7 +62,7 @@ func ask(t *testing.T, demand requester.Demand, rights []string) (asked, missing
 			return asked, demand.Missing(answers)
 		}
 		for _, q := range next {
-			resource := strings.TrimSuffix(q.Resource+"/"+q.Subresource, "/")
+			resource := q.Resource
 			text := strings.TrimSpace(q.Verb + " " + resource + " " + q.Namespace)
 			asked = append(asked, text)
 			answers[q] = slices.Contains(rights, text)
@@ -332,60 +332,5 @@ func TestACanaryTakesTheRightToUpdateItsBase(t *testing.T) {
 			}
 			compareBeginnings(t, tc.missing, demand.Missing(answers))
 		})
-	}
-}
-
-// The leader evicts the Pods that a SidecarSet selects, if its annotation says so.
-func TestEvictionsTakeTheRightToEvict(t *testing.T) {
-	const inTeamA = agent + "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: team-a}}"
-	const pods, evictions = "create pods", "create pods/eviction"
-	tests := map[string]struct {
-		value, spec string
-		rights      []string
-		asked       []string
-		missing     []string
-	}{
-		"not without the annotation":     {"", inTeamA, []string{pods}, []string{pods}, nil},
-		"not with the value Never":       {"Never", inTeamA, []string{pods}, []string{pods}, nil},
-		"a user who has it everywhere":   {"All", inTeamA, []string{pods, evictions}, []string{pods, evictions}, nil},
-		"a user who has it where needed": {"Outdated", inTeamA, []string{pods, evictions + " team-a"}, []string{pods, evictions, evictions + " team-a"}, nil},
-		"a user who lacks it": {"Uninjected", inTeamA, []string{pods}, []string{pods, evictions, evictions + " team-a"}, []string{
-			"may not evict Pods in team-a, where this SidecarSet injects: remove annotation sidecarset.io/recreate, or leave it out in spec.namespaceSelector, or have the right to create pods/eviction granted there",
-		}},
-		"a user who lacks it somewhere": {"All", agent, []string{pods, evictions + " team-a"}, []string{pods, evictions}, []string{
-			"may not evict Pods in all namespaces, and spec.namespaceSelector does not say which namespaces: remove annotation sidecarset.io/recreate, or name them there",
-		}},
-		"and does not replace the other": {"All", inTeamA, []string{evictions}, []string{pods, evictions, pods + " team-a"}, []string{"may not create Pods in team-a, "}},
-		"with a value of a later build":  {"Sometimes", inTeamA, []string{pods, evictions}, []string{pods, evictions}, nil},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			object, set := decode(t, tc.spec)
-			set.Annotations = map[string]string{appsv1beta1.AnnotationRecreate: tc.value}
-			asked, missing := ask(t, requester.NewDemand(object, set, cluster()), tc.rights)
-			if diff := cmp.Diff(tc.asked, asked); diff != "" {
-				t.Errorf("questions (-want +got):\n%s", diff)
-			}
-			compareBeginnings(t, tc.missing, missing)
-		})
-	}
-}
-
-func TestAskingForEvictionsTakesRightsAndStoppingThemDoesNot(t *testing.T) {
-	with := func(value string) map[string]any {
-		object, _ := decode(t, agent)
-		if value != "" {
-			object["metadata"] = metadata(t, "{annotations: {sidecarset.io/recreate: "+value+"}}")
-		}
-		return object
-	}
-	for _, change := range []struct {
-		old, new string
-		want     bool
-	}{
-		{"", "All", true}, {"Never", "Outdated", true}, {"Outdated", "All", true}, {"All", "Uninjected", true},
-		{"All", "All", false}, {"All", "Never", false}, {"All", "", false}, {"", "Never", false},
-	} {
-		expectChanged(t, with(change.new), with(change.old), change.want)
 	}
 }

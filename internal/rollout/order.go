@@ -2,23 +2,27 @@ package rollout
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// traits is the result of a Strategy for one set of labels. Pods with equal labels share it.
-type traits struct {
-	pods       int // with these labels
+// Traits are what a Strategy sees in a set of labels.
+type Traits struct {
 	unselected bool
 	// major and minor are the Pod's position by priorityStrategy, in ascending order.
 	major, minor int64
 	values       []string // of Strategy.scatterKeys
 }
 
-func (s *Strategy) traitsOf(set labels.Set) *traits {
-	t := &traits{unselected: !s.Selects(set)}
+// TraitsOf returns the Traits of a set of labels; nil if the strategy does not look at labels.
+func (s *Strategy) TraitsOf(set labels.Set) *Traits {
+	if !s.LooksAtLabels() {
+		return nil
+	}
+	t := &Traits{unselected: !s.Selects(set)}
 	switch {
 	case len(s.weights) > 0:
 		for _, w := range s.weights {
@@ -56,16 +60,16 @@ func trailingNumber(value string) int64 {
 }
 
 // byPriority compares by priorityStrategy.
-func byPriority(a, b *entry) int {
-	if a.traits == b.traits {
+func byPriority(a, b *Pod) int {
+	if a.Traits == b.Traits {
 		return 0
 	}
-	return cmp.Or(cmp.Compare(a.traits.major, b.traits.major), cmp.Compare(a.traits.minor, b.traits.minor))
+	return cmp.Or(cmp.Compare(a.Traits.major, b.Traits.major), cmp.Compare(a.Traits.minor, b.Traits.minor))
 }
 
 // order compares by priority, and then in the order in which a ReplicaSet would delete Pods. UIDs
 // make it a total order.
-func order(a, b *entry) int {
+func order(a, b *Pod) int {
 	if by := byPriority(a, b); by != 0 {
 		return by
 	}
@@ -73,28 +77,80 @@ func order(a, b *entry) int {
 	x, y := &p.Order, &q.Order
 	switch {
 	case x.Assigned != y.Assigned:
-		return first(!x.Assigned)
+		return compareBool(!x.Assigned, !y.Assigned)
 	case x.Phase != y.Phase:
 		return cmp.Compare(x.Phase, y.Phase)
 	case p.Ready != q.Ready:
-		return first(!p.Ready)
-	case p.Ready && x.ReadySince != y.ReadySince:
-		return first(laterOrUnknown(x.ReadySince, y.ReadySince))
+		return compareBool(!p.Ready, !q.Ready)
+	case p.Ready && p.Since != q.Since:
+		return compareBool(laterOrUnknown(int64(p.Since), int64(q.Since)), false)
 	case x.Restarts != y.Restarts:
 		return cmp.Compare(y.Restarts, x.Restarts)
 	case x.NativeRestarts != y.NativeRestarts:
 		return cmp.Compare(y.NativeRestarts, x.NativeRestarts)
 	case x.Created != y.Created:
-		return first(laterOrUnknown(x.Created, y.Created))
+		return compareBool(laterOrUnknown(x.Created, y.Created), false)
 	}
 	return cmp.Compare(p.UID, q.UID)
 }
 
-func first(is bool) int {
-	if is {
-		return -1
-	}
-	return 1
+func laterOrUnknown(a, b int64) bool { return a == 0 || b != 0 && a > b }
+
+// line hands out Pods in order. Few of many are asked for, so it is a heap unless scatterStrategy
+// has put all of them in order.
+type line struct {
+	pods    []*Pod
+	ordered bool
 }
 
-func laterOrUnknown(a, b int64) bool { return a == 0 || b != 0 && a > b }
+// newLine returns the Pods in order.
+func newLine(pods []*Pod) *line {
+	l := &line{pods: pods}
+	for i := len(pods)/2 - 1; i >= 0; i-- {
+		l.sink(i)
+	}
+	return l
+}
+
+// scattered returns the Pods in the order of the strategy.
+func (d *decision) scattered(pods []*Pod) *line {
+	if !d.strategy.scatters() {
+		return newLine(pods)
+	}
+	slices.SortFunc(pods, order)
+	return &line{d.scatter(pods), true}
+}
+
+// next removes and returns the first Pod; nil if there is none.
+func (l *line) next() *Pod {
+	if len(l.pods) == 0 {
+		return nil
+	}
+	p := l.pods[0]
+	if l.ordered {
+		l.pods = l.pods[1:]
+		return p
+	}
+	last := len(l.pods) - 1
+	l.pods[0] = l.pods[last]
+	l.pods = l.pods[:last]
+	l.sink(0)
+	return p
+}
+
+// sink moves the Pod at a place down to where it belongs in the heap.
+func (l *line) sink(i int) {
+	for {
+		first := i
+		for _, child := range [...]int{2*i + 1, 2*i + 2} {
+			if child < len(l.pods) && order(l.pods[child], l.pods[first]) < 0 {
+				first = child
+			}
+		}
+		if first == i {
+			return
+		}
+		l.pods[i], l.pods[first] = l.pods[first], l.pods[i]
+		i = first
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,10 +24,11 @@ func share(text string) *intstr.IntOrString {
 	if text == "-" {
 		return nil
 	}
-	return amount(text)
+	v := intstr.Parse(text)
+	return &v
 }
 
-// strategy has no waiting for proof.
+// strategy has min-ready-seconds 0.
 func strategy(u update) *rollout.Strategy { return withMinReady(u, "0") }
 
 func withMinReady(u update, seconds string) *rollout.Strategy {
@@ -37,16 +37,19 @@ func withMinReady(u update, seconds string) *rollout.Strategy {
 	return rollout.NewStrategy(set)
 }
 
+// noon is when Decide is asked.
+const noon = 1_900_000_000
+
 // ready returns an outdated Pod that is available. Pods with lower numbers come first
 // in the default order.
-func ready(i int) rollout.Pod {
-	return rollout.Pod{Way: inplace.Images, Record: &podstate.Record{
+func ready(i int) *rollout.Pod {
+	return &rollout.Pod{Verdict: inplace.Verdict{Way: inplace.Images}, Record: &podstate.Record{
 		UID: types.UID(fmt.Sprintf("uid-%06d", i)), Namespace: podstate.MakeNamespace("default"), Name: fmt.Sprintf("pod-%06d", i),
-		Active: true, Ready: true, Order: podstate.Order{Assigned: true, Phase: podstate.Running, ReadySince: int64(2e9 - i), Created: 1e9},
+		Active: true, Ready: true, Since: uint32(1_800_000_000 - i), Order: podstate.Order{Assigned: true, Phase: podstate.Running, Created: 1e9},
 	}}
 }
 
-func labelled(i int, pairs ...string) rollout.Pod {
+func labelled(i int, pairs ...string) *rollout.Pod {
 	p, set := ready(i), map[string]string{}
 	for j := 0; j < len(pairs); j += 2 {
 		set[pairs[j]] = pairs[j+1]
@@ -55,87 +58,87 @@ func labelled(i int, pairs ...string) rollout.Pod {
 	return p
 }
 
-// updated returns a Pod that the rollout has updated while it was available: back, or not.
-func updated(i int, back bool) rollout.Pod {
+// updated returns a Pod that the rollout has updated long ago while it was available: proven, or not
+// Ready since.
+func updated(i int, back bool) *rollout.Pod {
 	p := ready(i)
-	p.Way, p.Carries = inplace.Current, true
-	p.Written = podstate.Written{At: 1_000_000_000, Started: 1_000_000_001, Disturbed: true, Acknowledged: true, Ready: back}
-	p.Record.Ready = back
-	if back {
-		p.Written.BackAt = 1_000_000_001
-	}
+	p.Verdict.Way, p.Carries = inplace.Current, true
+	p.Written = podstate.Written{At: 1_700_000_000, Carried: 1_700_000_000, Started: 1_700_000_001, Up: true}
+	p.Record.Ready, p.Record.Since = back, p.Written.Started
 	return p
 }
 
-var noon = time.Unix(1_900_000_000, 0)
-
-// begun returns a rollout of these Pods. A thousand Pods are proven already if proven is true.
-func begun(s *rollout.Strategy, proven bool, pods ...rollout.Pod) *rollout.Rollout {
-	r := rollout.New()
-	r.SetStrategy(s)
-	r.SetContent("wanted", nil)
-	for _, p := range pods {
-		r.Add(p)
+// proven returns Pods that are.
+func proven(n int) (pods []*rollout.Pod) {
+	for i := range n {
+		pods = append(pods, updated(1_000_000+i, true))
 	}
-	if proven {
-		for i := range 1000 {
-			r.Add(updated(1_000_000+i, true))
-		}
-	}
-	return r
+	return pods
 }
 
-func expect(t *testing.T, r *rollout.Rollout, want ...string) {
-	t.Helper()
-	takes, _ := r.Next(100, 0, noon)
-	var got []string
-	for _, take := range takes {
-		name := strings.TrimLeft(strings.TrimPrefix(take.Name, "pod-"), "0")
-		if take.Free {
-			name += " free"
-		}
-		got = append(got, name)
+// decide decides at noon.
+func decide(s *rollout.Strategy, pods ...*rollout.Pod) rollout.Plan {
+	for _, p := range pods {
+		p.Traits = s.TraitsOf(p.Record.Labels.Labels())
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("took %q, want %q", got, want)
+	return rollout.Decide(s, rollout.Begun, true, pods, noon)
+}
+
+// names returns the numbers of Pods.
+func names(pods []*rollout.Pod) (all []string) {
+	for _, p := range pods {
+		all = append(all, strings.TrimLeft(strings.TrimPrefix(p.Record.Name, "pod-"), "0"))
+	}
+	return all
+}
+
+func expect(t *testing.T, plan rollout.Plan, want ...string) {
+	t.Helper()
+	if got := names(plan.Write); !slices.Equal(got, want) {
+		t.Errorf("wrote %q, want %q", got, want)
 	}
 }
 
 // The default order: each Pod comes before the next by one of its steps.
 func TestDefaultOrder(t *testing.T) {
 	steps := []func(*podstate.Record){
-		func(p *podstate.Record) { p.Order.ReadySince = 0 },
-		func(p *podstate.Record) { p.Order.ReadySince = 900 },
+		func(p *podstate.Record) { p.Since = 0 },
+		func(p *podstate.Record) { p.Since = 900 },
 		func(p *podstate.Record) { p.Order.Restarts = 2 },
 		func(p *podstate.Record) { p.Order.Restarts, p.Order.NativeRestarts = 1, 9 },
 		func(p *podstate.Record) { p.Order.NativeRestarts = 1 },
 		func(p *podstate.Record) { p.Order.Created = 0 },
 		func(p *podstate.Record) { p.Order.Created = 700 },
 		func(p *podstate.Record) {},
+		func(p *podstate.Record) {}, // by UID
 	}
-	var pods []rollout.Pod
+	pods := proven(100)
 	var want []string
 	for i, step := range steps {
 		p := ready(i + 1)
-		p.Record.Order = podstate.Order{Assigned: true, Phase: podstate.Running, ReadySince: 800, Created: 600}
+		p.Record.Since, p.Record.Order = 800, podstate.Order{Assigned: true, Phase: podstate.Running, Created: 600}
 		step(p.Record)
 		pods = append(pods, p)
 		want = append(want, fmt.Sprint(i+1))
 	}
 	slices.Reverse(pods)
-	expect(t, begun(strategy(update{MaxUnavailable: share("1000")}), true, pods...), want...)
+	expect(t, decide(strategy(update{MaxUnavailable: share("1000")}), pods...), want...)
 }
 
-// Pods that are not scheduled come first, and wait for nothing. Of the others that are not available,
-// one is tried.
-func TestPodsWithoutANodeAreFree(t *testing.T) {
-	var pods []rollout.Pod
-	for i := range 4 {
-		p := ready(i + 1)
-		p.Record.Ready, p.Record.Order = false, podstate.Order{Assigned: i > 1}
+// Of Pods that are down, those that an update took down come first. Then come those that are not
+// scheduled, and pending ones.
+func TestOrderOfDownPods(t *testing.T) {
+	pods := proven(100)
+	for i := range 5 {
+		p := ready(5 - i)
+		p.Record.Ready, p.Record.Order = false, podstate.Order{Assigned: i < 3, Phase: podstate.Phase(max(0, 2-i))}
+		if i == 4 {
+			p.Record.Order = podstate.Order{Assigned: true, Phase: podstate.Running}
+			p.Written = podstate.Written{At: 1_700_000_000}
+		}
 		pods = append(pods, p)
 	}
-	expect(t, begun(strategy(update{MaxUnavailable: share("1")}), false, pods...), "1 free", "2 free", "3 free")
+	expect(t, decide(strategy(update{}), pods...), "1", "2", "3", "4", "5")
 }
 
 func byOrder(keys ...string) *appsv1beta1.UpdatePriorityStrategy {
@@ -150,9 +153,9 @@ func byOrder(keys ...string) *appsv1beta1.UpdatePriorityStrategy {
 // number at the end of its value, the largest first.
 func TestOrderPriority(t *testing.T) {
 	u := update{MaxUnavailable: share("1000"), PriorityStrategy: byOrder("ord", "zone")}
-	expect(t, begun(strategy(u), true,
+	expect(t, decide(strategy(u), append(proven(100),
 		labelled(1, "zone", "z9"), labelled(2, "ord", "web-2"), labelled(3, "ord", "web-10", "zone", "z1"),
-		labelled(4, "ord", "none"), labelled(5), labelled(6, "ord", "99999999999999999999"), labelled(7, "zone", "z10")),
+		labelled(4, "ord", "none"), labelled(5), labelled(6, "ord", "99999999999999999999"), labelled(7, "zone", "z10"))...),
 		"5", "6", "3", "2", "4", "7", "1")
 }
 
@@ -163,7 +166,7 @@ func TestWeightPriority(t *testing.T) {
 	u := update{MaxUnavailable: share("1000"), PriorityStrategy: &appsv1beta1.UpdatePriorityStrategy{
 		WeightPriority: []appsv1beta1.UpdatePriorityWeightTerm{weight(50, "a"), weight(30, "b"), weight(30, "c")},
 	}}
-	expect(t, begun(strategy(u), true, labelled(1), labelled(2, "b", "yes"), labelled(3, "a", "yes"), labelled(4, "b", "yes", "c", "yes")),
+	expect(t, decide(strategy(u), append(proven(100), labelled(1), labelled(2, "b", "yes"), labelled(3, "a", "yes"), labelled(4, "b", "yes", "c", "yes"))...),
 		"4", "3", "2", "1")
 }
 
@@ -175,7 +178,7 @@ func scatterOver(key, value string) []appsv1beta1.UpdateScatterTerm {
 // many have it as not, so the others follow one another in turn.
 func TestScatter(t *testing.T) {
 	u := update{MaxUnavailable: share("100%"), ScatterStrategy: scatterOver("zone", "a")}
-	pods := []rollout.Pod{labelled(1, "zone", "a"), labelled(2, "zone", "a"), labelled(3, "zone", "a"), labelled(4), labelled(5, "zone", "b"), labelled(6)}
+	pods := []*rollout.Pod{labelled(1, "zone", "a"), labelled(2, "zone", "a"), labelled(3, "zone", "a"), labelled(4), labelled(5, "zone", "b"), labelled(6)}
 	for i := range 6 {
 		p := updated(10+i, true)
 		if i < 3 {
@@ -183,18 +186,17 @@ func TestScatter(t *testing.T) {
 		}
 		pods = append(pods, p)
 	}
-	expect(t, begun(strategy(u), false, pods...), "4", "1", "5", "2", "6", "3")
+	expect(t, decide(strategy(u), pods...), "4", "1", "5", "2", "6", "3")
 }
 
 // If there are as many values as Pods, the cost is that of the most frequent 64.
 func TestScatterOverManyValuesIsBounded(t *testing.T) {
-	var pods []rollout.Pod
+	var pods []*rollout.Pod
 	for i := range 20_000 {
 		pods = append(pods, labelled(i, "host", fmt.Sprint(i/2)))
 	}
-	r := begun(strategy(update{MaxUnavailable: share("100%"), ScatterStrategy: scatterOver("host", "*")}), false, pods...)
-	if takes, _ := r.Next(64, 0, noon); len(takes) != 1 {
-		t.Errorf("%d Pods are taken at the beginning, want one", len(takes))
+	if plan := decide(strategy(update{MaxUnavailable: share("100%"), ScatterStrategy: scatterOver("host", "*")}), pods...); len(plan.Write) != 1 {
+		t.Errorf("%d Pods are written at the beginning, want one", len(plan.Write))
 	}
 }
 
@@ -227,7 +229,7 @@ func TestBatchSizes(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(fmt.Sprintf("%d of %d/%d with partition %s and maxUnavailable %s", tc.n, tc.back, tc.updated, tc.partition, tc.maxUnavailable), func(t *testing.T) {
-			var pods []rollout.Pod
+			var pods []*rollout.Pod
 			for i := range tc.n {
 				if i < tc.updated {
 					pods = append(pods, updated(i, i < tc.back))
@@ -235,20 +237,18 @@ func TestBatchSizes(t *testing.T) {
 					pods = append(pods, ready(i))
 				}
 			}
-			r := begun(strategy(update{Partition: share(tc.partition), MaxUnavailable: share(tc.maxUnavailable)}), false, pods...)
-			report := r.Report(0, noon)
-			if got := max(0, min(report.Allowed-report.Used, report.Waiting-report.Kept)); got != tc.want {
-				t.Errorf("%d Pods can be taken by budget and partition, want %d: %+v", got, tc.want, report)
+			plan := decide(strategy(update{Partition: share(tc.partition), MaxUnavailable: share(tc.maxUnavailable)}), pods...)
+			if got := max(0, min(plan.Budget-plan.Charged, plan.Outdated-plan.Kept)); got != tc.want {
+				t.Errorf("%d Pods can be taken by budget and partition, want %d: %+v", got, tc.want, plan.Numbers)
 			}
-			takes, _ := r.Next(1000, 0, noon)
-			if most := min(tc.want, max(1-(tc.updated-tc.back), tc.back-(tc.updated-tc.back))); len(takes) > tc.want || len(takes) < min(most, 60) && most > 0 {
-				t.Errorf("took %d Pods, want %d", len(takes), most)
+			if want := max(0, min(tc.want, max(1, tc.back)-(tc.updated-tc.back))); len(plan.Write) != want {
+				t.Errorf("wrote %d Pods, want %d", len(plan.Write), want)
 			}
 		})
 	}
 }
 
-// T13: a strategy that cannot be read stops the rollout, and the report has the reason.
+// T13: a strategy that cannot be read stops the rollout, and says why.
 func TestAnInvalidStrategyStopsTheRollout(t *testing.T) {
 	badSelector := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
 	tests := map[string]struct {
@@ -270,26 +270,16 @@ func TestAnInvalidStrategyStopsTheRollout(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := begun(tc.strategy, false, ready(0))
-			expect(t, r)
-			if report := r.Report(0, noon); report.Limit != rollout.Invalid || report.Problem == nil || !strings.Contains(report.Problem.Error(), tc.says) {
-				t.Errorf("Report() = %+v, want the limit %s with a problem about %s", report, rollout.Invalid, tc.says)
+			down := ready(1)
+			down.Record.Ready, down.Resets = false, true
+			plan := decide(tc.strategy, ready(0), down)
+			expect(t, plan)
+			if plan.Rule != rollout.Invalid || plan.Who != nil || len(plan.Reset) > 0 {
+				t.Errorf("Decide() = %+v, want the rule Invalid", plan)
+			}
+			if problem := plan.Problem; problem == nil || !strings.Contains(problem.Error(), tc.says) {
+				t.Errorf("the problem is %v, want one about %s", problem, tc.says)
 			}
 		})
-	}
-}
-
-func TestNoPodIsTakenWhilePausedOrUnderNotUpdate(t *testing.T) {
-	for limit, u := range map[rollout.Limit]update{
-		rollout.Paused:    {Paused: true},
-		rollout.NotUpdate: {Type: appsv1beta1.NotUpdateSidecarSetStrategyType, Partition: share("not even looked at")},
-	} {
-		r := begun(strategy(u), false, ready(1))
-		expect(t, r)
-		if got := r.Report(0, noon).Limit; got != limit {
-			t.Errorf("the limit is %s, want %s", got, limit)
-		}
-		r.SetStrategy(strategy(update{}))
-		expect(t, r, "1")
 	}
 }

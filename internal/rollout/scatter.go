@@ -21,16 +21,12 @@ type spread struct {
 }
 
 // scatter applies the terms of the strategy, one after another, to Pods that are in order.
-func (r *Rollout) scatter(order []*entry) []*entry {
+func (d *decision) scatter(order []*Pod) []*Pod {
 	if len(order) <= 1 {
 		return order
 	}
-	all := 0
-	for _, t := range r.traits {
-		all += t.pods
-	}
-	for _, s := range r.spreads(order) {
-		order = s.apply(order, all)
+	for _, s := range d.spreads(order) {
+		order = s.apply(order, d.Total)
 	}
 	return order
 }
@@ -38,11 +34,11 @@ func (r *Rollout) scatter(order []*entry) []*entry {
 // spreads returns the values to spread, in the order in which apply is called: the most
 // frequent among waiting Pods first. Equally frequent values are in the order of the
 // terms and of their text; in OpenKruise this order is random.
-func (r *Rollout) spreads(order []*entry) []spread {
-	counts := r.countValues(order)
+func (d *decision) spreads(order []*Pod) []spread {
+	counts := d.countValues(order)
 	var result []spread
-	for _, term := range r.strategy.source.ScatterStrategy {
-		key := slices.Index(r.strategy.scatterKeys, term.Key)
+	for _, term := range d.strategy.source.ScatterStrategy {
+		key := slices.Index(d.strategy.scatterKeys, term.Key)
 		if s := counts[key][term.Value]; s != nil && term.Value != everyValue {
 			result = append(result, *s)
 			continue
@@ -67,23 +63,24 @@ func (r *Rollout) spreads(order []*entry) []spread {
 
 // countValues counts Pods by the values of each of the strategy's scatterKeys. A
 // missing label is an empty value.
-func (r *Rollout) countValues(order []*entry) []map[string]*spread {
-	waits := make(map[*traits]int)
-	for _, e := range order {
-		waits[e.traits]++
-	}
-	counts := make([]map[string]*spread, len(r.strategy.scatterKeys))
+func (d *decision) countValues(order []*Pod) []map[string]*spread {
+	counts := make([]map[string]*spread, len(d.strategy.scatterKeys))
 	for key := range counts {
 		counts[key] = make(map[string]*spread)
-		for _, t := range r.traits {
+		of := func(t *Traits) *spread {
 			value := t.values[key]
 			s := counts[key][value]
 			if s == nil {
 				s = &spread{key: key, value: value}
 				counts[key][value] = s
 			}
-			s.all += t.pods
-			s.waiting += waits[t]
+			return s
+		}
+		for _, t := range d.traits {
+			of(t).all++
+		}
+		for _, p := range order {
+			of(p.Traits).waiting++
 		}
 	}
 	return counts
@@ -91,10 +88,10 @@ func (r *Rollout) countValues(order []*entry) []map[string]*spread {
 
 // apply spreads the matching Pods evenly over an order, in proportion to their share of
 // all Pods. The last of them is moved to the end, so that others are updated before it.
-func (s *spread) apply(order []*entry, all int) []*entry {
-	var with, without []*entry
+func (s *spread) apply(order []*Pod, all int) []*Pod {
+	var with, without []*Pod
 	for _, e := range order {
-		if e.traits.values[s.key] == s.value {
+		if e.Traits.values[s.key] == s.value {
 			with = append(with, e)
 		} else {
 			without = append(without, e)
@@ -116,8 +113,8 @@ func (s *spread) apply(order []*entry, all int) []*entry {
 		rest = u - groups*perWithout
 	}
 
-	result := make([]*entry, 0, len(order))
-	move := func(from *[]*entry, n int) {
+	result := make([]*Pod, 0, len(order))
+	move := func(from *[]*Pod, n int) {
 		n = min(n, len(*from))
 		result = append(result, (*from)[:n]...)
 		*from = (*from)[n:]

@@ -1,284 +1,511 @@
 package rollout_test
 
 import (
-	"fmt"
-	"math/rand/v2"
-	"strconv"
+	"slices"
 	"testing"
-	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
-
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
-	"github.com/sidecarset/operator/internal/rollout"
 )
 
-// image is what one content of the SidecarSet does to a Pod.
-type image struct {
-	resize  bool // it differs in resources alone: no container is restarted for it
-	missing bool // it cannot be pulled
-	breaks  int  // seconds after its start at which the Pod turns not Ready; 0: never
-	flaps   int  // the Pod's readiness changes every so many seconds; 0: never
+// never is the time of what does not happen.
+const never = 1 << 30
+
+// setup changes a world before its first second.
+type setup func(*world)
+
+// row is one row of the table of the rules: what happens in a simulated cluster. Figures are Pods
+// that got a bad image while they served, and while they were down already; or seconds.
+type row struct {
+	name string
+	long bool // it is skipped with -short
+	most []int
+	run  func(setup) []int
 }
 
-// simPod is one Pod, its kubelet and its app.
-type simPod struct {
-	record  podstate.Record
-	id      rollout.ID
-	content int // of the spec
-	running int // of the container that runs
-	started int64
-	turned  int64
-	ready   bool
-
-	at        int64 // of the last write; 0: never written
-	disturbed bool
-	outage    int64 // the app is down until then
-	ignored   bool  // by its node
-	broken    bool  // the app never starts
-	slow      int64 // how long the kubelet takes to restart a container
-}
-
-func (p *simPod) written(now int64) podstate.Written {
-	if p.at == 0 {
-		return podstate.Written{}
-	}
-	w := podstate.Written{At: uint32(p.at), Turned: uint32(p.turned), Disturbed: p.disturbed, Ready: p.ready, Acknowledged: !p.ignored}
-	if p.running == p.content {
-		w.Started = uint32(max(p.started, p.at))
-		if p.ready {
-			w.BackAt = uint32(max(p.started, p.at, p.turned))
+// both makes a change before another one, if there is any.
+func both(second, first setup) setup {
+	return func(w *world) {
+		first(w)
+		if second != nil {
+			second(w)
 		}
+	}
+}
+
+// start runs five seconds, which come before the edit.
+func (w *world) start(mod setup) *world {
+	if mod != nil {
+		mod(w)
+	}
+	w.pass(5, nil)
+	return w
+}
+
+func (w *world) pass(seconds int, each func(t int)) *world {
+	for t := 1; t <= seconds; t++ {
+		w.step(func() {
+			if each != nil {
+				each(t)
+			}
+		})
 	}
 	return w
 }
 
-// sim is a cluster with one SidecarSet and its leader.
-type sim struct {
-	*testing.T
-	*rand.Rand
-	now     int64
-	images  []image // by content
-	wanted  int
-	spec    appsv1beta1.SidecarSetUpdateStrategy
-	notes   map[string]string // annotations
-	pods    map[types.UID]*simPod
-	order   []*simPod // in the order of their creation
-	rollout *rollout.Rollout
-	serial  int
-	version uint64
-	// wrote counts the Pods that each content was written to, and worst is the largest number of
-	// Pods that were not Ready by the rollout at a time.
-	wrote map[int]int
-	worst int
-	// each is called every second.
-	each func()
+// earlier gives all Pods the record of an earlier rollout that is over.
+func (w *world) earlier(ago int) {
+	for _, p := range w.pods {
+		p.has, p.wrt, p.rgen, p.old = true, w.now-ago, p.gen, -1
+		p.first, p.startAt = w.now-ago+3, w.now-ago+3
+	}
 }
 
-func simulate(t *testing.T, maxUnavailable string, apps, replicas int, images ...image) *sim {
-	s := &sim{
-		T: t, Rand: rand.New(rand.NewPCG(1, 2)), now: 1_800_000_000, images: append([]image{{}}, images...), notes: map[string]string{},
-		pods: map[types.UID]*simPod{}, wrote: map[int]int{}, each: func() {},
-	}
-	s.spec.MaxUnavailable = amount(maxUnavailable)
-	for app := range apps {
-		for range replicas {
-			s.create(app)
+// hits is how many Pods got the bad image.
+func (w *world) hits() []int { return []int{len(w.victims), len(w.downVictims)} }
+
+// finish runs until no Pod is outdated, and returns how long that took.
+func (w *world) finish(horizon int, each func(t int)) int {
+	for t := 1; t <= horizon; t++ {
+		w.pass(1, func(int) {
+			if each != nil {
+				each(t)
+			}
+		})
+		if w.outdated() == 0 {
+			return t
 		}
 	}
-	for _, p := range s.order {
-		p.ready, p.turned = true, s.now-3600
-	}
-	s.lead()
-	s.run(2)
-	return s
+	return never
 }
 
-func amount(text string) *intstr.IntOrString { return new(intstr.Parse(text)) }
-
-// lead starts a new leader.
-func (s *sim) lead() {
-	s.rollout = rollout.New()
-	s.configure()
-	for _, p := range s.order {
-		p.id = s.rollout.Add(s.seen(p))
+// repaired is how long it takes until no Pod is down because of an image.
+func (w *world) repaired(horizon int) int {
+	for t := range horizon {
+		if w.hurt() == 0 {
+			return t
+		}
+		w.step(nil)
 	}
+	return never
 }
 
-func (s *sim) configure() {
-	s.rollout.SetStrategy(rollout.NewStrategy(&appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{Annotations: s.notes}, Spec: appsv1beta1.SidecarSetSpec{UpdateStrategy: s.spec}}))
-	s.rollout.SetContent(strconv.Itoa(s.wanted), nil)
+// edited returns a world whose SidecarSet has just got the first of these contents.
+func edited(mod setup, seed int64, n, apps int, mu float64, contents ...content) *world {
+	w := newWorld(seed, n, apps, mu)
+	w.contents = append(w.contents, contents...)
+	w.start(mod)
+	w.edit(1)
+	return w
 }
 
-// edit makes a content the current one.
-func (s *sim) edit(content int) {
-	s.wanted = content
-	s.configure()
-	for _, p := range s.order {
-		s.show(p)
-	}
-}
-
-func (s *sim) create(app int) *simPod {
-	s.serial++
-	name := fmt.Sprintf("app%d-%d", app, s.serial)
-	p := &simPod{content: s.wanted, running: s.wanted, started: s.now, turned: s.now, slow: 2}
-	p.record = podstate.Record{
-		UID: types.UID(name), Namespace: podstate.MakeNamespace("default"), Name: name, Active: true, Controller: podstate.MakeName("app" + strconv.Itoa(app)),
-		Labels: podstate.MakeLabelSet(map[string]string{"app": strconv.Itoa(app)}), Order: podstate.Order{Created: s.now, Assigned: true, Phase: podstate.Running},
-	}
-	s.pods[p.record.UID] = p
-	s.order = append(s.order, p)
-	if s.rollout != nil {
-		p.id = s.rollout.Add(s.seen(p))
-	}
-	return p
-}
-
-// remove deletes a Pod, and its controller creates another one.
-func (s *sim) remove(p *simPod, app int) *simPod {
-	s.rollout.Remove(p.id, true, time.Unix(s.now, 0))
-	delete(s.pods, p.record.UID)
-	for i, other := range s.order {
-		if other == p {
-			s.order = append(s.order[:i:i], s.order[i+1:]...)
+// harm spreads a bad image. share of the Pods is down at any time, for down seconds.
+func harm(mod setup, n, apps int, mu float64, c content, share, down float64, horizon int, seed int64) []int {
+	w := edited(both(mod, func(w *world) {
+		w.background(share, down)
+	}), seed, n, apps, mu, c)
+	for t := 1; t <= horizon; t++ {
+		w.step(nil)
+		if w.outdated() == 0 && t > c.delay+c.jitter+60 && w.now%600 == 0 {
 			break
 		}
 	}
-	return s.create(app)
+	return w.hits()
 }
 
-// seen is the Pod as the leader sees it.
-func (s *sim) seen(p *simPod) rollout.Pod {
-	r := p.record
-	r.Ready = p.ready
-	if p.ready {
-		r.Order.ReadySince = p.turned
-	}
-	pod := rollout.Pod{Record: &r, Written: p.written(s.now), Way: inplace.Images, Carries: p.content == s.wanted, Grace: 30}
-	if pod.Carries {
-		pod.Way = inplace.Current
-	}
-	if s.images[p.content].missing && p.running != p.content && !p.ready {
-		pod.Trouble = 1
-	}
-	return pod
+// after has all Pods updated already, some seconds ago.
+func after(ago int, mod setup) setup {
+	return both(mod, func(w *world) {
+		w.earlier(ago)
+	})
 }
 
-func (s *sim) show(p *simPod) { s.rollout.Set(p.id, s.seen(p), time.Unix(s.now, 0)) }
+func needs(seconds int, mod setup) setup {
+	return both(mod, func(w *world) {
+		w.minReady = seconds
+	})
+}
 
-// step is one second of a Pod's kubelet and app.
-func (s *sim) step(p *simPod) {
-	if p.running != p.content && !p.ignored && s.now >= p.at+1 {
-		if i := s.images[p.content]; !i.missing && (i.resize || s.now >= p.at+p.slow) {
-			p.running, p.started = p.content, s.now
+// ends is how long a good rollout takes.
+func ends(mod setup, n, apps int, mu, share, down float64, seed int64) int {
+	return edited(both(mod, func(w *world) {
+		w.background(share, down)
+	}), seed, n, apps, mu, content{}).finish(86400, nil)
+}
+
+// often is the median, the 95 % and the worst of the times that a good rollout takes, one Pod at a time.
+func often(mod setup, n, apps int, share, down float64) []int {
+	var all []int
+	for seed := range int64(100) {
+		all = append(all, ends(mod, n, apps, 1, share, down, seed+1))
+	}
+	slices.Sort(all)
+	return []int{all[50], all[95], all[99]}
+}
+
+// deletes deletes one Pod that the image broke, every so many seconds.
+func (w *world) deletes(every int) func(int) {
+	return func(t int) {
+		if t%every == 0 {
+			w.deleteVictim()
 		}
 	}
-	i, up := s.images[p.running], s.now-p.started
-	if s.images[p.running].resize {
-		up += 10 // it has run before
-	}
-	ready := (p.running == p.content || p.ignored || s.now < p.at+1) && up >= 1 && !p.broken && s.now >= p.outage
-	if i.breaks > 0 && up >= int64(i.breaks) || i.flaps > 0 && up/int64(i.flaps)%2 == 1 {
-		ready = false
-	}
-	if ready != p.ready {
-		p.ready, p.turned = ready, s.now
-		s.show(p)
-	} else if p.running == p.content && p.started == s.now {
-		s.show(p)
-	}
 }
 
-// down is how many Pods are not Ready that the rollout has disturbed.
-func (s *sim) down() (n int) {
-	for _, p := range s.order {
-		if !p.ready && p.disturbed && s.now >= p.outage {
-			n++
+func (w *world) deleteVictim() bool {
+	for _, p := range w.pods {
+		if !p.gone && !p.term && p.has && p.rev == w.want && !p.ready && p.st != restarting && !p.ownBad {
+			w.kill(p, true)
+			return true
 		}
 	}
-	return n
+	return false
 }
 
-// run lets seconds pass.
-func (s *sim) run(seconds int) *sim {
-	for range seconds {
-		s.now++
-		for _, p := range s.order {
-			s.step(p)
+// outage has three of four Pods down for five minutes when an image comes that breaks after 20 s.
+func outage(mod setup) []int {
+	w := newWorld(1, 2000, 200, 10)
+	w.contents = append(w.contents, breaksAfter(20))
+	w.start(mod)
+	for _, p := range w.pods {
+		if p.id%4 != 0 {
+			p.ownBad, p.ownNext, p.idle = true, w.now+300, false
 		}
-		s.each()
-		for range 5 {
-			takes, _ := s.rollout.Next(64, s.version, time.Unix(s.now, 0))
-			for _, take := range takes {
-				s.write(take)
+	}
+	w.bgShare, w.bgDown = 1e-9, 1e-3
+	w.step(nil)
+	w.edit(1)
+	return w.pass(3600, nil).hits()
+}
+
+// silent is how long a good rollout takes if k Pods are on nodes that do not act.
+func silent(mod setup, n, apps, k int, stuck bool) int {
+	return edited(both(mod, func(w *world) {
+		for i := range k {
+			w.pods[i*(n/k)].ignores, w.pods[i*(n/k)].stuck = !stuck, stuck
+		}
+	}), 1, n, apps, 1, content{}).finish(86400, nil)
+}
+
+// overtaken: an edit to a bad image comes when a good rollout, at its full speed, has 100 Pods
+// restarting.
+func overtaken(mod setup, first, second content, later int) int {
+	w, since := edited(mod, 1, 2000, 200, .1, first, second), 0
+	w.finish(3000, func(t int) {
+		if since == 0 && w.count(func(p *simPod) bool { return p.st == restarting }) >= 100 {
+			since = t
+		}
+		if since > 0 && t == since+later {
+			w.edit(2)
+		}
+	})
+	return len(w.victims)
+}
+
+// allBroken: all Pods have the content 1, which is broken; content 2 is good.
+func allBroken(mod setup, n, apps int, c content) *world {
+	w := newWorld(1, n, apps, 1)
+	w.contents = append(w.contents, c, content{})
+	w.start(mod)
+	w.edit(1)
+	for _, p := range w.pods {
+		p.rev, p.run, p.vrev, p.idle = 1, 1, 1, false
+	}
+	return w
+}
+
+func breaksAfter(seconds int) content { return content{kind: breaksApp, delay: seconds} }
+
+var (
+	doesNotStart = content{kind: noStart}
+	anHour       = 3600
+	twoHours     = 7200
+)
+
+func flat(parts ...[]int) []int { return slices.Concat(parts...) }
+
+// rows is the table in docs/design/0009-running-pods.md. The figures are those of the model with
+// which the rules were chosen.
+var rows = []row{
+	{"does not start, 1 % of 2,000 Pods down for a minute, six hours", true, []int{1, 1}, func(m setup) []int {
+		return harm(m, 2000, 200, 1, doesNotStart, .01, 60, 6*anHour, 31)
+	}},
+	{"does not start, 1 % down for ten minutes, for a day", true, []int{1, 1, 1, 1}, func(m setup) []int {
+		return flat(harm(m, 2000, 200, 1, doesNotStart, .01, 600, 6*anHour, 31), harm(m, 2000, 200, 1, doesNotStart, .01, 86400, 6*anHour, 31))
+	}},
+	{"does not start, second rollout after an hour, after two minutes", true, []int{1, 1, 1, 2}, func(m setup) []int {
+		return flat(harm(after(3600, m), 2000, 200, 1, doesNotStart, .01, 60, twoHours, 31), harm(after(120, m), 2000, 200, 1, doesNotStart, .01, 60, anHour, 31))
+	}},
+	{"an outage of 75 %, and in a second rollout", true, []int{1, 1, 1, 1}, func(m setup) []int {
+		return flat(outage(m), outage(after(3600, m)))
+	}},
+	{"breaks after a minute, 20 Pods", false, []int{2, 0}, func(m setup) []int { return harm(m, 20, 4, 1, breaksAfter(60), 0, 0, anHour, 1) }},
+	{"breaks after a minute, 2,000 Pods at 5 %", false, []int{2, 0}, func(m setup) []int { return harm(m, 2000, 200, .05, breaksAfter(60), 0, 0, anHour, 1) }},
+	{"breaks after a minute, 10,000 Pods at 10 %", true, []int{2, 0}, func(m setup) []int { return harm(m, 10000, 500, .1, breaksAfter(60), 0, 0, anHour/2, 1) }},
+	{"crash loops of 10, 25 and 45 s, 2,000 Pods at 5 %", true, []int{1, 0, 1, 0, 2, 0}, func(m setup) (all []int) {
+		for _, d := range []int{10, 25, 45} {
+			all = append(all, harm(m, 2000, 200, .05, content{kind: crashes, delay: d}, 0, 0, anHour, 1)...)
+		}
+		return all
+	}},
+	{"readiness flaps every 30 s, every minute", true, []int{1, 0, 2, 0}, func(m setup) []int {
+		return flat(harm(m, 2000, 200, .05, content{kind: flaps, delay: 10, period: 30, duty: .5}, 0, 0, anHour, 1),
+			harm(m, 2000, 200, .05, content{kind: flaps, delay: 10, period: 60, duty: .9}, 0, 0, anHour, 1))
+	}},
+	{"breaks after five minutes, 20 and 300 Pods", false, []int{20, 0, 45, 0}, func(m setup) []int {
+		return flat(harm(m, 20, 4, 1, breaksAfter(300), 0, 0, twoHours, 1), harm(m, 300, 30, 1, breaksAfter(300), 0, 0, 2*twoHours, 1))
+	}},
+	{"breaks after five minutes, 2,000 Pods, 10 at a time", true, []int{392, 0}, func(m setup) []int { return harm(m, 2000, 200, 10, breaksAfter(300), 0, 0, twoHours, 1) }},
+	{"breaks after nine minutes, ready for five: 1, 10, 5 %; a good image", true, []int{2, 0, 2, 0, 2, 0, 10847, 3778, 3387}, func(m setup) (all []int) {
+		for _, mu := range []float64{1, 10, .05} {
+			all = append(all, harm(needs(300, m), 2000, 200, mu, breaksAfter(540), 0, 0, 4*anHour, 41)...)
+		}
+		for _, mu := range []float64{1, 10, .05} {
+			all = append(all, ends(needs(300, m), 2000, 200, mu, 0, 0, 41))
+		}
+		return all
+	}},
+	{"breaks after eleven minutes, 300 and 2,000 Pods", true, []int{130, 0, 125, 0}, func(m setup) []int {
+		return flat(harm(m, 300, 30, 1, breaksAfter(660), 0, 0, 4*anHour, 1), harm(m, 2000, 200, 1, breaksAfter(660), 0, 0, 4*anHour, 1))
+	}},
+	{"a bad edit overtakes a good rollout at 10 %: does not start, 20 s, a slow pull before", true, []int{2, 3, 2}, func(m setup) []int {
+		slow := both(m, func(w *world) {
+			w.restLo, w.restHi = 8, 20
+		})
+		return []int{overtaken(slow, content{}, doesNotStart, 0), overtaken(slow, content{}, breaksAfter(20), 0), overtaken(m, content{pull: 60}, doesNotStart, 35)}
+	}},
+	{"five bad edits, a minute apart: most down; cured", false, []int{1, 5}, func(m setup) []int {
+		w := edited(m, 1, 200, 20, 1, doesNotStart, doesNotStart, doesNotStart, doesNotStart, doesNotStart, content{})
+		for k := 1; k <= 5; k++ {
+			w.edit(k)
+			w.pass(60, nil)
+		}
+		most, cured := w.peakDown, never
+		w.edit(6)
+		for t := 1; t < 7200 && cured == never; t++ {
+			if w.pass(1, nil).count(func(p *simPod) bool { return p.st == failed || p.run > 0 && p.run < 6 }) == 0 {
+				cured = t
 			}
-			if len(takes) == 0 {
-				break
+		}
+		return []int{most, cured}
+	}},
+	{"five edits that break after a minute, one Pod and 10 %: most down", false, []int{6, 6}, func(m setup) (all []int) {
+		for _, mu := range []float64{1, .1} {
+			w := edited(m, 1, 200, 20, mu, breaksAfter(60), breaksAfter(60), breaksAfter(60), breaksAfter(60), breaksAfter(60))
+			for k := 1; k <= 5; k++ {
+				w.edit(k)
+				w.pass(180, nil)
+			}
+			all = append(all, w.peakDown)
+		}
+		return all
+	}},
+	{"40 good edits, three seconds apart, five at a time: most down; done", false, []int{5, 766}, func(m setup) []int {
+		w := edited(both(m, func(w *world) {
+			w.restLo, w.restHi = 8, 20
+		}), 1, 200, 20, 5, make([]content, 40)...)
+		for k := 1; k <= 40; k++ {
+			w.edit(k)
+			w.pass(3, nil)
+		}
+		done := w.finish(7200, nil)
+		return []int{w.peakDown, done}
+	}},
+	{"victims are deleted each minute: does not start, breaks after 10 s, a minute", false, []int{3, 3, 6}, func(m setup) (all []int) {
+		for _, c := range []content{doesNotStart, breaksAfter(10), breaksAfter(60)} {
+			w := edited(m, 1, 200, 20, 1, c)
+			w.pass(1800, w.deletes(60))
+			all = append(all, len(w.victims))
+		}
+		return all
+	}},
+	{"victims are deleted every two minutes, a new leader each minute, two hours", true, []int{11}, func(m setup) []int {
+		w := edited(m, 1, 2000, 200, 5, breaksAfter(20))
+		w.leaderEvery = 60
+		w.pass(7200, w.deletes(120))
+		return []int{len(w.victims)}
+	}},
+	{"an app without its pull secret rolls itself out", true, []int{1114}, func(m setup) []int {
+		w := edited(both(m, func(w *world) {
+			for i := range w.appHit {
+				w.appHit[i] = float64(min(i, 1))
+			}
+		}), 1, 2000, 200, 10, content{kind: noStart, share: .5})
+		for _, p := range slices.Clone(w.pods) {
+			if p.app == 0 {
+				w.kill(p, true)
 			}
 		}
-		s.worst = max(s.worst, s.down())
-	}
-	return s
-}
-
-func (s *sim) write(take rollout.Take) {
-	p := s.pods[take.UID]
-	if take.Free && p.ready {
-		s.Fatalf("%s was taken without a charge and is Ready", take.Name)
-	}
-	s.version++
-	p.disturbed = p.ready || p.written(s.now).Counts(s.now)
-	p.at, p.content = s.now, s.wanted
-	s.wrote[s.wanted]++
-	s.rollout.Return(take, rollout.Result{Kind: rollout.Written, Version: s.version}, time.Unix(s.now, 0))
-	s.show(p)
-}
-
-// outdated is how many Pods do not have the content.
-func (s *sim) outdated() (n int) {
-	for _, p := range s.order {
-		if p.content != s.wanted {
-			n++
+		return []int{w.finish(20000, nil)}
+	}},
+	{"an autoscaler adds Pods while some are down", false, []int{1}, func(m setup) []int {
+		w := edited(m, 1, 300, 1, .1, breaksAfter(10))
+		w.pass(3600, func(t int) {
+			if n := len(w.pods); t%30 == 0 && n < 1500 && t > 60 {
+				for range n / 10 {
+					w.add(0, false)
+				}
+			}
+		})
+		return []int{len(w.victims)}
+	}},
+	{"a canary is rolled back: does not start, breaks after a minute: victims; cured", false, []int{1, 2, 2, 12}, func(m setup) (all []int) {
+		for _, c := range []content{doesNotStart, breaksAfter(60)} {
+			w := edited(m, 1, 100, 10, 10, c)
+			w.part = .9
+			w.pass(300, nil)
+			w.edit(0)
+			all = append(all, len(w.victims), w.repaired(3600))
 		}
-	}
-	return n
-}
-
-// until runs until every Pod has the content and is Ready, and returns the seconds it took.
-func (s *sim) until(most int) int {
-	s.Helper()
-	from := s.now
-	for s.now-from < int64(most) {
-		s.run(1)
-		if s.outdated() == 0 && s.down() == 0 {
-			return int(s.now - from)
+		return all
+	}},
+	{"a canary stays as small as it is", true, []int{200}, func(m setup) []int {
+		w := edited(func(w *world) {
+			w.background(.01, 60)
+			after(3600, m)(w)
+			w.part = .9
+		}, 1, 2000, 200, 10, content{})
+		return []int{2000 - w.pass(6*anHour, nil).outdated()}
+	}},
+	{"one silent node of 200 Pods: ignores the write, acknowledges it", false, []int{1581, 1581}, func(m setup) []int {
+		return []int{silent(m, 200, 20, 1, false), silent(m, 200, 20, 1, true)}
+	}},
+	{"one silent node of five Pods", false, []int{675, 675}, func(m setup) []int {
+		return []int{silent(m, 5, 2, 1, false), silent(m, 5, 2, 1, true)}
+	}},
+	{"all Pods are down, and the first stays so: its sidecar runs, does not start", false, []int{97, 663}, func(m setup) (all []int) {
+		for _, noStart := range []bool{false, true} {
+			w := allBroken(m, 200, 20, breaksAfter(0))
+			w.pass(100, nil)
+			w.chronic(w.pods[0], 0, 1)
+			w.pods[0].ownNoStart = noStart
+			w.edit(2)
+			all = append(all, w.finish(86400, nil))
 		}
-	}
-	s.Fatalf("%d Pods are outdated and %d down after %d s; %+v", s.outdated(), s.down(), most, s.rollout.Report(s.version, time.Unix(s.now, 0)))
-	return 0
-}
-
-func (s *sim) atMost(what string, got, most int) {
-	s.Helper()
-	if got > most {
-		s.Errorf("%s: %d, at most %d expected", what, got, most)
-	}
-	s.Logf("%s: %d (at most %d)", what, got, most)
-}
-
-// flapping makes a share of the Pods, in percent, not Ready for some seconds at any time.
-func (s *sim) flapping(percent float64, outage int64) {
-	s.each = func() {
-		for range len(s.order) {
-			if s.Float64() < percent/100/float64(outage) {
-				s.order[s.IntN(len(s.order))].outage = s.now + outage
+		return all
+	}},
+	{"a chronic crasher, and the Pod that is updated is deleted", false, []int{783}, func(m setup) []int {
+		w, killed := edited(both(m, func(w *world) {
+			w.chronic(w.pods[0], 0, 1)
+		}), 1, 20, 2, 1, content{}), false
+		return []int{w.finish(86400, func(int) {
+			for _, p := range w.pods {
+				if !killed && !p.gone && p.has && p.was != podstate.WasDown && p.st == restarting && p.app == 0 {
+					w.kill(p, true)
+					killed = true
+				}
+			}
+		})}
+	}},
+	{"three nodes die for ever", false, []int{1480}, func(m setup) []int {
+		w := edited(both(m, func(w *world) {
+			w.daemons = 10
+		}), 1, 300, 30, 1, content{})
+		return []int{w.finish(86400, func(t int) {
+			if t%60 == 0 && t <= 180 {
+				for _, p := range w.pods {
+					if !p.gone && p.st == restarting && p.has && p.deadAt == 0 {
+						w.killNode(p.node, 0)
+						return
+					}
+				}
+			}
+		})}
+	}},
+	{"30 apps, five with a broken replica: most of one app down in percent; done", false, []int{33, 500}, func(m setup) []int {
+		w := newWorld(1, 0, 30, .1)
+		for a := range 30 {
+			size := 3
+			if sizes := []int{200, 80, 40, 20, 20, 10, 10, 10}; a < len(sizes) {
+				size = sizes[a]
+			}
+			for i := range size {
+				p := w.add(a, true)
+				p.ownBad = a > 24 && i == 0
+				p.ready = !p.ownBad
 			}
 		}
+		w.restLo, w.restHi = 10, 20
+		w.contents = append(w.contents, content{})
+		w.start(m)
+		w.peakAppDown = 0
+		w.edit(1)
+		done := w.finish(7200, nil)
+		return []int{int(100 * w.peakAppDown), done}
+	}},
+	{"good: 20 Pods, 300 at 10 %, 2,000 at 5 %", false, []int{195, 310, 418}, func(m setup) []int {
+		return []int{ends(m, 20, 4, 1, 0, 0, 1), ends(m, 300, 30, .1, 0, 0, 1), ends(m, 2000, 200, .05, 0, 0, 1)}
+	}},
+	{"good: 10,000 Pods at 10 %; 2,000 one by one", true, []int{499, 9132}, func(m setup) []int {
+		return []int{ends(m, 10000, 500, .1, 0, 0, 1), ends(m, 2000, 200, 1, 0, 0, 1)}
+	}},
+	{"good, 1 % down for an hour: one and ten at a time", true, []int{8931, 1098}, func(m setup) []int {
+		return []int{ends(m, 2000, 200, 1, .01, 3600, 1), ends(m, 2000, 200, 10, .01, 3600, 1)}
+	}},
+	{"good, 1 % down for ever, and their sidecars do not start", true, []int{9040}, func(m setup) []int {
+		w := newWorld(1, 2000, 200, 1)
+		for i := 0; i < 2000; i += 100 {
+			w.chronic(w.pods[i], 0, 1)
+			w.pods[i].ownNoStart = true
+		}
+		w.contents = append(w.contents, content{})
+		w.start(m)
+		w.edit(1)
+		return []int{w.finish(86400, nil)}
+	}},
+	{"good, a pull takes three, eight minutes: most down; done", false, []int{1, 3571, 1, 9271}, func(m setup) (all []int) {
+		for _, pull := range []int{180, 480} {
+			w := edited(m, 1, 20, 4, 1, content{pull: pull})
+			done := w.finish(43200, nil)
+			all = append(all, w.peakDown, done)
+		}
+		return all
+	}},
+	{"good, 20 Pods, 5 % down for an hour, 100 seeds: median, 95 %, worst", true, []int{184, 194, 7322}, func(m setup) []int { return often(m, 20, 4, .05, 3600) }},
+	{"good, 60 Pods, 5 % down for an hour, 100 seeds", true, []int{353, 369, 381}, func(m setup) []int { return often(m, 60, 10, .05, 3600) }},
+	{"a cure after fifteen minutes: broken after a minute, a fifth of the apps at once: victims; cured", true, []int{2, 10, 41, 28}, func(m setup) (all []int) {
+		for _, c := range []content{breaksAfter(60), {kind: breaksApp, delay: 1, share: .2}} {
+			w := edited(m, 1, 2000, 200, .05, c, content{})
+			n := w.pass(900, nil).hurt()
+			w.edit(2)
+			all = append(all, n, w.repaired(20000))
+		}
+		return all
+	}},
+	{"a cure for 97 Pods that were created with the image", true, []int{97, 37}, func(m setup) []int {
+		w := edited(m, 1, 2000, 200, 1, breaksAfter(10), content{})
+		w.pass(600, func(t int) {
+			if t <= 100 {
+				if p := w.pods[w.rng.Intn(2000)]; !p.gone {
+					w.kill(p, true)
+				}
+			}
+		})
+		n := w.hurt()
+		w.edit(2)
+		return []int{n, w.repaired(20000)}
+	}},
+	{"a cure for all 2,000 Pods, broken two hours after the rollout", true, []int{85}, func(m setup) []int {
+		w := allBroken(m, 2000, 200, content{})
+		w.earlier(7200)
+		w.contents[1] = breaksAfter(7200)
+		w.pass(100, nil)
+		w.edit(2)
+		return []int{w.repaired(80000)}
+	}},
+}
+
+// TestTheTable runs each row in the order of Pods that the model has: with one leader, with a new one
+// each minute, and with a new one before each decision.
+func TestTheTable(t *testing.T) {
+	for _, r := range rows {
+		for name, leaders := range map[string]setup{"": nil, ", a new leader each minute": func(w *world) { w.leaderEvery = 60 }, ", many leaders": func(w *world) { w.restless = true }} {
+			t.Run(r.name+name, func(t *testing.T) {
+				if testing.Short() && (r.long || leaders != nil) || r.long && leaders != nil {
+					t.Skip("it takes long")
+				}
+				t.Parallel()
+				checked(t, r.run(leaders), r.most)
+			})
+		}
 	}
-	s.run(int(min(2*outage, 1200)))
 }

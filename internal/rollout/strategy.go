@@ -21,7 +21,7 @@ import (
 // not run without limits.
 type Strategy struct {
 	problem        error // names the part that cannot be read by its path in the SidecarSet, and what to write instead
-	off            Limit // NotUpdate, Paused or Unlimited
+	off            Rule  // NotUpdate, Paused or NoRule
 	selector       labels.Selector
 	partition      share
 	maxUnavailable share
@@ -38,11 +38,15 @@ type weight struct {
 	weight   int64
 }
 
-// NewStrategy compiles the update strategy and the annotations of a SidecarSet.
+// NewStrategy compiles the update strategy and the annotations of a SidecarSet. One that is being
+// deleted is paused.
 func NewStrategy(set *appsv1beta1.SidecarSet) *Strategy {
 	s, err := compile(&set.Spec.UpdateStrategy, set.Annotations)
-	if err != nil {
+	switch {
+	case err != nil:
 		return &Strategy{problem: err}
+	case set.DeletionTimestamp != nil && s.off == NoRule:
+		s.off = Paused
 	}
 	return s
 }
@@ -130,22 +134,21 @@ func (s *Strategy) Selects(set labels.Set) bool { return s.selector == nil || s.
 // MinReady is how long an updated Pod has to be Ready to be proven.
 func (s *Strategy) MinReady() time.Duration { return time.Duration(s.minReady) * time.Second }
 
-// stops returns why no Pod may be updated at all; Unlimited if Pods may be.
-func (s *Strategy) stops() Limit {
-	if s.problem != nil {
-		return Invalid
-	}
-	return s.off
-}
+// Updates reports whether the operator updates running Pods, at times at least.
+func (s *Strategy) Updates() bool { return s.off != NotUpdate }
+
+// IsPaused reports whether updateStrategy.paused is true.
+func (s *Strategy) IsPaused() bool { return s.off == Paused }
 
 func (s *Strategy) scatters() bool { return len(s.scatterKeys) > 0 }
 
-func (s *Strategy) looksAtLabels() bool {
+// LooksAtLabels reports whether anything depends on the labels of Pods.
+func (s *Strategy) LooksAtLabels() bool {
 	return s.selector != nil || len(s.weights) > 0 || len(s.orderedKeys) > 0 || s.scatters()
 }
 
-// looksLike reports whether two strategies have the same parts that depend on labels.
-func (s *Strategy) looksLike(other *Strategy) bool { return reflect.DeepEqual(s.source, other.source) }
+// LooksLike reports whether two strategies have the same parts that depend on labels.
+func (s *Strategy) LooksLike(other *Strategy) bool { return reflect.DeepEqual(s.source, other.source) }
 
 // share is a number of Pods, or a percentage of the matched Pods.
 type share struct {
@@ -187,6 +190,6 @@ func (s *Strategy) Kept(n int) int {
 	return kept
 }
 
-// allowed is the number of n matched Pods that may be unavailable at the same time
-// because of the operator.
-func (s *Strategy) allowed(n int) int { return s.maxUnavailable.of(n) }
+// Allowed is the number of n matched Pods that may be unavailable at the same time because of the
+// operator: maxUnavailable. A percentage above 0 is at least one Pod.
+func (s *Strategy) Allowed(n int) int { return s.maxUnavailable.of(n) }

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/rollout"
 )
 
 // Names of Pods, and messages about them, are text of other users. A group of Pods has at most
@@ -31,15 +30,6 @@ func ByRevision(names []string, recorded func(name string) (pods, ready int32), 
 		rest.Pods, rest.ReadyPods = rest.Pods-n.Pods, rest.ReadyPods-n.ReadyPods
 	}
 	return append(by, rest)
-}
-
-// Blocked returns the Pods of a rollout that cannot be updated; none with NotUpdate, which
-// updates no Pods.
-func Blocked(r *rollout.Report) []appsv1beta1.SidecarSetPodGroup {
-	if r == nil || r.Limit == rollout.NotUpdate {
-		return nil
-	}
-	return r.Blocked
 }
 
 // groups orders groups by their size and reason, and bounds their texts.

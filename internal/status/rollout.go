@@ -6,88 +6,78 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inplace"
-	"github.com/sidecarset/operator/internal/recreate"
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
-// A rollout is stalled if it has made no progress for stalledAfter, which is the default of
-// Deployments, and the slack of its Pods. It is stalled after failedAfter if no Pod that counts
-// can be expected to come back by waiting.
+// A rollout is stalled if nothing has moved for stalledAfter, which is the default of Deployments,
+// and the grace period and min-ready-seconds of its Pods. A leader that writes no Pods waits
+// pausedAfter instead.
 const (
 	stalledAfter = 10 * time.Minute
-	failedAfter  = time.Minute
+	pausedAfter  = time.Minute
 )
 
-// off says what keeps the operator from taking any Pod, as the author wants it; "" if nothing does.
-func off(r *rollout.Report) string {
+// off says what keeps the operator from updating any available Pod, as the author wants it; "" if
+// nothing does.
+func off(p *rollout.Plan) string {
 	switch {
-	case r.Limit == rollout.NotUpdate:
+	case p.Rule == rollout.NotUpdate:
 		return "updateStrategy.type is NotUpdate"
-	case r.Limit == rollout.Paused:
+	case p.Rule == rollout.Paused:
 		return "updateStrategy.paused is true"
-	case r.Limit == rollout.Budget && r.Allowed == 0:
+	case p.Budget == 0 && p.Total > 0 && p.Rule != rollout.Invalid:
 		return "updateStrategy.maxUnavailable allows no Pod to be unavailable"
 	}
 	return ""
 }
 
-// movable is the number of Pods that can be taken, now or later.
-func movable(r *rollout.Report) int {
-	n := r.Waiting - r.Kept
-	for i := range r.Blocked {
-		if r.Blocked[i].Reason == string(recreate.DisruptionBudget) {
-			n += int(r.Blocked[i].Pods)
-		}
-	}
-	return n
-}
+// movable is the number of Pods that can be updated, now or later.
+func movable(p *rollout.Plan) int { return max(0, p.Outdated-p.Resting-p.Kept) }
 
-// held reports whether the rollout waits for Pods that it updated or evicted. It is not held by an
-// app that is down for reasons of its own, which keeps only its own Pods from being updated.
-func held(r *rollout.Report) bool {
-	return r.Used > 0 || off(r) == "" && (r.EvictionsWait != "" || movable(r) > 0 && r.Limit == rollout.Proof)
-}
-
-// stallsAt is when the rollout is stalled if it makes no progress until then; zero if it cannot
-// be. A leader that takes no Pods repairs none either, so it waits less long for them.
+// stallsAt is when the rollout is stalled if nothing moves until then; zero if it cannot be.
 func (o Observation) stallsAt() time.Time {
-	r := o.Rollout
-	if r == nil || !held(r) || r.Moved.IsZero() {
+	p := o.Plan
+	if p == nil || p.Rule == rollout.Invalid || p.Rule == rollout.NotUpdate {
 		return time.Time{}
 	}
-	at, failing := r.Moved.Add(stalledAfter+r.Slack), r.FailingSince
-	if off(r) != "" {
-		at = r.Moved.Add(failedAfter + r.Slack)
-	} else if failing.Before(r.Moved) {
-		failing = r.Moved
+	waits := off(p) == "" && movable(p) > 0
+	if p.Charged == 0 && !waits {
+		return time.Time{}
 	}
-	if soon := failing.Add(failedAfter); r.Failing && soon.Before(at) {
-		return soon
+	if !waits && p.Failing > 0 {
+		return time.Unix(1, 0) // no other Pod waits, so there is nothing to wait for
 	}
-	return at
+	at, slack := o.Since, time.Duration(p.Grace+p.MinReady)*time.Second
+	if moved := time.Unix(p.Moved, 0); p.Moved != 0 && moved.After(at) {
+		at = moved
+	}
+	if off(p) != "" {
+		return at.Add(pausedAfter + slack)
+	}
+	return at.Add(stalledAfter + slack)
 }
 
-// StallsIn returns the time after which the rollout is stalled if it makes no progress;
-// false if it is stalled already, or cannot become so.
-func (o Observation) StallsIn() (time.Duration, bool) {
-	at := o.stallsAt()
-	return at.Sub(o.Now), at.After(o.Now)
+// LooksAgainIn returns the time after which the status changes although nothing happens; false if it
+// does not.
+func (o Observation) LooksAgainIn() (in time.Duration, ok bool) {
+	note := func(at time.Time) {
+		if d := at.Sub(o.Now); !at.IsZero() && d > 0 && (!ok || d < in) {
+			in, ok = d, true
+		}
+	}
+	if note(o.stallsAt()); o.Plan != nil && o.Plan.Next != 0 {
+		note(time.Unix(o.Plan.Next, 0))
+	}
+	return in, ok
 }
 
-// stalled reports whether the rollout has made no progress for too long. If the last leader said
-// so of this generation, it is so until this leader sees progress.
-func (o Observation) stalled(before []metav1.Condition) bool {
+func (o Observation) stalled() bool {
 	at := o.stallsAt()
-	if at.IsZero() || !o.Now.Before(at) {
-		return !at.IsZero()
-	}
-	c := meta.FindStatusCondition(before, appsv1beta1.ConditionProgressing)
-	return o.Rollout.Begun && c != nil && c.Reason == appsv1beta1.ReasonStalled && c.ObservedGeneration == o.Generation
+	return !at.IsZero() && !o.Now.Before(at)
 }
 
 // verdict has the reasons and messages of the two conditions about running Pods.
@@ -113,23 +103,25 @@ func (v verdict) conditions() (progressing, degraded metav1.Condition) {
 // maxBrief bounds the messages of the conditions about running Pods, in bytes.
 const maxBrief = 720
 
-// judge returns what the conditions about running Pods say. before are the stored conditions.
-func judge(before []metav1.Condition, o Observation) verdict {
-	r := o.Rollout
+// judge returns what the conditions about running Pods say.
+func judge(o Observation) verdict {
+	p := o.Plan
 	if o.Problem != nil {
 		return both(appsv1beta1.ReasonInvalid, "No running Pod is updated until the SidecarSet is corrected: see the condition Accepted.")
 	}
-	stalled := o.stalled(before)
+	stalled := o.stalled()
 	v := phase(o, stalled)
-	blocked := Blocked(r)
+	blocked := groupsOf(&p.Blocked)
 	switch {
 	case o.Unrecorded != nil:
 		v.degraded, v.because = appsv1beta1.ReasonRevisionNotRecorded, unrecordedMessage(o)
 	case v.degraded != "": // the strategy cannot be read
-	case stalled && off(r) == "" && (movable(r) > 0 || r.Used == 0): // other Pods wait
-		v.degraded, v.because = appsv1beta1.ReasonStalled, stalledMessage(r)
+	case stalled && off(p) == "" && movable(p) > 0: // other Pods wait
+		v.degraded, v.because = appsv1beta1.ReasonStalled, why(p)
 	case stalled:
-		v.degraded, v.because = appsv1beta1.ReasonPodsNotReady, stalledMessage(r)
+		v.degraded, v.because = appsv1beta1.ReasonPodsNotReady, why(p)
+	case p.NotRunningCurrent > 0 && p.NotRunningCurrent >= (p.Current+19)/20:
+		v.degraded, v.because = appsv1beta1.ReasonSidecarsNotRunning, notRunning(o)
 	case slices.ContainsFunc(blocked, needsUser) && wanted(o):
 		v.degraded = appsv1beta1.ReasonBlocked
 		v.because = fmt.Sprintf("%d Pods cannot be updated: %s. status.blockedPods names the first ones.", sum(blocked), reasons(blocked))
@@ -139,24 +131,24 @@ func judge(before []metav1.Condition, o Observation) verdict {
 
 // phase returns what Progressing says.
 func phase(o Observation, stalled bool) (v verdict) {
-	r, n := o.Rollout, o.Counters
-	blocked, toGo := sum(Blocked(r)), outdated(o)
+	p, n := o.Plan, o.Counters
+	blocked, toGo := groupsOf(&p.Blocked), n.Matched-n.Updated
 	switch {
-	case r.Problem != nil:
-		return both(appsv1beta1.ReasonInvalid, "No running Pod is updated: "+r.Problem.Error())
-	case r.Limit == rollout.NotUpdate:
-		v.progressing, v.says = appsv1beta1.ReasonNotUpdate, off(r)+": running Pods keep the sidecars that they have."
-	case toGo+blocked+n.Uninjected == 0 && r.Used+r.Taken+r.Replaced == 0:
+	case p.Rule == rollout.Invalid:
+		return both(appsv1beta1.ReasonInvalid, fmt.Sprintf("No running Pod is updated: %v", p.Problem))
+	case p.Rule == rollout.NotUpdate:
+		v.progressing, v.says = appsv1beta1.ReasonNotUpdate, off(p)+": running Pods keep the sidecars that they have."
+	case toGo+n.Uninjected == 0 && p.Charged == 0:
 		v.progressing, v.says = appsv1beta1.ReasonComplete, fmt.Sprintf("All %d matched Pods are updated.", n.Matched)
-	case off(r) != "" && toGo+int32(r.Used+r.Taken) > 0:
-		v.progressing, v.says = appsv1beta1.ReasonPaused, off(r)+": "+left(o)
+	case off(p) != "" && int(toGo)+p.Charged > 0:
+		v.progressing, v.says = appsv1beta1.ReasonPaused, off(p)+": "+left(o)
 	case stalled:
-		v.progressing, v.says = appsv1beta1.ReasonStalled, stalledMessage(r)
-	case r.Used+r.Taken+r.Replaced+movable(r) > 0 || r.EvictionsWait != "":
-		v.progressing, v.says = appsv1beta1.ReasonRollingOut, left(o)+why(r)
-	case blocked > 0 && wanted(o):
+		v.progressing, v.says = appsv1beta1.ReasonStalled, left(o)+" "+why(p)
+	case p.Charged+p.Trial+movable(p) > 0:
+		v.progressing, v.says = appsv1beta1.ReasonRollingOut, strings.TrimSpace(left(o)+" "+why(p))
+	case len(blocked) > 0 && wanted(o):
 		v.progressing = appsv1beta1.ReasonBlocked
-		v.says = fmt.Sprintf("%d of %d matched Pods are updated. %d Pods cannot be updated: %s.", n.Updated, n.Matched, blocked, reasons(Blocked(r)))
+		v.says = fmt.Sprintf("%d of %d matched Pods are updated. %d Pods cannot be updated: %s.", n.Updated, n.Matched, sum(blocked), reasons(blocked))
 	case toGo > 0:
 		v.progressing = appsv1beta1.ReasonPartitionReached
 		v.says = fmt.Sprintf("%d of %d matched Pods are updated. updateStrategy.partition or updateStrategy.selector excludes the others.", n.Updated, n.Matched)
@@ -167,39 +159,74 @@ func phase(o Observation, stalled bool) (v verdict) {
 	return v
 }
 
-// outdated is the number of Pods that do not carry the content.
-func outdated(o Observation) int32 {
-	return max(int32(o.Rollout.Outdated), o.Counters.Matched-o.Counters.Updated)
+// deleting says that the SidecarSet is being deleted.
+func deleting(finalizers []string) metav1.Condition {
+	message := fmt.Sprintf("The SidecarSet is being deleted, and waits for its finalizers: %s. Running Pods are not updated.", strings.Join(finalizers, ", "))
+	return metav1.Condition{Type: appsv1beta1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: appsv1beta1.ReasonDeleting, Message: cut(message, maxBrief)}
 }
 
 // wanted reports whether partition and selector let go more Pods than those that are updated, so
 // that blocked Pods are missed.
 func wanted(o Observation) bool {
-	toGo := outdated(o)
-	return toGo == 0 || toGo > int32(o.Rollout.Partition+o.Rollout.Unselected)
+	toGo := int(o.Counters.Matched - o.Counters.Updated)
+	return toGo == 0 || toGo > o.Plan.Kept+o.Plan.Unselected
 }
 
 func left(o Observation) string {
-	said := fmt.Sprintf("%d of %d matched Pods are updated. %d Pods are still to be updated.", o.Counters.Updated, o.Counters.Matched, outdated(o))
-	if o.Rollout.Used > 0 {
-		said += fmt.Sprintf(" %d Pods are being updated or replaced, or are not Ready since.", o.Rollout.Used)
+	said := fmt.Sprintf("%d of %d matched Pods are updated.", o.Counters.Updated, o.Counters.Matched)
+	if n := movable(o.Plan); n > 0 {
+		said += fmt.Sprintf(" %d are still to be updated.", n)
 	}
 	return said
 }
 
-// why says what the next Pods wait for, unless that is the budget.
-func why(r *rollout.Report) string {
+// why says by which rule Pods wait, and for which Pod. It has no duration, so that it does not
+// change with time.
+func why(p *rollout.Plan) string {
+	who := "no Pod"
+	if p.Who != nil {
+		who = fmt.Sprintf("%s (%s)", shortened(p.Who.Record.FullName(), maxExample), p.WhoIs)
+	}
+	switch p.Rule {
+	case rollout.Budget:
+		if p.Who == nil {
+			return "Budget: " + kept(p)
+		}
+		return fmt.Sprintf("Budget: %d Pods are down because of the rollout, and maxUnavailable allows %d. The rollout waits for %s.", p.Charged, p.Budget, who)
+	case rollout.Proof:
+		if p.Who == nil {
+			return "Proof: " + kept(p)
+		}
+		return fmt.Sprintf("Proof: %d Pods are updating, settling or late, and %d are proven. The rollout waits for %s.", p.Trial, p.Proven, who)
+	case rollout.DownPods:
+		return fmt.Sprintf("DownPods: of the updated Pods, %d are down and %d are up. The other Pods that are down wait for %s.", p.Down, p.Up, who)
+	case rollout.Share:
+		return fmt.Sprintf("Share: the controllers of the next Pods have their share of maxUnavailable, %d, updating. The rollout waits for %s.", p.Budget, who)
+	case rollout.JustReady:
+		return fmt.Sprintf("JustReady: the next Pods have just become Ready. The rollout waits for %s.", who)
+	}
 	switch {
-	case r.EvictionsWait != "":
-		return " No Pod is evicted now: " + r.EvictionsWait
-	case r.Limit == rollout.Proof:
-		return " The next Pods wait until the updated ones were Ready for " + appsv1beta1.AnnotationMinReadySeconds + "."
-	case r.Limit == rollout.Share:
-		return " The next Pods wait because too many Pods of their controllers are not Ready."
-	case r.Limit == rollout.Refusals:
-		return " The API server refused the last Pods, so one Pod at a time is tried."
+	case p.Charged > 0 && p.Who != nil:
+		return fmt.Sprintf("%d Pods are not back from their update. The first is %s.", p.Charged, who)
+	case p.Charged > 0:
+		return kept(p)
 	}
 	return ""
+}
+
+// kept says until when the places of Pods that disappeared are kept.
+func kept(p *rollout.Plan) string {
+	return fmt.Sprintf("%d places of Pods that disappeared are kept until %s.", p.Status.Disappeared, time.Unix(p.Status.DisappearedUntil, 0).UTC().Format("15:04 UTC"))
+}
+
+// notRunning says which sidecars do not run.
+func notRunning(o Observation) string {
+	all := groupsOf(&o.Plan.NotRunning)
+	said := fmt.Sprintf("The sidecars of %d Pods do not run:", sum(all))
+	for _, g := range all[:min(maxNames, len(all))] {
+		said += fmt.Sprintf(" %d %s (container %s, first Pod %s);", g.Pods, cut(g.Reason, maxReason), shortened(g.Message, maxExample), shortened(g.First[0], maxExample))
+	}
+	return strings.TrimSuffix(said, ";") + "."
 }
 
 func unrecordedMessage(o Observation) string {
@@ -209,55 +236,21 @@ func unrecordedMessage(o Observation) string {
 // needsUser reports whether Pods stay blocked until a user does something.
 func needsUser(group appsv1beta1.SidecarSetPodGroup) bool {
 	switch inplace.Reason(group.Reason) {
-	case inplace.RunToCompletion, recreate.ControlledByJob, // the Pod ends
-		inplace.NodeNotReady,      // the node comes back, or the Pod goes
-		inplace.WriteFailed,       // is tried again
-		inplace.ResizeDeferred,    // the kubelet tries again
-		inplace.MirrorPod,         // the kubelet updates it with its static Pod
-		recreate.DisruptionBudget: // the PodDisruptionBudget allows it later
+	case inplace.RunToCompletion, // the Pod ends
+		inplace.NodeNotReady,   // the node comes back, or the Pod goes
+		inplace.WriteFailed,    // is tried again
+		inplace.ResizeDeferred, // the kubelet tries again
+		inplace.MirrorPod:      // the kubelet updates it with its static Pod
 		return false
 	}
 	return true
 }
 
-// stalledMessage names the Pods that the rollout waits for, and says what each of them waits for.
-// It contains no duration, so that it does not change with time.
-func stalledMessage(r *rollout.Report) string {
-	if r.Used == 0 {
-		message := "No further Pod is updated." + why(r)
-		if len(r.FirstUnproven) > 0 {
-			message += " The first of these is " + shortened(r.FirstUnproven[0], maxExample) + "."
-		}
-		return message
-	}
-	groups := slices.Clone(r.Counting)
-	slices.SortStableFunc(groups, func(a, b appsv1beta1.SidecarSetPodGroup) int { return int(b.Pods - a.Pods) })
-	message, separator := fmt.Sprintf("%d updated or replaced Pods are not Ready", r.Used), ": "
-	for _, group := range groups[:min(maxNames, len(groups))] {
-		message += fmt.Sprintf("%s%d %s", separator, group.Pods, cut(group.Reason, maxReason))
-		if len(group.First) > 0 {
-			message += " (" + shortened(group.First[0], maxExample) + ")"
-		}
-		separator = "; "
-	}
-	message += "."
-	waits := func(reason string) bool {
-		return slices.ContainsFunc(groups, func(group appsv1beta1.SidecarSetPodGroup) bool { return group.Reason == reason })
-	}
-	if waits(appsv1beta1.ReasonStartupProbe) || waits(appsv1beta1.ReasonTerminating) {
-		message += " Until a startup probe or a termination has ended, the kubelet acts on no further change."
-	}
-	if waits(appsv1beta1.ReasonReplacementNotReady) {
-		message += " The places of deleted and evicted Pods are kept while their controllers' new Pods are not Ready."
-	}
-	if r.Limit == rollout.Paused {
-		message += " They are not repaired, because " + off(r) + "."
-	}
-	return message
-}
-
 // The reasons come from the kubelet, and the names from the Pods.
 const maxReason, maxExample = 40, 100
+
+// groupsOf returns the groups, the largest first.
+func groupsOf(g *rollout.Groups) []appsv1beta1.SidecarSetPodGroup { return groups(g.List()) }
 
 func reasons(groups []appsv1beta1.SidecarSetPodGroup) string {
 	said := make([]string, len(groups))

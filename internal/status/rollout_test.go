@@ -2,15 +2,19 @@ package status_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/status"
 	"github.com/sidecarset/operator/test/health"
@@ -20,110 +24,124 @@ func of(matched, updated int32) status.Counters {
 	return status.Counters{Matched: matched, Updated: updated}
 }
 
-func ago(d time.Duration) time.Time { return start.Add(-d) }
-
-func group(reason string, pods int32, first ...string) []appsv1beta1.SidecarSetPodGroup {
-	return []appsv1beta1.SidecarSetPodGroup{{Reason: reason, Pods: pods, First: first}}
+func record(name string) *podstate.Record {
+	return &podstate.Record{Namespace: podstate.MakeNamespace("shop"), Name: name}
 }
 
-// counting is a rollout in which two Pods of shop count and three wait.
-func counting(moved time.Duration, reason string, failed int, change func(*rollout.Report)) *rollout.Report {
-	r := &rollout.Report{Outdated: 3, Waiting: 3, Used: 2, Allowed: 2, Limit: rollout.Budget, Failed: failed, Moved: ago(moved), Slack: time.Minute,
-		Counting: group(reason, 2, "shop/web-1", "shop/web-2")}
-	if change != nil {
-		change(r)
+// among are n Pods for one reason.
+func among(reason, message string, n int) (g rollout.Groups) {
+	for i := range n {
+		g.Add(inplace.Reason(reason), message, record(fmt.Sprint("web-", i+1)))
 	}
-	return r
+	return g
 }
 
-// failing is a rollout in which all Pods that count have failed since.
-func failing(since time.Duration, r *rollout.Report) *rollout.Report {
-	r.Failing, r.FailingSince = true, ago(since)
-	return r
+// waits is a rollout that began an hour ago, with five Pods. Three wait by a rule, and the rule waits
+// for a Pod that is charged. The last Pod moved some time ago.
+func waits(rule rollout.Rule, moved time.Duration, change ...func(*rollout.Plan)) status.Observation {
+	p := &rollout.Plan{Rule: rule, Who: &rollout.Pod{Record: record("web-1")}, WhoIs: "CrashLoopBackOff", Status: rollout.Begun, Numbers: rollout.Numbers{
+		Total: 5, Current: 2, Outdated: 3, Budget: 2, Charged: 2, Updating: 2, Trial: 2, Proven: 1, Down: 2, Up: 1, Grace: 30, MinReady: 30, Moved: start.Add(-moved).Unix(),
+	}}
+	for _, f := range change {
+		f(p)
+	}
+	return status.Observation{Counters: of(5, 2), Plan: p, Since: start.Add(-time.Hour)}
 }
 
-func report(r rollout.Report) *rollout.Report { r.Moved = ago(time.Hour); return &r }
+// seen is a rollout in which nothing is charged.
+func seen(n status.Counters, p rollout.Plan) status.Observation {
+	p.Total, p.Budget = int(n.Matched), max(p.Budget, 1)
+	return status.Observation{Counters: n, Plan: &p, Since: start.Add(-time.Hour)}
+}
 
 // Each row is a state of a SidecarSet: what the conditions say of it, and what kstatus and the
 // health check for Argo CD make of them.
 func TestStates(t *testing.T) {
-	const minute = time.Minute
-	noChange := func(limit rollout.Limit, allowed int) func(*rollout.Report) {
-		return func(r *rollout.Report) { r.Limit, r.Allowed = limit, allowed }
+	const recent, minute = time.Second, time.Minute
+	numbers := func(n rollout.Numbers) rollout.Plan { return rollout.Plan{Numbers: n} }
+	last := func(p *rollout.Plan) { p.Outdated = 0 }
+	nobody := func(p *rollout.Plan) {
+		p.Who, p.Charged, p.Status.Disappeared, p.Status.DisappearedUntil = nil, 2, 2, start.Add(time.Hour).Unix()
 	}
-	last := func(r *rollout.Report) { r.Outdated, r.Waiting, r.Limit = 0, 0, rollout.Unlimited }
-	refused := group("Refused", 3, "shop/web-1")
+	budget := func(n int) func(*rollout.Plan) { return func(p *rollout.Plan) { p.Budget = n } }
+	broken := func(p *rollout.Plan) { p.Failing = 2 }
+	calm := func(p *rollout.Plan) { p.Charged, p.Trial, p.Who = 0, 0, nil }
+	downs := func(n, of int) status.Observation {
+		o := seen(status.Counters{Matched: int32(of), Updated: int32(of)}, rollout.Plan{NotRunning: among("ImagePullBackOff", "log", n), NotRunningCurrent: n})
+		o.Plan.Current = of
+		return o
+	}
 	for name, tc := range map[string]struct {
 		seen                            status.Observation
 		progressing, degraded, k8s, cdr string
 		says                            string // in the message of Progressing, or of a true Degraded
 	}{
-		"no Pods":         {status.Observation{Rollout: report(rollout.Report{})}, "Complete", "AsExpected", "Current", "Healthy", "All 0"},
-		"all are updated": {status.Observation{Counters: of(5, 5), Rollout: report(rollout.Report{Partition: 2})}, "Complete", "AsExpected", "Current", "Healthy", "All 5"},
-		"all are updated, and some are not injected": {status.Observation{Counters: status.Counters{Matched: 5, Updated: 5, Uninjected: 2}, Rollout: report(rollout.Report{})},
-			"PodsBlocked", "AsExpected", "Current", "Healthy", "All 5 matched Pods are updated. 2 selected Pods were not injected"},
-		"a node ignores the update": {status.Observation{Counters: of(5, 5), Rollout: report(rollout.Report{Blocked: group("NotCarriedOut", 1)})},
-			"PodsBlocked", "PodsBlocked", "Current", "Degraded", "1 NotCarriedOut"},
-		"the last Pod is not back": {status.Observation{Counters: of(5, 5), Rollout: counting(9*minute, "Starting", 0, last)},
-			"RollingOut", "AsExpected", "Current", "Progressing", "2 Pods are being updated"},
-		"a Pod is being written":   {status.Observation{Counters: of(5, 4), Rollout: report(rollout.Report{Outdated: 1, Taken: 1})}, "RollingOut", "AsExpected", "Current", "Progressing", "4 of 5"},
-		"a replacement is missing": {status.Observation{Counters: of(5, 5), Rollout: report(rollout.Report{Replaced: 1})}, "RollingOut", "AsExpected", "Current", "Progressing", ""},
-		"Pods wait":                {status.Observation{Counters: of(5, 2), Rollout: counting(10*minute, "Starting", 0, nil)}, "RollingOut", "AsExpected", "Current", "Progressing", "2 of 5"},
-		"Pods wait for a PodDisruptionBudget": {status.Observation{Counters: of(5, 2), Rollout: report(rollout.Report{Outdated: 3, Blocked: group("DisruptionBudget", 3)})},
-			"RollingOut", "AsExpected", "Current", "Progressing", ""},
-		"one of two fails": {status.Observation{Counters: of(5, 2), Rollout: counting(2*minute, "ImagePullBackOff", 1, nil)}, "RollingOut", "AsExpected", "Current", "Progressing", ""},
-		"all fail, for seconds": {status.Observation{Counters: of(5, 2), Rollout: failing(59*time.Second, counting(5*minute, "ImagePullBackOff", 2, nil))},
-			"RollingOut", "AsExpected", "Current", "Progressing", ""},
-		"all fail": {status.Observation{Counters: of(5, 2), Rollout: failing(minute, counting(minute, "ImagePullBackOff", 2, nil))},
-			"Stalled", "Stalled", "Failed", "Degraded", "2 updated or replaced Pods are not Ready: 2 ImagePullBackOff (shop/web-1)."},
-		"nothing moves": {status.Observation{Counters: of(5, 2), Rollout: counting(11*minute, "NotAcknowledged", 0, nil)},
-			"Stalled", "Stalled", "Failed", "Degraded", "2 NotAcknowledged (shop/web-1)."},
-		"a startup probe": {status.Observation{Counters: of(5, 2), Rollout: counting(11*minute, "StartupProbe", 0, nil)},
-			"Stalled", "Stalled", "Failed", "Degraded", "the kubelet acts on no further change"},
-		"the place of a deleted Pod": {status.Observation{Counters: of(5, 2), Rollout: counting(11*minute, "ReplacementNotReady", 0, nil)},
-			"Stalled", "Stalled", "Failed", "Degraded", "2 ReplacementNotReady (shop/web-1). The places of deleted and evicted Pods are kept"},
-		"a long grace period": {status.Observation{Counters: of(5, 2), Rollout: counting(time.Hour, "Terminating", 0, func(r *rollout.Report) { r.Slack = time.Hour })},
-			"RollingOut", "AsExpected", "Current", "Progressing", ""},
-		"a canary does not come back": {status.Observation{Counters: of(5, 2), Rollout: failing(time.Hour, counting(time.Hour, "CrashLoopBackOff", 2, func(r *rollout.Report) { r.Kept, r.Partition = 3, 3 }))},
-			"Stalled", "PodsNotReady", "Failed", "Degraded", "shop/web-1"},
-		"a Pod breaks at the end": {status.Observation{Counters: of(5, 5), Rollout: failing(minute, counting(time.Hour, "NotReady", 2, last))},
-			"Stalled", "PodsNotReady", "Failed", "Degraded", "2 NotReady (shop/web-1)"},
-		"readiness alternates": {status.Observation{Counters: of(5, 2), Rollout: report(rollout.Report{Outdated: 3, Waiting: 3, Limit: rollout.Proof})},
-			"Stalled", "Stalled", "Failed", "Degraded", "min-ready-seconds"},
-		"an app is down for its own reasons": {status.Observation{Counters: of(5, 2), Rollout: report(rollout.Report{Outdated: 3, Waiting: 3, Limit: rollout.Share})},
-			"RollingOut", "AsExpected", "Current", "Progressing", "their controllers"},
-		"a replacement is not Ready": {status.Observation{Counters: of(5, 2), Rollout: report(rollout.Report{Outdated: 3, Waiting: 3, Used: 1, Replaced: 1, Allowed: 1, Limit: rollout.Budget})},
-			"Stalled", "Stalled", "Failed", "Degraded", "1 updated or replaced Pods are not Ready"},
-		"evictions wait": {status.Observation{Counters: of(5, 2), Rollout: &rollout.Report{Outdated: 3, EvictionsWait: "three new Pods are missing.", Moved: ago(minute)}},
-			"RollingOut", "AsExpected", "Current", "Progressing", "No Pod is evicted now: three"},
-		"paused":          {status.Observation{Counters: of(5, 2), Rollout: report(rollout.Report{Outdated: 3, Waiting: 3, Limit: rollout.Paused})}, "Paused", "AsExpected", "Current", "Suspended", "paused is true: 2 of 5"},
-		"paused and done": {status.Observation{Counters: of(5, 5), Rollout: report(rollout.Report{Limit: rollout.Paused})}, "Complete", "AsExpected", "Current", "Healthy", ""},
-		"paused while a Pod is restarted": {status.Observation{Counters: of(5, 2), Rollout: counting(minute, "Starting", 0, noChange(rollout.Paused, 2))},
-			"Paused", "AsExpected", "Current", "Suspended", "2 Pods are being updated"},
-		"paused while Pods are broken": {status.Observation{Counters: of(5, 2), Rollout: failing(time.Hour, counting(time.Second, "NotReady", 2, noChange(rollout.Paused, 2)))},
-			"Paused", "PodsNotReady", "Failed", "Degraded", "not repaired, because updateStrategy.paused is true"},
-		"paused while Pods do not come back": {status.Observation{Counters: of(5, 2), Rollout: counting(2*minute, "Starting", 0, noChange(rollout.Paused, 2))}, "Paused", "PodsNotReady", "Failed", "Degraded", ""},
-		"maxUnavailable is 0":                {status.Observation{Counters: of(5, 2), Rollout: report(rollout.Report{Outdated: 3, Waiting: 3, Limit: rollout.Budget})}, "Paused", "AsExpected", "Current", "Suspended", "maxUnavailable allows no Pod"},
-		"maxUnavailable is 0, and Pods are broken": {status.Observation{Counters: of(5, 2), Rollout: counting(time.Hour, "NotReady", 2, noChange(rollout.Budget, 0))},
-			"Paused", "PodsNotReady", "Failed", "Degraded", "shop/web-1"},
-		"NotUpdate": {status.Observation{Counters: of(5, 2), Rollout: report(rollout.Report{Limit: rollout.NotUpdate, Blocked: refused})}, "NotUpdate", "AsExpected", "Current", "Healthy", "NotUpdate"},
-		"the partition keeps the rest": {status.Observation{Counters: of(5, 2), Rollout: report(rollout.Report{Outdated: 3, Partition: 3, Blocked: refused})},
-			"PartitionReached", "AsExpected", "Current", "Healthy", "2 of 5"},
-		"the selector keeps the rest": {status.Observation{Counters: of(5, 2), Rollout: report(rollout.Report{Outdated: 3, Unselected: 3})}, "PartitionReached", "AsExpected", "Current", "Healthy", "2 of 5"},
-		"Pods run to completion":      {status.Observation{Counters: of(5, 2), Rollout: report(rollout.Report{Outdated: 3, Blocked: group("RunToCompletion", 3)})}, "PodsBlocked", "AsExpected", "Current", "Healthy", "3 RunToCompletion"},
-		"Pods cannot follow":          {status.Observation{Counters: of(5, 2), Rollout: report(rollout.Report{Outdated: 3, Blocked: refused})}, "PodsBlocked", "PodsBlocked", "Current", "Degraded", "3 Refused"},
-		"some cannot follow": {status.Observation{Counters: of(5, 0), Rollout: report(rollout.Report{Outdated: 5, Waiting: 2, Limit: rollout.Refusals, Blocked: refused})},
-			"RollingOut", "PodsBlocked", "Current", "Degraded", "one Pod at a time"},
-		"the content cannot be recorded": {status.Observation{Counters: of(5, 5), Rollout: report(rollout.Report{}), Unrecorded: errors.New("exceeded quota")},
-			"Complete", "RevisionNotRecorded", "Failed", "Degraded", "exceeded quota"},
-		"the strategy is not understood": {status.Observation{Counters: of(5, 2), Rollout: report(rollout.Report{Outdated: 3, Limit: rollout.Invalid, Problem: errors.New("partition is odd")})},
-			"InvalidSpec", "InvalidSpec", "Failed", "Degraded", "partition is odd"},
-		"of no use": {status.Observation{Problem: errors.New("x"), Rollout: &rollout.Report{}}, "InvalidSpec", "InvalidSpec", "Failed", "Degraded", "Accepted"},
-		"not in force yet": {status.Observation{Readiness: &status.Readiness{Reason: appsv1beta1.ReasonNotInForce, Message: "Not yet."}, Rollout: &rollout.Report{}},
-			"Complete", "AsExpected", "InProgress", "Progressing", ""},
-		"not in force until a user acts": {status.Observation{Readiness: &status.Readiness{Reason: appsv1beta1.ReasonEntryMissing, Message: "Apply it."}, Rollout: &rollout.Report{}},
-			"Complete", "AsExpected", "InProgress", "Progressing", ""},
-		"injection is paused": {status.Observation{InjectionPaused: true, Rollout: &rollout.Report{}}, "Complete", "AsExpected", "Current", "Suspended", ""},
+		"no Pods":                  {seen(of(0, 0), rollout.Plan{}), "Complete", "AsExpected", "Current", "Healthy", "All 0 matched Pods are updated."},
+		"all are updated":          {seen(of(5, 5), numbers(rollout.Numbers{Kept: 2})), "Complete", "AsExpected", "Current", "Healthy", "All 5"},
+		"all are updated, in part": {seen(status.Counters{Matched: 5, Updated: 5, Uninjected: 2}, rollout.Plan{}), "PodsBlocked", "AsExpected", "Current", "Healthy", "2 selected Pods were not injected"},
+		"the last Pod is not back": {waits(rollout.NoRule, recent, last), "RollingOut", "AsExpected", "Current", "Progressing", "2 of 5 matched Pods are updated. 2 Pods are not back from their update. The first is shop/web-1 (CrashLoopBackOff)."},
+		"the last Pod is charged":  {func() status.Observation { o := waits(rollout.NoRule, recent, last); o.Counters = of(5, 5); return o }(), "RollingOut", "AsExpected", "Current", "Progressing", "5 of 5"},
+		"the last Pods settle":     {seen(of(5, 5), numbers(rollout.Numbers{Trial: 2})), "Complete", "AsExpected", "Current", "Healthy", ""},
+
+		"Budget": {waits(rollout.Budget, 10*minute), "RollingOut", "AsExpected", "Current", "Progressing",
+			"2 of 5 matched Pods are updated. 3 are still to be updated. Budget: 2 Pods are down because of the rollout, and maxUnavailable allows 2. The rollout waits for shop/web-1 (CrashLoopBackOff)."},
+		"Budget, of Pods that disappeared": {waits(rollout.Budget, recent, nobody), "RollingOut", "AsExpected", "Current", "Progressing", "Budget: 2 places of Pods that disappeared are kept until 04:04 UTC."},
+		"Proof": {waits(rollout.Proof, recent), "RollingOut", "AsExpected", "Current", "Progressing",
+			"Proof: 2 Pods are updating, settling or late, and 1 are proven. The rollout waits for shop/web-1 (CrashLoopBackOff)."},
+		"Proof, of Pods that disappeared": {waits(rollout.Proof, recent, nobody), "RollingOut", "AsExpected", "Current", "Progressing", "Proof: 2 places of Pods that disappeared are kept until 04:04 UTC."},
+		"DownPods":                        {waits(rollout.DownPods, recent), "RollingOut", "AsExpected", "Current", "Progressing", "DownPods: of the updated Pods, 2 are down and 1 are up. The other Pods that are down wait for shop/web-1"},
+		"Share":                           {waits(rollout.Share, recent), "RollingOut", "AsExpected", "Current", "Progressing", "Share: the controllers of the next Pods have their share of maxUnavailable, 2, updating. The rollout waits for shop/web-1"},
+		"JustReady":                       {waits(rollout.JustReady, recent), "RollingOut", "AsExpected", "Current", "Progressing", "JustReady: the next Pods have just become Ready. The rollout waits for shop/web-1"},
+		"Storing":                         {waits(rollout.Storing, recent, calm), "RollingOut", "AsExpected", "Current", "Progressing", "3 are still to be updated."},
+		"a canary, and the partition keeps the rest": {waits(rollout.Partition, recent, func(p *rollout.Plan) { p.Kept = 3 }), "RollingOut", "AsExpected", "Current", "Progressing", "2 Pods are not back"},
+
+		"nothing moves":                        {waits(rollout.Budget, 11*minute), "Stalled", "Stalled", "Failed", "Degraded", "Budget: 2 Pods are down"},
+		"nothing moves, and nothing is broken": {waits(rollout.Share, 11*minute, calm), "Stalled", "Stalled", "Failed", "Degraded", "Share: "},
+		"some are broken, and others wait":     {waits(rollout.Budget, 10*minute, broken), "RollingOut", "AsExpected", "Current", "Progressing", ""},
+		"a long grace period":                  {waits(rollout.Budget, time.Hour, func(p *rollout.Plan) { p.Grace = 3600 }), "RollingOut", "AsExpected", "Current", "Progressing", ""},
+		"the last Pods are broken":             {waits(rollout.NoRule, recent, last, broken), "Stalled", "PodsNotReady", "Failed", "Degraded", "The first is shop/web-1 (CrashLoopBackOff)."},
+		"the last Pods do not come back":       {waits(rollout.NoRule, 11*minute, last), "Stalled", "PodsNotReady", "Failed", "Degraded", "The first is shop/web-1"},
+		"the last Pods disappeared":            {waits(rollout.NoRule, 11*minute, last, nobody), "Stalled", "PodsNotReady", "Failed", "Degraded", "2 places of Pods that disappeared are kept until 04:04 UTC."},
+		"a canary is broken":                   {waits(rollout.Partition, recent, broken, func(p *rollout.Plan) { p.Kept = 3 }), "Stalled", "PodsNotReady", "Failed", "Degraded", "shop/web-1"},
+		"the others rest, and one is broken":   {waits(rollout.NoRule, recent, broken, func(p *rollout.Plan) { p.Resting, p.Blocked = 3, among("Refused", "", 3) }), "Stalled", "PodsNotReady", "Failed", "Degraded", "shop/web-1"},
+
+		"paused":                                 {waits(rollout.Paused, time.Hour, calm), "Paused", "AsExpected", "Current", "Suspended", "updateStrategy.paused is true: 2 of 5"},
+		"paused and done":                        {seen(of(5, 5), rollout.Plan{Rule: rollout.Paused}), "Complete", "AsExpected", "Current", "Healthy", ""},
+		"paused while a Pod is restarted":        {waits(rollout.Paused, recent), "Paused", "AsExpected", "Current", "Suspended", ""},
+		"paused while Pods are broken":           {waits(rollout.Paused, recent, broken), "Paused", "PodsNotReady", "Failed", "Degraded", "2 Pods are not back from their update. The first is shop/web-1"},
+		"paused while Pods do not come back":     {waits(rollout.Paused, 2*minute), "Paused", "PodsNotReady", "Failed", "Degraded", "shop/web-1"},
+		"maxUnavailable is 0":                    {waits(rollout.Budget, time.Hour, calm, budget(0)), "Paused", "AsExpected", "Current", "Suspended", "maxUnavailable allows no Pod"},
+		"maxUnavailable is 0, and Pods are down": {waits(rollout.Budget, 2*minute, budget(0)), "Paused", "PodsNotReady", "Failed", "Degraded", "shop/web-1"},
+		"NotUpdate":                              {seen(of(5, 2), rollout.Plan{Rule: rollout.NotUpdate}), "NotUpdate", "AsExpected", "Current", "Healthy", "NotUpdate: running Pods keep"},
+		"the partition keeps the rest":           {seen(of(5, 2), rollout.Plan{Rule: rollout.Partition, Numbers: rollout.Numbers{Outdated: 3, Kept: 3}, Blocked: among("Refused", "", 1)}), "PartitionReached", "AsExpected", "Current", "Healthy", "2 of 5"},
+		"the selector keeps the rest":            {seen(of(5, 2), numbers(rollout.Numbers{Unselected: 3})), "PartitionReached", "AsExpected", "Current", "Healthy", "2 of 5"},
+
+		"Pods run to completion":  {seen(of(5, 2), rollout.Plan{Blocked: among("RunToCompletion", "", 3)}), "PodsBlocked", "AsExpected", "Current", "Healthy", "3 RunToCompletion"},
+		"their node is dead":      {seen(of(5, 2), rollout.Plan{Blocked: among("NodeNotReady", "", 3)}), "PodsBlocked", "AsExpected", "Current", "Healthy", "3 NodeNotReady"},
+		"Pods cannot follow":      {seen(of(5, 2), rollout.Plan{Blocked: among("NodeTooOld", "", 3)}), "PodsBlocked", "PodsBlocked", "Current", "Degraded", "3 Pods cannot be updated: 3 NodeTooOld. status.blockedPods"},
+		"Pods rest":               {seen(of(5, 2), rollout.Plan{Numbers: rollout.Numbers{Outdated: 3, Resting: 3}, Blocked: among("Refused", "", 3)}), "PodsBlocked", "PodsBlocked", "Current", "Degraded", "3 Refused"},
+		"a node ignores the last": {seen(of(5, 5), rollout.Plan{Blocked: among("NotCarriedOut", "", 1)}), "Complete", "PodsBlocked", "Current", "Degraded", "1 NotCarriedOut"},
+		"some cannot follow": {func() status.Observation {
+			o := waits(rollout.Budget, recent)
+			o.Plan.Blocked = among("Refused", "", 1)
+			return o
+		}(), "RollingOut", "PodsBlocked", "Current", "Degraded", "1 Refused"},
+
+		"sidecars do not run":    {downs(1, 20), "Complete", "SidecarsNotRunning", "Current", "Degraded", "The sidecars of 1 Pods do not run: 1 ImagePullBackOff (container log, first Pod shop/web-1)."},
+		"one in twenty-one":      {downs(1, 21), "Complete", "AsExpected", "Current", "Healthy", ""},
+		"two in twenty-one":      {downs(2, 21), "Complete", "SidecarsNotRunning", "Current", "Degraded", "2 ImagePullBackOff"},
+		"none with this content": {func() status.Observation { o := downs(1, 20); o.Plan.NotRunningCurrent = 0; return o }(), "Complete", "AsExpected", "Current", "Healthy", ""},
+
+		"the content cannot be recorded": {func() status.Observation {
+			o := seen(of(5, 5), rollout.Plan{})
+			o.Unrecorded = errors.New("exceeded quota")
+			return o
+		}(), "Complete", "RevisionNotRecorded", "Failed", "Degraded", "exceeded quota"},
+		"the strategy is not understood": {seen(of(5, 2), rollout.Plan{Rule: rollout.Invalid, Problem: errors.New("partition is odd")}), "InvalidSpec", "InvalidSpec", "Failed", "Degraded", "partition is odd"},
+		"of no use":                      {status.Observation{Problem: errors.New("x"), Plan: &rollout.Plan{}}, "InvalidSpec", "InvalidSpec", "Failed", "Degraded", "Accepted"},
+		"not in force yet":               {status.Observation{Readiness: &status.Readiness{Reason: appsv1beta1.ReasonNotInForce, Message: "Not yet."}, Plan: &rollout.Plan{}}, "Complete", "AsExpected", "InProgress", "Progressing", ""},
+		"not in force until a user acts": {status.Observation{Readiness: &status.Readiness{Reason: appsv1beta1.ReasonEntryMissing, Message: "Apply it."}, Plan: &rollout.Plan{}}, "Complete", "AsExpected", "InProgress", "Progressing", ""},
+		"injection is paused":            {status.Observation{InjectionPaused: true, Plan: &rollout.Plan{}}, "Complete", "AsExpected", "Current", "Suspended", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := tc.seen
@@ -135,8 +153,8 @@ func TestStates(t *testing.T) {
 			said := ""
 			for kind, want := range map[string]string{appsv1beta1.ConditionProgressing: tc.progressing, appsv1beta1.ConditionDegraded: tc.degraded} {
 				c := meta.FindStatusCondition(s.Conditions, kind)
-				if c.Reason != want {
-					t.Errorf("%s is %s, want %s: %s", kind, c.Reason, want, c.Message)
+				if c.Reason != want || c.Message == "" {
+					t.Errorf("%s is %s, want %s: %q", kind, c.Reason, want, c.Message)
 				}
 				if kind == appsv1beta1.ConditionProgressing || c.Status == metav1.ConditionTrue {
 					said += c.Message
@@ -146,7 +164,7 @@ func TestStates(t *testing.T) {
 				t.Errorf("it says %q, want %q in it", said, tc.says)
 			}
 			var history fixtures.ConditionHistory
-			if broken := history.Add(7, s, start); len(broken) > 0 {
+			if broken := history.Add(7, s, start); len(broken) > 0 && tc.degraded != appsv1beta1.ReasonSidecarsNotRunning {
 				t.Error(strings.Join(broken, "\n"))
 			}
 			if again := status.Next(s, o); !status.Equal(s, again) {
@@ -163,73 +181,112 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// StallsIn is when Stalled begins, to the nanosecond.
-func TestStallsIn(t *testing.T) {
+// A status that changes although nothing happens is looked at again in time: when the rollout is
+// stalled, or when its plan changes.
+func TestLooksAgainIn(t *testing.T) {
+	next := func(in time.Duration) func(*rollout.Plan) {
+		return func(p *rollout.Plan) { p.Next = start.Add(in).Unix() }
+	}
+	later := func(o status.Observation) status.Observation { o.Since = start; return o }
+	now := start.Truncate(time.Second)
 	for name, tc := range map[string]struct {
-		r    *rollout.Report
-		want time.Duration // 0: never
+		seen    status.Observation
+		want    time.Duration // 0: never
+		stalled bool          // then, and not before
 	}{
-		"nothing counts":  {report(rollout.Report{Outdated: 1, Waiting: 1}), 0},
-		"Pods start":      {counting(4*time.Minute, "Starting", 0, nil), 7 * time.Minute},
-		"all fail":        {failing(20*time.Second, counting(5*time.Minute, "ImagePullBackOff", 2, nil)), 40 * time.Second},
-		"all fail anew":   {failing(time.Hour, counting(10*time.Second, "ImagePullBackOff", 2, nil)), 50 * time.Second},
-		"paused":          {counting(0, "Starting", 0, func(r *rollout.Report) { r.Limit = rollout.Paused }), 2 * time.Minute},
-		"already stalled": {counting(time.Hour, "Starting", 0, nil), 0},
+		"nothing is known":         {status.Observation{}, 0, false},
+		"nothing waits":            {seen(of(5, 5), rollout.Plan{}), 0, false},
+		"Pods wait":                {waits(rollout.Budget, 4*time.Minute), 7 * time.Minute, true},
+		"a plan changes before":    {waits(rollout.Budget, 4*time.Minute, next(time.Minute)), time.Minute, false},
+		"a plan changes after":     {waits(rollout.Budget, 4*time.Minute, next(time.Hour)), 7 * time.Minute, true},
+		"the content is new":       {later(waits(rollout.Budget, 4*time.Minute)), 11 * time.Minute, true},
+		"paused":                   {waits(rollout.Paused, 0), 2 * time.Minute, true},
+		"already stalled":          {waits(rollout.Budget, time.Hour), 0, false},
+		"NotUpdate, until a plan":  {waits(rollout.NotUpdate, 0, next(time.Minute)), time.Minute, false},
+		"the partition is reached": {seen(of(5, 2), rollout.Plan{Rule: rollout.Partition, Numbers: rollout.Numbers{Outdated: 3, Kept: 3}}), 0, false},
 	} {
-		o := status.Observation{Generation: 1, Now: start, Rollout: tc.r}
-		in, ok := o.StallsIn()
+		o := tc.seen
+		o.Generation, o.Now = 1, now
+		if o.Since.Equal(start) {
+			o.Since = now
+		}
+		in, ok := o.LooksAgainIn()
 		if ok != (tc.want > 0) || ok && in != tc.want {
 			t.Errorf("%s: in %v, %v, want %v", name, in, ok, tc.want)
 		}
-		if !ok {
-			continue
-		}
 		for at, want := range map[time.Duration]bool{in - 1: false, in: true} {
-			o.Now = start.Add(at)
-			if got := meta.IsStatusConditionTrue(status.Next(appsv1beta1.SidecarSetStatus{}, o).Conditions, appsv1beta1.ConditionDegraded); got != want {
+			o.Now = now.Add(at)
+			if got := meta.IsStatusConditionTrue(status.Next(appsv1beta1.SidecarSetStatus{}, o).Conditions, appsv1beta1.ConditionDegraded); tc.stalled && got != want {
 				t.Errorf("%s: degraded after %v is %v", name, at, got)
 			}
 		}
 	}
 }
 
-// A new leader continues to report a rollout as stalled until it sees progress.
-func TestAStalledRolloutStaysStalledUnderANewLeader(t *testing.T) {
-	begun := func(r *rollout.Report) { r.Begun = true }
-	for name, tc := range map[string]struct {
-		reason     string
-		generation int64
-		seen       *rollout.Report
-		want       string
-	}{
-		"it was stalled":             {"Stalled", 2, counting(0, "Starting", 0, begun), "Stalled"},
-		"it was stalled, and moves":  {"Stalled", 2, counting(0, "Starting", 0, nil), "RollingOut"},
-		"its Pods are back":          {"Stalled", 2, &rollout.Report{Outdated: 1, Waiting: 1, Begun: true}, "RollingOut"},
-		"another one was stalled":    {"Stalled", 1, counting(0, "Starting", 0, begun), "RollingOut"},
-		"it was under way":           {"RollingOut", 2, counting(0, "Starting", 0, begun), "RollingOut"},
-		"nothing was said of it yet": {"", 2, counting(0, "Starting", 0, begun), "RollingOut"},
+// A SidecarSet that is being deleted says what it waits for, and keeps what was said of its Pods.
+func TestDeleting(t *testing.T) {
+	o := waits(rollout.Budget, time.Hour)
+	o.Generation, o.Now = 1, start
+	before := status.Next(appsv1beta1.SidecarSetStatus{}, o)
+	got := status.Next(before, status.Observation{Generation: 1, Now: start, Counters: o.Counters, Finalizers: []string{"example.com/a", strings.Repeat("ü", 500)}})
+	c := meta.FindStatusCondition(got.Conditions, appsv1beta1.ConditionProgressing)
+	if c.Reason != appsv1beta1.ReasonDeleting || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "finalizers: example.com/a, ü") || len(c.Message) > 720 {
+		t.Errorf("Progressing is %+v", c)
+	}
+	if diff := cmp.Diff(meta.FindStatusCondition(before.Conditions, "Degraded"), meta.FindStatusCondition(got.Conditions, "Degraded")); diff != "" {
+		t.Errorf("Degraded (-before +after):\n%s", diff)
+	}
+}
+
+// Reasons of the kubelet and names are text of others: they do not displace what is said of them.
+func TestMessagesHaveRoomForWhatTheySay(t *testing.T) {
+	long := strings.Repeat("ü", 300)
+	for name, o := range map[string]status.Observation{
+		"Budget": waits(rollout.Budget, time.Hour, func(p *rollout.Plan) { p.Who.Record, p.WhoIs = record(long+"\xff-1"), "CrashLoopBackOff" }),
+		"SidecarsNotRunning": seen(of(5, 5), rollout.Plan{NotRunningCurrent: 5, NotRunning: func() (g rollout.Groups) {
+			for i := range 5 {
+				g.Add(inplace.Reason(fmt.Sprint(i, long)), long, record(long))
+			}
+			return g
+		}()}),
 	} {
-		stored := appsv1beta1.SidecarSetStatus{Conditions: []metav1.Condition{{
-			Type: appsv1beta1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: tc.reason, ObservedGeneration: tc.generation,
-		}}}
-		s := status.Next(stored, status.Observation{Generation: 2, Now: start, Counters: of(5, 2), Rollout: tc.seen})
-		if c := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionProgressing); c.Reason != tc.want {
-			t.Errorf("%s: Progressing is %s, want %s", name, c.Reason, tc.want)
+		o.Now = start
+		s := status.Next(appsv1beta1.SidecarSetStatus{}, o)
+		for _, c := range s.Conditions {
+			if len(c.Message) > 720 || strings.ContainsRune(c.Message, '�') {
+				t.Errorf("%s: the message of %d bytes is %q", name, len(c.Message), c.Message)
+			}
+		}
+		if c := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionDegraded); !strings.HasSuffix(c.Message, "-1 (CrashLoopBackOff).") && !strings.HasPrefix(c.Message, "The sidecars of 5 Pods do not run: ") {
+			t.Errorf("%s: the message is %q", name, c.Message)
 		}
 	}
 }
 
-// Reasons of the kubelet and names are text of others. What is to be said about them is not
-// displaced by them, and stays in the message.
-func TestMessagesHaveRoomForWhatTheySay(t *testing.T) {
-	long := strings.Repeat("ü", 300)
-	r := counting(time.Hour, "ReplacementNotReady", 0, func(r *rollout.Report) {
-		r.Counting = append(group("StartupProbe", 1, long), append(group("ReplacementNotReady", 1, long), append(group(long, 1, long), group("NotReady", 1, long)...)...)...)
-		r.Limit = rollout.Paused
-	})
-	s := status.Next(appsv1beta1.SidecarSetStatus{}, status.Observation{Generation: 1, Now: start, Rollout: r})
-	c := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionDegraded)
-	if !strings.HasSuffix(c.Message, "They are not repaired, because updateStrategy.paused is true.") {
-		t.Errorf("the message of %d bytes is %q", len(c.Message), c.Message)
+// What is kept of a rollout survives its way through the status, for its own revision only.
+func TestWhatIsKeptOfARollout(t *testing.T) {
+	for _, kept := range []rollout.Status{
+		rollout.Begun, {NotReadyBefore: 0}, {NotReadyBefore: 3}, {NotReadyBefore: -1, Disappeared: 2, DisappearedUntil: start.Unix()}, {NotReadyBefore: 1, Disappeared: 1, DisappearedUntil: start.Unix() + 600},
+	} {
+		o := status.Observation{Now: start, Revision: &status.Revision{Name: "log-1"}, Plan: &rollout.Plan{Status: kept}}
+		s := status.Next(appsv1beta1.SidecarSetStatus{}, o)
+		if got := status.RolloutOf(s, "log-1"); got != kept {
+			t.Errorf("%+v becomes %+v", kept, got)
+		}
+		if got := status.RolloutOf(s, "log-2"); got != rollout.Begun {
+			t.Errorf("another revision inherits %+v", got)
+		}
+		o.Plan = nil // a new leader does not know yet
+		if got := status.RolloutOf(status.Next(s, o), "log-1"); got != kept {
+			t.Errorf("%+v becomes %+v, although nothing is known", kept, got)
+		}
+		o.Revision = &status.Revision{Name: "log-2"}
+		if got := status.RolloutOf(status.Next(s, o), "log-2"); got != rollout.Begun {
+			t.Errorf("an edit keeps %+v", got)
+		}
+	}
+	forged := appsv1beta1.SidecarSetStatus{LatestRevision: "log-1", NotReadyBefore: new(int32(-7)), DisappearedPods: -1, DisappearedUntil: new(metav1.NewTime(start))}
+	if got := status.RolloutOf(forged, "log-1"); got != (rollout.Status{}) {
+		t.Errorf("a forged status is read as %+v", got)
 	}
 }

@@ -1,4 +1,4 @@
-// Package status computes a SidecarSet's status from the counters of its Pods, the report of its
+// Package status computes a SidecarSet's status from the counters of its Pods, the plan of its
 // rollout and other values. It knows nothing about how Pods are counted or how a status is
 // written, and has no clock.
 package status
@@ -43,9 +43,12 @@ type Observation struct {
 	// Unrecorded says why no ControllerRevision records the content; nil if one does, or if
 	// that is about to be tried again.
 	Unrecorded error
-	// Rollout is the state of the update of running Pods; nil if it is unknown. Then
-	// the conditions about running Pods stay as they are.
-	Rollout *rollout.Report
+	// Plan is that of the rollout; nil if it is unknown. Then the conditions about running Pods, and
+	// what is stored of the rollout, stay as they are. Since is when the content became current.
+	Plan  *rollout.Plan
+	Since time.Time
+	// Finalizers are those of a SidecarSet that is being deleted; nil for others.
+	Finalizers []string
 	// Now becomes the transition time of a condition that changes.
 	Now time.Time
 }
@@ -82,17 +85,18 @@ func Next(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.Side
 	next.ReadyPods = o.Counters.Ready
 	next.UpdatedReadyPods = o.Counters.UpdatedReady
 	next.UninjectedPods = o.Counters.Uninjected
-	next.Uninjected, next.BlockedPods = groups(o.Uninjected), groups(Blocked(o.Rollout))
+	next.Uninjected = groups(o.Uninjected)
 	if o.Revision != nil {
 		next.LatestRevision = o.Revision.Name
 		next.CollisionCount = new(o.Revision.CollisionCount)
 		next.Revisions = revisions(o.Revisions)
-		switch {
-		case o.Rollout != nil && o.Rollout.NotReadyKnown:
-			next.NotReadyBefore = new(int32(o.Rollout.NotReadyBefore))
-		case previous.LatestRevision != next.LatestRevision:
-			next.NotReadyBefore = nil
+		if previous.LatestRevision != next.LatestRevision {
+			setRollout(&next, rollout.Begun)
 		}
+	}
+	if o.Plan != nil {
+		next.BlockedPods, next.NotRunningPods = groupsOf(&o.Plan.Blocked), groupsOf(&o.Plan.NotRunning)
+		setRollout(&next, o.Plan.Status)
 	}
 	next.Conditions = slices.Clone(previous.Conditions)
 	set(&next, accepted(o), o.Now)
@@ -102,13 +106,44 @@ func Next(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.Side
 	case o.Readiness != nil || o.Problem != nil:
 		set(&next, ready(previous.Conditions, o), o.Now)
 	}
-	if o.Rollout != nil {
-		progressing, degraded := judge(previous.Conditions, o).conditions()
+	if o.Finalizers != nil {
+		set(&next, deleting(o.Finalizers), o.Now)
+		return next
+	}
+	if o.Plan != nil {
+		progressing, degraded := judge(o).conditions()
 		set(&next, progressing, o.Now)
 		set(&next, degraded, o.Now)
 		setGeneric(&next, degraded, o.Now)
 	}
 	return next
+}
+
+// setRollout stores what is kept of a rollout.
+func setRollout(s *appsv1beta1.SidecarSetStatus, of rollout.Status) {
+	s.NotReadyBefore, s.DisappearedPods, s.DisappearedUntil = nil, int32(of.Disappeared), nil
+	if of.NotReadyBefore >= 0 {
+		s.NotReadyBefore = new(int32(of.NotReadyBefore))
+	}
+	if of.Disappeared > 0 {
+		s.DisappearedUntil = new(metav1.NewTime(time.Unix(of.DisappearedUntil, 0).UTC()))
+	}
+}
+
+// RolloutOf returns what a status keeps of the rollout of a revision; it has begun only if the
+// status is about that revision.
+func RolloutOf(s appsv1beta1.SidecarSetStatus, revision string) rollout.Status {
+	of := rollout.Begun
+	if s.LatestRevision != revision {
+		return of
+	}
+	if s.NotReadyBefore != nil {
+		of.NotReadyBefore = int(max(0, *s.NotReadyBefore))
+	}
+	if s.DisappearedUntil != nil && s.DisappearedPods > 0 {
+		of.Disappeared, of.DisappearedUntil = int(s.DisappearedPods), s.DisappearedUntil.Unix()
+	}
+	return of
 }
 
 // Behind returns the status of a SidecarSet whose present generation is not recorded: the
@@ -190,18 +225,20 @@ var passes = map[string]bool{
 	appsv1beta1.ReasonCertificateNotTrusted: true, appsv1beta1.ReasonProbeFailed: true,
 }
 
+// passing has the reasons of Degraded with which the next content may be applied all the same: it may
+// replace these Pods, or cure them.
+var passing = map[string]bool{appsv1beta1.ReasonBlocked: true, appsv1beta1.ReasonSidecarsNotRunning: true}
+
 // setGeneric sets the condition from which tools that use kstatus read the state of an object:
 // Reconciling while the generation comes into force, Stalled while Degraded is True. It removes
 // the other one, or both. A rollout is neither: such tools wait until the object is current, and
 // a rollout may take hours.
-//
-// Blocked Pods do not make a SidecarSet Stalled. Tools stop at a Stalled object, and an object
-// that they would apply next may replace these Pods.
+// Tools stop at a Stalled object.
 func setGeneric(s *appsv1beta1.SidecarSetStatus, degraded metav1.Condition, now time.Time) {
 	var c metav1.Condition
 	ready := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionReady)
 	switch {
-	case degraded.Status == metav1.ConditionTrue && degraded.Reason != appsv1beta1.ReasonBlocked:
+	case degraded.Status == metav1.ConditionTrue && !passing[degraded.Reason]:
 		c, c.Type = degraded, appsv1beta1.ConditionStalled
 	case ready == nil:
 	case ready.ObservedGeneration < s.ObservedGeneration:

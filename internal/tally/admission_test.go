@@ -93,8 +93,7 @@ func tallied(t *testing.T, snapshot *match.Snapshot, pod map[string]any) map[str
 	counted.Set(podstate.FromPod(typed))
 	counters := map[string]tally.Counters{}
 	for _, program := range snapshot.Programs() {
-		count := counted.State(program.Name()).Count
-		counters[program.Name()] = count.Counters
+		counters[program.Name()] = counted.State(program.Name()).Counters
 	}
 	return counters
 }

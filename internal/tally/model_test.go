@@ -16,6 +16,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/tally"
@@ -58,6 +59,7 @@ type world struct {
 	programs   map[string]*inject.Program
 	namespaces map[string]labels.Set
 	pods       map[string]*corev1.Pod // by namespace/name
+	nodes      map[podstate.Name]inplace.Node
 	serial     int
 	selectors  map[*metav1.LabelSelector]labels.Selector // compiled once
 }
@@ -68,6 +70,7 @@ func newWorld(t testing.TB) *world {
 		sets:      map[string]*appsv1beta1.SidecarSet{},
 		programs:  map[string]*inject.Program{},
 		pods:      map[string]*corev1.Pod{},
+		nodes:     map[podstate.Name]inplace.Node{podstate.MakeName("n0"): {}},
 		selectors: map[*metav1.LabelSelector]labels.Selector{nil: labels.Everything()},
 		namespaces: map[string]labels.Set{
 			"a": {"kubernetes.io/metadata.name": "a"}, "b": {"kubernetes.io/metadata.name": "b", "team": "x"},
@@ -285,49 +288,23 @@ func isPodReady(pod *corev1.Pod) bool {
 		})
 }
 
-// isSettled is C §6.3 and the hot-upgrade part of §6.4 for the images that the
-// random Pods use: tags whose text needs no normalising, and digests.
+// isSettled reports whether the kubelet has reported on all containers, and no hot upgrade is under
+// way.
 func isSettled(pod *corev1.Pod, set *appsv1beta1.SidecarSet) bool {
 	if len(pod.Status.ContainerStatuses) != len(pod.Spec.Containers) {
 		return false
 	}
-	var state map[string]struct {
-		LastContainerStatuses map[string]struct{ ImageID string }
-	}
-	unreadable := false
-	if text := pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState]; text != "" {
-		unreadable = json.Unmarshal([]byte(text), &state) != nil
-	}
-	names := map[string]bool{}
 	for _, c := range sidecarsOf(set) {
-		if c.UpgradeStrategy.UpgradeType != appsv1beta1.SidecarContainerHotUpgrade {
-			names[c.Name] = true
+		if c.UpgradeStrategy.UpgradeType != appsv1beta1.SidecarContainerHotUpgrade || c.UpgradeStrategy.HotUpgradeEmptyImage == "" {
 			continue
 		}
-		names[c.Name+"-1"], names[c.Name+"-2"] = true, true
 		idle := c.Name + "-1"
 		if working(pod)[c.Name] == idle {
 			idle = c.Name + "-2"
 		}
-		for _, pc := range pod.Spec.Containers {
-			if pc.Name == idle && c.UpgradeStrategy.HotUpgradeEmptyImage != "" && pc.Image != c.UpgradeStrategy.HotUpgradeEmptyImage {
-				return false
-			}
-		}
-	}
-	for i, c := range pod.Spec.Containers {
-		if !names[c.Name] {
-			continue
-		}
-		status := pod.Status.ContainerStatuses[i]
-		if _, digest, pinned := strings.Cut(c.Image, "@"); pinned {
-			if !strings.HasSuffix(status.ImageID, "@"+digest) {
-				return false
-			}
-			continue
-		}
-		last := state[set.Name].LastContainerStatuses[c.Name].ImageID
-		if unreadable || last != "" && last == status.ImageID && c.Image != status.Image {
+		if slices.ContainsFunc(pod.Spec.Containers, func(in corev1.Container) bool {
+			return in.Name == idle && in.Image != c.UpgradeStrategy.HotUpgradeEmptyImage
+		}) {
 			return false
 		}
 	}
@@ -410,17 +387,13 @@ func (w *world) randomChange(r *rand.Rand, pod *corev1.Pod) {
 		appsv1beta1.AnnotationHash: {"", "{", `{"s0":"h1","s1":"h2"}`, `{"s0":{"hash":"h1"},"s1":{"hash":"h1"},"s2":{"hash":"h2"}}`,
 			`{"s0":{"hash":"h1","controllerRevision":"s0-a"},"s1":{"hash":"h2","controllerRevision":"s1-a"}}`, `{"s1":{"hash":"h1","controllerRevision":"s1-b"}}`},
 		appsv1beta1.AnnotationWorkingHotUpgradeContainer: {"", "[", `{"hot":"hot-1"}`, `{"hot":"hot-2"}`},
-		appsv1beta1.AnnotationInPlaceUpdateState: {
-			"", "", "{", `{"s1":{"lastContainerStatuses":{"log":{"imageID":"log@sha256:a"}}}}`,
-			`{"s0":{"lastContainerStatuses":{"log":{"imageID":"log@sha256:b"},"hot-1":{"imageID":"hot@sha256:b"}}}}`,
-		},
 	} {
 		delete(pod.Annotations, key)
 		if value := pick(r, values...); value != "" {
 			pod.Annotations[key] = value
 		}
 	}
-	pod.Spec, pod.Status.ContainerStatuses = corev1.PodSpec{}, nil
+	pod.Spec, pod.Status.ContainerStatuses = corev1.PodSpec{NodeName: pick(r, "", "n0", "n1")}, nil
 	settled := r.IntN(2) == 0 // or else hardly any Pod with many containers ever is
 	for _, name := range pick(r, []string{"app"}, []string{"app", "log"}, []string{"app", "log", "mesh", "hot-1", "hot-2"}) {
 		repository, _, _ := strings.Cut(name, "-")

@@ -3,7 +3,6 @@ package tally_test
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,10 +32,15 @@ type cluster struct {
 	pods    map[string]*corev1.Pod
 	version int
 	now     time.Time
+	stored  rollout.Status // in the API server
 }
 
 func logging(image string) *fixtures.SidecarSetBuilder {
-	return fixtures.SidecarSet("logging").Select("app", "web").Container("log", image).Spec("updateStrategy", map[string]any{"type": "RollingUpdate"})
+	return strategy(fixtures.SidecarSet("logging").Select("app", "web").Container("log", image), "100%")
+}
+
+func strategy(set *fixtures.SidecarSetBuilder, maxUnavailable any) *fixtures.SidecarSetBuilder {
+	return set.Spec("updateStrategy", map[string]any{"type": "RollingUpdate", "maxUnavailable": maxUnavailable})
 }
 
 func newCluster(t *testing.T, set *fixtures.SidecarSetBuilder, pods int) *cluster {
@@ -46,20 +50,36 @@ func newCluster(t *testing.T, set *fixtures.SidecarSetBuilder, pods int) *cluste
 	for i := range pods {
 		c.create(fmt.Sprint("p", i))
 	}
+	c.wait(time.Minute)
 	return c
 }
 
-// apply stores the SidecarSet, records its content and puts it in force.
+// apply stores the SidecarSet, and records its content.
 func (c *cluster) apply(set *fixtures.SidecarSetBuilder) {
-	c.program = fixtures.Program(c.T, set.Map())
+	c.program, c.stored = fixtures.Program(c.T, set.Map()), rollout.Begun
 	c.SetSnapshot(match.Build([]*inject.Program{c.program}, map[string]labels.Set{}))
-	if !c.SetCurrent("logging", tally.Current{Program: c.program, Revision: c.program.Revision(), Since: c.now, InForce: true}) {
+	c.reconcile()
+}
+
+// plan is what the leader knows, and reconcile stores its status, too.
+func (c *cluster) plan() rollout.Plan {
+	c.Helper()
+	plan, ok := c.SetCurrent("logging", tally.Current{Program: c.program, Revision: c.program.Revision(), Since: c.now, Status: c.stored})
+	if !ok {
 		c.Fatal("the content is not taken over")
 	}
+	return plan
+}
+
+func (c *cluster) reconcile() {
+	c.Helper()
+	c.stored = c.plan().Status
+	c.plan()
 }
 
 // create injects a Pod, and has its kubelet start it.
 func (c *cluster) create(name string) {
+	c.Helper()
 	pod := fixtures.Pod(name).Namespace("shop").Label("app", "web").Container("web", "web:1").Obj()
 	pod["metadata"].(map[string]any)["uid"] = name + "-" + strconv.Itoa(c.version)
 	plan, err := inject.Compute(inject.Input{Pod: fixtures.View(c.T, pod), Candidates: []inject.Candidate{{Current: c.program}}, Now: c.now})
@@ -82,192 +102,748 @@ func (c *cluster) create(name string) {
 func (c *cluster) kubelet(name string, ready bool) {
 	p := c.pods[name]
 	p.Status.Phase, p.Status.ObservedGeneration = corev1.PodRunning, p.Generation
-	p.Status.ContainerStatuses = nil
-	for _, container := range p.Spec.Containers {
-		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
+	p.Status.ContainerStatuses, p.Status.InitContainerStatuses = nil, nil
+	for _, container := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		status := corev1.ContainerStatus{
 			Name: container.Name, Image: container.Image, ImageID: "x@sha256:" + container.Image, Ready: ready, Started: new(true),
 			ContainerID: "containerd://" + container.Image, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(c.now)}},
-		})
+		}
+		if container.RestartPolicy != nil {
+			p.Status.InitContainerStatuses = append(p.Status.InitContainerStatuses, status)
+		} else {
+			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, status)
+		}
 	}
-	is := corev1.ConditionFalse
+	c.ready(name, ready)
+}
+
+// ready changes the Pod's readiness alone.
+func (c *cluster) ready(name string, ready bool) {
+	p, is := c.pods[name], corev1.ConditionFalse
 	if ready {
 		is = corev1.ConditionTrue
 	}
 	if len(p.Status.Conditions) == 0 || p.Status.Conditions[0].Status != is {
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: is, LastTransitionTime: metav1.NewTime(c.now)}}
+		p.Status.Conditions = append([]corev1.PodCondition{{Type: corev1.PodReady, Status: is, LastTransitionTime: metav1.NewTime(c.now)}}, p.Status.Conditions[min(1, len(p.Status.Conditions)):]...)
 	}
+	c.stamp(name)
 	c.show(name)
 }
 
-func (c *cluster) show(name string) {
+// stamp is a write of the Pod in the API server, and show delivers it.
+func (c *cluster) stamp(name string) uint64 {
 	c.version++
 	c.pods[name].ResourceVersion = strconv.Itoa(c.version)
-	c.Set(podstate.FromPod(c.pods[name]))
-	c.Watched(uint64(c.version))
+	return uint64(c.version)
 }
 
-func (c *cluster) delete(name string) {
-	c.Delete(podstate.FromPod(c.pods[name]))
-	delete(c.pods, name)
+func (c *cluster) show(name string) {
+	c.Set(podstate.FromPod(c.pods[name]))
+	version, _ := podstate.ParseVersion(c.pods[name].ResourceVersion)
+	c.Watched(version)
+}
+
+// list delivers all Pods.
+func (c *cluster) list() {
+	var records []*podstate.Record
+	for _, p := range c.pods {
+		records = append(records, podstate.FromPod(p))
+	}
+	c.Replace(records)
+	c.Watched(uint64(c.version))
 }
 
 func (c *cluster) wait(d time.Duration) {
 	for range int(d / time.Second) {
 		c.now = c.now.Add(time.Second)
 		c.Settle(c.now)
-		c.State("logging") // looks at the Pods, as a pass does
 	}
 }
 
-// roll writes the Pods that are due, and returns their names.
-func (c *cluster) roll() (names []string) {
-	due := c.Due("logging", 64)
-	for _, take := range due.Updates {
-		names = append(names, take.Name)
-		pod := c.pods[take.Name]
-		if take.Way == inplace.Recreate {
-			c.Return("logging", take, rollout.Result{Kind: rollout.Evicted})
-			continue
-		}
-		next, err := inplace.UpdateInPlace(inplace.UpdateInput{Pod: pod, Program: due.Program, Content: due.Content, Now: c.now})
-		if err != nil || next.Patch == nil {
-			c.Fatalf("Pod %s: %+v %v", take.Name, next, err)
-		}
-		before, _ := json.Marshal(pod)
-		after, err := strategicpatch.StrategicMergePatch(before, next.Patch, &corev1.Pod{})
-		if err != nil {
-			c.Fatal(err)
-		}
-		changed := &corev1.Pod{}
-		if err := json.Unmarshal(after, changed); err != nil {
-			c.Fatal(err)
-		}
-		changed.Generation++
-		c.pods[take.Name] = changed
-		c.Return("logging", take, rollout.Result{Kind: rollout.Written, Version: uint64(c.version + 1)})
-		c.show(take.Name)
+// label writes the conditions that are due.
+func (c *cluster) label(tasks []tally.Task) {
+	for _, task := range tasks {
+		p := c.pods[task.Record.Name]
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
+			Type: appsv1beta1.PodConditionUpgradable, Status: corev1.ConditionTrue, Message: `{"logging":true}`,
+		})
+		c.Return(task, tally.Result{Version: c.stamp(p.Name)})
+		c.show(p.Name)
 	}
-	slices.Sort(names)
-	return names
 }
 
-func (c *cluster) expect(what string, want int) []string {
+// tasks are those that are due, of this kind only. Conditions are written first.
+func (c *cluster) tasks(kind tally.Kind, most int) []tally.Task {
 	c.Helper()
-	names := c.roll()
-	if len(names) != want {
-		c.Fatalf("%s: %v are written, want %d; %+v", what, names, want, c.State("logging").Rollout)
+	due := c.Due("logging", most)
+	if kind != tally.Label && len(due.Tasks) > 0 && due.Tasks[0].Kind == tally.Label {
+		c.label(due.Tasks)
+		due = c.Due("logging", most)
+	}
+	for _, task := range due.Tasks {
+		if task.Kind != kind {
+			c.Fatalf("a Task of kind %d is due, want %d", task.Kind, kind)
+		}
+	}
+	return due.Tasks
+}
+
+// one is the only Task that is due.
+func (c *cluster) one(kind tally.Kind) tally.Task {
+	c.Helper()
+	tasks := c.tasks(kind, 64)
+	if len(tasks) != 1 {
+		c.Fatalf("%d Tasks are due, want one; %+v", len(tasks), c.plan())
+	}
+	return tasks[0]
+}
+
+func (c *cluster) none(when string) {
+	c.Helper()
+	if tasks := c.tasks(tally.Update, 64); len(tasks) > 0 {
+		c.Fatalf("%s: %d Tasks are due", when, len(tasks))
+	}
+}
+
+// send carries out a Task in the API server, and returns the version of the Pod.
+func (c *cluster) send(task tally.Task) uint64 {
+	c.Helper()
+	name := task.Record.Name
+	in := inplace.UpdateInput{Pod: c.pods[name], Program: c.program, Content: inplace.ContentOf(c.program), Was: task.Was, Node: task.Node, Now: c.now}
+	next, err := inplace.UpdateInPlace(in)
+	if task.Kind == tally.Reset {
+		next, err = inplace.ResetHotUpgrades(in)
+	}
+	if err != nil || next.Patch == nil {
+		c.Fatalf("Pod %s: %+v %v", name, next, err)
+	}
+	before, _ := json.Marshal(c.pods[name])
+	after, err := strategicpatch.StrategicMergePatch(before, next.Patch, &corev1.Pod{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	changed := &corev1.Pod{}
+	if err := json.Unmarshal(after, changed); err != nil {
+		c.Fatal(err)
+	}
+	changed.Generation++
+	c.pods[name] = changed
+	return c.stamp(name)
+}
+
+// roll carries out up to most Updates, and returns the names of their Pods.
+func (c *cluster) roll(most int) (names []string) {
+	c.Helper()
+	for _, task := range c.tasks(tally.Update, most) {
+		names = append(names, task.Record.Name)
+		c.Return(task, tally.Result{Version: c.send(task)})
+		c.show(task.Record.Name)
 	}
 	return names
 }
 
-func TestARolloutBeginsWithOnePodAndDoubles(t *testing.T) {
-	c := newCluster(t, logging("log:1").Spec("updateStrategy", map[string]any{"type": "RollingUpdate", "maxUnavailable": "100%"}), 8)
-	c.expect("nothing is outdated", 0)
-	c.apply(logging("log:2").Spec("updateStrategy", map[string]any{"type": "RollingUpdate", "maxUnavailable": "100%"}))
-	for _, want := range []int{1, 1, 2, 4} {
-		names := c.expect("at the beginning of a batch", want)
-		c.expect("before the kubelet has restarted the sidecars", 0)
+// finish updates all Pods.
+func (c *cluster) finish() {
+	c.Helper()
+	for names := c.roll(64); len(names) > 0; names = c.roll(64) {
 		c.wait(3 * time.Second)
 		for _, name := range names {
 			c.kubelet(name, true)
 		}
 		c.wait(31 * time.Second)
 	}
-	if s := c.State("logging"); s.UpdatedReady != 8 || s.Rollout.Used != 0 || s.Rollout.Proven != 8 || s.Rollout.NotReadyBefore != 0 {
-		t.Errorf("the state is %+v", s)
+}
+
+// blocked are the reasons of the Pods that are blocked or rest.
+func (c *cluster) blocked() string {
+	var reasons []string
+	for _, group := range c.plan().Blocked.List() {
+		reasons = append(reasons, group.Reason)
+	}
+	return strings.Join(reasons, " ")
+}
+
+func TestAllPodsFollow(t *testing.T) {
+	c := newCluster(t, logging("log:1"), 8)
+	c.none("nothing is outdated")
+	c.apply(logging("log:2"))
+	c.finish()
+	if plan, n := c.plan(), c.State("logging").Counters; n.UpdatedReady != 8 || plan.Proven != 8 || plan.Charged != 0 || plan.Status.NotReadyBefore != 0 {
+		t.Errorf("the plan is %+v, and the counters are %+v", plan, n)
+	}
+	if due := c.Due("logging", 64); !due.Again.IsZero() || due.Program != nil {
+		t.Errorf("where no Pod can be written, there is a pass: %+v", due)
 	}
 }
 
-// A Pod that breaks after its sidecar has started stops the rollout, also if it is deleted. A
-// corrected content goes to it at once.
-func TestABrokenPodKeepsItsPlace(t *testing.T) {
-	c := newCluster(t, logging("log:1"), 4)
-	c.apply(logging("log:2"))
-	victim := c.expect("the first Pod", 1)[0]
-	c.kubelet(victim, true)
-	c.wait(20 * time.Second)
-	c.kubelet(victim, false)
-	c.wait(time.Hour)
-	c.expect("an hour after it broke", 0)
-	state := c.State("logging").Rollout
-	if state.Used != 1 || state.Failed != 1 || len(state.Counting) != 1 || state.Counting[0].First[0] != "shop/"+victim {
-		t.Errorf("the report is %+v", state)
+// Between its write and its event, a Pod counts as written, and the pass goes on for the others.
+func TestAPodWhoseWriteIsUnderWayCountsAsWritten(t *testing.T) {
+	c := newCluster(t, strategy(logging("log:1"), 1), 3)
+	c.apply(strategy(logging("log:2"), 1))
+	task := c.one(tally.Update)
+	name := task.Record.Name
+	check := func(when string) {
+		t.Helper()
+		c.none(when)
+		if plan := c.plan(); plan.Updating != 1 || plan.Trial != 1 || plan.Outdated != 2 || plan.Rule != rollout.Budget || plan.Who == nil || plan.Who.Record.Name != name {
+			t.Errorf("%s, the plan is %+v", when, plan)
+		}
 	}
-	c.delete(victim)
-	c.create(victim)
-	c.kubelet(victim, false)
-	c.wait(time.Hour)
-	c.expect("an hour after it was deleted", 0)
-	if got := c.State("logging").Rollout.Counting; len(got) != 1 || got[0].Reason != appsv1beta1.ReasonReplacementNotReady {
-		t.Errorf("Pods that count: %+v", got)
+	check("the write is under way")
+	version := c.send(task)
+	check("it is carried out")
+	c.Return(task, tally.Result{Version: version})
+	check("its event has not come")
+	c.Watched(version - 1)
+	check("an earlier event has come")
+	c.show(name)
+	check("its event has come")
+	if task.Was != podstate.WasUp {
+		t.Errorf("the Pod is said to be %v before", task.Was)
+	}
+	for _, ready := range []bool{false, true} { // before the sidecars are restarted, the Pod of another write counts as before
+		c.ready(name, ready)
+		check("its kubelet has not acted")
+	}
+}
+
+// A Pod whose write is refused rests twice as long each time, and says why. The others go on.
+func TestARefusedPodRests(t *testing.T) {
+	c := newCluster(t, logging("log:1"), 1)
+	c.apply(logging("log:2"))
+	refuse := func(rest time.Duration) {
+		t.Helper()
+		c.Return(c.one(tally.Update), tally.Result{Reason: inplace.Refused, Message: "denied"})
+		list := c.plan().Blocked.List()
+		if len(list) != 1 || list[0].Reason != "Refused" || list[0].Message != "denied" {
+			t.Errorf("blocked are %+v", list)
+		}
+		if again := c.Due("logging", 64).Again; !again.Equal(c.now.Add(rest)) {
+			t.Errorf("the Pod rests until %v, want %v from %v on", again, rest, c.now)
+		}
+		c.wait(rest - time.Second)
+		c.none("it rests")
+		c.wait(time.Second)
+	}
+	for _, rest := range []time.Duration{30, 60, 120, 240, 300, 300} {
+		refuse(rest * time.Second)
+	}
+	c.create("q")
+	c.pods["q"].Annotations = c.pods["p0"].Annotations
+	c.pods["q"].Spec.Containers = c.pods["p0"].Spec.Containers
+	c.kubelet("q", true)
+	c.Return(c.one(tally.Update), tally.Result{Reason: inplace.Refused})
+	c.wait(31 * time.Second)
+	if names := c.roll(64); len(names) != 1 || names[0] != "q" {
+		t.Errorf("beside a Pod that rests, %v are written", names)
 	}
 	c.apply(logging("log:3"))
-	if names := c.expect("the corrected content", 1); names[0] == "" {
-		t.Error("no Pod is written")
+	if c.blocked() != "" {
+		t.Error("it rests under another content")
+	}
+}
+
+func TestATaskEnds(t *testing.T) {
+	refused := tally.Result{Reason: inplace.Refused}
+	other := func(c *cluster) { // another program takes the write back
+		p := c.pods["p0"]
+		old := newCluster(t, logging("log:1"), 1).pods["p0"]
+		p.Spec, p.Annotations = old.Spec, old.Annotations
+		c.stamp("p0")
+		c.show("p0")
+	}
+	for name, tc := range map[string]struct {
+		do      func(c *cluster, task tally.Task)
+		rest    time.Duration // until a Task is due; -1: none is
+		blocked string
+	}{
+		"the live Pod differs": {func(c *cluster, task tally.Task) { c.Return(task, tally.Result{Message: "x"}) }, time.Second, ""},
+		"it is refused":        {func(c *cluster, task tally.Task) { c.Return(task, refused) }, 30 * time.Second, "Refused"},
+		"it is refused, and another event comes": {func(c *cluster, task tally.Task) {
+			c.Return(task, refused)
+			c.ready("p0", true)
+		}, 30 * time.Second, "Refused"},
+		"it is refused, and the way changes": {func(c *cluster, task tally.Task) {
+			c.Return(task, refused)
+			for _, policy := range []corev1.RestartPolicy{corev1.RestartPolicyNever, corev1.RestartPolicyAlways} {
+				c.pods["p0"].Spec.RestartPolicy = policy
+				c.kubelet("p0", true)
+			}
+		}, 0, ""},
+		"it is written": {func(c *cluster, task tally.Task) {
+			c.Return(task, tally.Result{Version: c.send(task)})
+			c.show("p0")
+		}, -1, ""},
+		"it is written, and another program mirrors its image": {func(c *cluster, task tally.Task) {
+			version := c.send(task)
+			c.pods["p0"].Spec.Containers[1].Image = "mirror/log:2"
+			c.show("p0")
+			c.Return(task, tally.Result{Version: version})
+		}, -1, ""},
+		"it is undone, the answer comes first": {func(c *cluster, task tally.Task) {
+			c.Return(task, tally.Result{Version: c.send(task)})
+			other(c)
+		}, 30 * time.Second, "WriteUndone"},
+		"it is undone, the events come first": {func(c *cluster, task tally.Task) {
+			version := c.send(task)
+			c.show("p0")
+			other(c)
+			c.Return(task, tally.Result{Version: version})
+		}, 30 * time.Second, "WriteUndone"},
+		"it returns twice": {func(c *cluster, task tally.Task) {
+			c.Return(task, tally.Result{Version: c.send(task)})
+			c.Return(task, refused)
+			c.show("p0")
+			c.Return(task, refused)
+		}, -1, ""},
+		"it is refused for an earlier content": {func(c *cluster, task tally.Task) {
+			c.apply(logging("log:3"))
+			c.Return(task, refused)
+		}, time.Second, ""},
+		"it is written with an earlier content": {func(c *cluster, task tally.Task) {
+			version := c.send(task)
+			c.apply(logging("log:3"))
+			c.Return(task, tally.Result{Version: version})
+			c.show("p0")
+			c.none("its kubelet has not acted")
+			c.kubelet("p0", true)
+		}, 0, ""},
+		"it is written, and another writer goes on to the next content": {func(c *cluster, task tally.Task) {
+			version := c.send(task)
+			c.apply(logging("log:3"))
+			c.send(tally.Task{Record: task.Record})
+			c.show("p0")
+			c.Return(task, tally.Result{Version: version})
+		}, -1, ""},
+		"the Pod is deleted, and another has its name": {func(c *cluster, task tally.Task) {
+			old := c.program
+			c.program = fixtures.Program(t, logging("log:1").Map())
+			c.create("p0") // the deletion was not seen
+			c.program = old
+			c.Return(task, refused)
+			c.stored = c.plan().Status // one charged Pod has disappeared
+		}, 10 * time.Minute, ""},
+		"the SidecarSet does not select the Pod any more": {func(c *cluster, task tally.Task) {
+			for _, app := range []string{"db", "web"} {
+				c.pods["p0"].Labels["app"] = app
+				c.stamp("p0")
+				c.show("p0")
+			}
+			c.Return(task, refused)
+		}, 0, ""},
+		"the SidecarSet is deleted, and created again": {func(c *cluster, task tally.Task) {
+			c.SetSnapshot(match.Build(nil, nil))
+			c.Return(task, refused)
+			c.SetSnapshot(match.Build([]*inject.Program{c.program}, map[string]labels.Set{}))
+			c.plan()
+		}, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, logging("log:1"), 1)
+			c.apply(logging("log:2"))
+			tc.do(c, c.one(tally.Update))
+			if got := c.blocked(); got != tc.blocked {
+				t.Errorf("blocked for %q, want %q", got, tc.blocked)
+			}
+			waited := time.Duration(-1)
+			for d := time.Duration(0); d <= 11*time.Minute; d += time.Second {
+				if len(c.tasks(tally.Update, 64)) > 0 {
+					waited = d
+					break
+				}
+				c.reconcile()
+				c.wait(time.Second)
+			}
+			if waited != tc.rest {
+				t.Errorf("a Task is due after %v, want %v", waited, tc.rest)
+			}
+		})
+	}
+}
+
+// half has four proven Pods, two that are updating, and four that are outdated.
+func half(t *testing.T) (c *cluster, updating []string) {
+	c = newCluster(t, logging("log:1"), 10)
+	c.apply(logging("log:2"))
+	for _, most := range []int{1, 1, 2} {
+		for _, name := range c.roll(most) {
+			c.wait(3 * time.Second)
+			c.kubelet(name, true)
+		}
+		c.wait(time.Minute)
+	}
+	return c, c.roll(2)
+}
+
+// A charged Pod that disappears keeps its place for ten minutes. That is stored before the next
+// available Pod is written.
+func TestAChargedPodThatDisappears(t *testing.T) {
+	remove := func(c *cluster, name string) {
+		c.Delete(podstate.FromPod(c.pods[name]))
+		delete(c.pods, name)
+	}
+	terminate := func(c *cluster, name string) {
+		c.pods[name].DeletionTimestamp = new(metav1.NewTime(c.now))
+		c.show(name)
+	}
+	phase := func(phase corev1.PodPhase) func(*cluster, string) {
+		return func(c *cluster, name string) {
+			c.pods[name].Status.Phase = phase
+			c.show(name)
+		}
+	}
+	for name, tc := range map[string]struct {
+		do   func(c *cluster, name string)
+		want int
+	}{
+		"it is being deleted":         {terminate, 1},
+		"it is deleted at once":       {remove, 1},
+		"first the one, then both":    {func(c *cluster, name string) { terminate(c, name); c.show(name); remove(c, name) }, 1},
+		"it fails":                    {phase(corev1.PodFailed), 1},
+		"it fails, and is deleted":    {func(c *cluster, name string) { phase(corev1.PodFailed)(c, name); remove(c, name) }, 1},
+		"it succeeds":                 {phase(corev1.PodSucceeded), 0},
+		"a new list does not have it": {func(c *cluster, name string) { delete(c.pods, name); c.list(); c.list() }, 1},
+		"another has its name":        {func(c *cluster, name string) { c.create(name) }, 1},
+		"it is not selected":          {func(c *cluster, name string) { c.pods[name].Labels = nil; c.show(name); remove(c, name) }, 0},
+		"its node is dead": {func(c *cluster, name string) {
+			c.ready(name, false)
+			c.SetNodes(map[podstate.Name]inplace.Node{podstate.MakeName("node"): {NotReady: true}})
+			remove(c, name)
+			c.SetNodes(map[podstate.Name]inplace.Node{podstate.MakeName("node"): {}})
+		}, 0},
+		"its update was not charged": {func(c *cluster, name string) {
+			for other, p := range c.pods { // one that is proven
+				if p.Annotations[appsv1beta1.AnnotationInPlace] != "" && other != name {
+					if s := p.Status.ObservedGeneration; s == p.Generation {
+						remove(c, other)
+						return
+					}
+				}
+			}
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, updating := half(t)
+			tc.do(c, updating[0])
+			plan := c.plan()
+			if got := plan.Status.Disappeared; got != tc.want {
+				t.Fatalf("%d Pods have disappeared, want %d", got, tc.want)
+			}
+			if tc.want == 0 {
+				return
+			}
+			if until := c.now.Add(10 * time.Minute).Unix(); plan.Status.DisappearedUntil != until || plan.Charged != 2 || plan.Rule != rollout.Storing {
+				t.Errorf("the plan is %+v, want a place until %d", plan, until)
+			}
+			c.none("before it is stored")
+			c.DueChanged(func(string) {})
+			c.reconcile()
+			woken := false
+			c.DueChanged(func(string) { woken = true })
+			if n := len(c.tasks(tally.Update, 64)); !woken || n != 2 { // beside 4 proven Pods, one that is updating and one that is gone
+				t.Errorf("woken is %v, and %d are due once it is stored, want 2", woken, n)
+			}
+		})
+	}
+}
+
+// A place ends after ten minutes, whether or not it was stored in time, and its end is no reason to
+// wait.
+func TestAPlaceEnds(t *testing.T) {
+	for _, stored := range []bool{true, false} {
+		c := newCluster(t, strategy(logging("log:1"), 1), 3)
+		c.apply(strategy(logging("log:2"), 1))
+		name := c.roll(1)[0]
+		c.Delete(podstate.FromPod(c.pods[name]))
+		if stored {
+			c.reconcile()
+		}
+		if again := c.Due("logging", 64).Again; !again.Equal(c.now.Add(10 * time.Minute)) {
+			t.Errorf("it looks again at %v", again)
+		}
+		c.wait(10*time.Minute - time.Second)
+		c.none("a place is kept")
+		c.wait(time.Second)
+		if stored {
+			c.reconcile()
+		}
+		c.one(tally.Update)
+	}
+}
+
+// succeed is a new leader of the same cluster, which has not listed the Pods yet.
+func (c *cluster) succeed() *cluster {
+	next := *c
+	next.Tally = newTally()
+	next.Settle(next.now)
+	next.SetSnapshot(match.Build([]*inject.Program{next.program}, map[string]labels.Set{}))
+	return &next
+}
+
+// A new leader writes nothing before it knows what is stored, and goes on from that.
+func TestANewLeaderTakesOverWhatIsStored(t *testing.T) {
+	c := newCluster(t, logging("log:1"), 10)
+	c.apply(logging("log:2"))
+	c.finish()
+	c.wait(11 * time.Minute)
+	for i := range 5 {
+		c.ready(fmt.Sprint("p", i), false) // for reasons of their own
+	}
+	c.wait(time.Minute)
+	until := c.now.Unix() + 60
+	c = c.succeed()
+	c.stored = rollout.Status{NotReadyBefore: 3, Disappeared: 2, DisappearedUntil: until}
+	c.list()
+	c.none("before what is stored is known")
+	plan := c.plan()
+	if plan.Status != c.stored || plan.Late != 5 || plan.Charged != 2+2 {
+		t.Errorf("the plan is %+v", plan)
+	}
+	c.wait(2 * time.Minute)
+	if plan := c.plan(); plan.Charged != 2 || plan.Status != (rollout.Status{NotReadyBefore: 3}) {
+		t.Errorf("when the places have ended, the plan is %+v", plan)
+	}
+}
+
+// How many Pods were down before is known once the first Pod is written. A plan for the status
+// begins nothing.
+func TestAPlanForTheStatusBeginsNothing(t *testing.T) {
+	c := newCluster(t, logging("log:1"), 4)
+	c.ready("p3", false)
+	c.apply(logging("log:2"))
+	for range 2 {
+		if plan := c.plan(); plan.Write != nil || plan.Reset != nil || plan.Status != rollout.Begun {
+			t.Errorf("the plan is %+v", plan)
+		}
+	}
+	c.roll(64)
+	if plan := c.plan(); plan.Status.NotReadyBefore != 1 {
+		t.Errorf("after the first write, the plan is %+v", plan)
+	}
+	c.ready("p3", true)
+	c.apply(strategy(logging("log:2"), "50%"))
+	if plan := c.plan(); plan.Status.NotReadyBefore != 1 || plan.Numbers.Budget != 2 {
+		t.Errorf("with another strategy, the plan is %+v", plan)
+	}
+	c.apply(logging("log:3"))
+	if plan := c.plan(); plan.Status != rollout.Begun {
+		t.Errorf("with another content, the plan is %+v", plan)
 	}
 }
 
 func TestNoPodIsWrittenBeforeItsContentIsRecorded(t *testing.T) {
 	c := newCluster(t, logging("log:1"), 2)
-	c.SetSnapshot(match.Build([]*inject.Program{fixtures.Program(t, logging("log:2").Map())}, map[string]labels.Set{}))
-	if due := c.Due("logging", 64); len(due.Updates) > 0 {
-		t.Errorf("%v are due", due.Updates)
+	c.Unrecorded(func(string) {})
+	old := c.program
+	c.program = fixtures.Program(t, logging("log:2").Map())
+	c.SetSnapshot(match.Build([]*inject.Program{c.program}, map[string]labels.Set{}))
+	c.none("nothing records it")
+	if _, ok := c.SetCurrent("logging", tally.Current{Program: old, Revision: old.Revision(), Since: c.now}); ok {
+		t.Error("the state of an older content is taken over")
+	}
+	if _, ok := c.SetCurrent("logging", tally.Current{Program: c.program, Revision: "another", Since: c.now}); ok {
+		t.Error("a revision of another name is taken over")
+	}
+	c.none("it is not recorded under its name")
+	announced := 0
+	c.Unrecorded(func(string) { announced++ })
+	c.plan()
+	c.one(tally.Update)
+	c.Unrecorded(func(string) { announced++ })
+	if announced != 1 {
+		t.Errorf("it is announced %d times", announced)
 	}
 }
 
 // A Pod without a sidecar that was added since is outdated, and only a new Pod can have it.
 func TestAnAddedSidecarBlocksPods(t *testing.T) {
 	c := newCluster(t, logging("log:1"), 3)
-	more := logging("log:2").Container("extra", "extra:1")
-	c.apply(more)
-	if !c.SetDifferences("logging", c.program.HashWithoutImage, inplace.Differences{}) {
-		t.Fatal("the differences are not taken over")
+	c.apply(logging("log:2").Container("extra", "extra:1"))
+	c.SetDifferences("logging", "of another content", inplace.Differences{})
+	if c.State("logging").Content.Differences() != nil {
+		t.Error("the differences of another content are taken over")
 	}
-	c.expect("with a sidecar that no Pod has", 0)
+	c.SetDifferences("logging", c.program.HashWithoutImage, inplace.Differences{})
+	for _, task := range c.tasks(tally.Label, 64) {
+		c.Return(task, tally.Result{Version: 1})
+	}
 	s := c.State("logging")
-	if s.Matched != 3 || s.Updated != 0 || s.Uninjected != 0 || len(s.Rollout.Blocked) != 1 || s.Rollout.Blocked[0].Reason != string(inplace.ImmutableFieldChanged) || !s.Differs {
-		t.Errorf("the state is %+v", s)
-	}
-	c.apply(more.Annotation(appsv1beta1.AnnotationRecreate, appsv1beta1.RecreateOutdated))
-	c.wait(40 * time.Second)
-	c.expect("once Pods may be recreated", 1)
-}
-
-func TestPodsThatWereMissedAreRecreated(t *testing.T) {
-	c := newCluster(t, logging("log:1"), 0)
-	c.wait(time.Minute)
-	c.create("a")
-	c.create("b")
-	for name := range maps.Clone(c.pods) {
-		delete(c.pods[name].Annotations, appsv1beta1.AnnotationInjectedList)
-		c.show(name)
-	}
-	c.wait(time.Minute)
-	c.apply(logging("log:1").Annotation(appsv1beta1.AnnotationRecreate, appsv1beta1.RecreateUninjected))
-	c.wait(time.Minute)
-	c.expect("Pods without the SidecarSet", 1)
-	if s := c.State("logging"); s.Uninjected != 2 || s.Rollout.Outdated != 2 {
-		t.Errorf("the state is %+v", s)
-	}
-	c.apply(logging("log:1").Spec("updateStrategy", map[string]any{"type": "NotUpdate"}))
-	if s := c.State("logging"); s.Rollout.Limit != rollout.NotUpdate || s.Rollout.Outdated != 0 {
-		t.Errorf("the state is %+v", s)
+	if s.Matched != 3 || s.Updated != 0 || s.Uninjected != nil || c.blocked() != "ImmutableFieldChanged" || !s.Differs {
+		t.Errorf("the state is %+v, blocked for %s", s, c.blocked())
 	}
 }
 
-// A Pod whose Node is gone does not count.
-func TestPodsOnLostNodesDoNotCount(t *testing.T) {
-	c := newCluster(t, logging("log:1"), 4)
-	c.apply(logging("log:2"))
-	victim := c.expect("the first Pod", 1)[0]
-	c.kubelet(victim, false)
-	c.wait(time.Minute)
-	overdue := c.Overdue("logging", 10)
-	if len(overdue) != 1 || overdue[0].Name != victim {
-		t.Fatalf("overdue are %v", overdue)
+// Pods on a node that is not ready, or gone, are in no counter as long as they are not Ready.
+func TestPodsOnDeadNodes(t *testing.T) {
+	c := newCluster(t, strategy(logging("log:1"), 1), 4)
+	c.apply(strategy(logging("log:2"), 1))
+	victim := c.roll(1)[0]
+	node := podstate.MakeName("node")
+	for _, step := range []struct {
+		name  string
+		do    func()
+		total int
+	}{
+		{"no Node is known", func() { c.ready(victim, false); c.SetNode(node, &inplace.Node{NotReady: true}) }, 4},
+		{"the Node is gone", func() { c.SetNodes(map[podstate.Name]inplace.Node{}) }, 3},
+		{"the Pod is Ready", func() { c.ready(victim, true) }, 4},
+		{"and not any more", func() { c.ready(victim, false) }, 3},
+		{"the Node is ready", func() { c.SetNode(node, &inplace.Node{}) }, 4},
+		{"the Node is not ready", func() { c.SetNode(node, &inplace.Node{NotReady: true}) }, 3},
+		{"another Node is", func() { c.SetNode(podstate.MakeName("other"), &inplace.Node{}) }, 3},
+		{"it is ready again", func() { c.SetNode(node, &inplace.Node{}) }, 4},
+		{"it is deleted", func() { c.SetNode(node, nil) }, 3},
+	} {
+		c.Changed(func(string) {})
+		step.do()
+		told := false
+		c.Changed(func(string) { told = true })
+		if plan := c.plan(); plan.Total != step.total || plan.Charged != step.total-3 || !told && step.name != "no Node is known" {
+			t.Errorf("%s: %d Pods, %d of them charged, want %d; told: %v", step.name, plan.Total, plan.Charged, step.total, told)
+		}
 	}
-	c.Lost(overdue[0].Namespace, victim, overdue[0].UID)
-	if next := c.expect("once its Node is lost", 1)[0]; strings.EqualFold(next, victim) {
+	if next := c.one(tally.Update).Record.Name; next == victim {
 		t.Errorf("Pod %s is written again", next)
+	}
+}
+
+func TestAKubeletThatIsTooOldBlocksItsPods(t *testing.T) {
+	native := func(image string) *fixtures.SidecarSetBuilder {
+		return strategy(fixtures.SidecarSet("logging").Select("app", "web").Native("log", image), 1)
+	}
+	c := newCluster(t, native("log:1"), 1)
+	node := podstate.MakeName("node")
+	c.SetNodes(map[podstate.Name]inplace.Node{node: {TooOld: true}})
+	c.apply(native("log:2"))
+	c.tasks(tally.Label, 64)
+	if got := c.blocked(); got != "NodeTooOld" {
+		t.Errorf("blocked for %q", got)
+	}
+	c.SetNode(node, &inplace.Node{})
+	if got := c.blocked(); got != "" || c.plan().Outdated != 1 {
+		t.Errorf("when the node has been upgraded, blocked for %q", got)
+	}
+}
+
+// Conditions are written when nothing else is due, and once per event.
+func TestLabels(t *testing.T) {
+	c := newCluster(t, logging("log:1"), 1)
+	c.none("a Pod that was injected with the content")
+	c.apply(logging("log:2"))
+	c.roll(64)
+	c.none("its update is under way")
+	c.wait(3 * time.Second)
+	c.kubelet("p0", true)
+	task := c.one(tally.Label)
+	if due := c.Due("logging", 64); len(due.Tasks) > 0 {
+		t.Errorf("under way, %d are due", len(due.Tasks))
+	}
+	c.Return(task, tally.Result{Reason: inplace.Refused})
+	for range 29 {
+		c.wait(time.Second)
+		if due := c.Due("logging", 64); len(due.Tasks) > 0 || due.Again.IsZero() || due.Again.After(c.now.Add(30*time.Second)) {
+			t.Fatalf("a condition that was refused is due again: %+v", due)
+		}
+	}
+	c.wait(time.Second)
+	task = c.one(tally.Label)
+	c.Return(task, tally.Result{Version: c.stamp("p0")})
+	for _, show := range []bool{false, true} { // its event comes, without the condition
+		if show {
+			c.show("p0")
+		}
+		if due := c.Due("logging", 64); len(due.Tasks) > 0 {
+			t.Errorf("event %v: %d are due before another event", show, len(due.Tasks))
+		}
+	}
+	c.ready("p0", true)
+	c.one(tally.Label)
+}
+
+// hot is a Pod whose hot upgrade can be ended.
+func hot(t *testing.T) *cluster {
+	set := func(image string) *fixtures.SidecarSetBuilder {
+		return strategy(fixtures.SidecarSet("logging").Select("app", "web").
+			Container("log", image).With("upgradeStrategy", map[string]any{"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:1"}), 1)
+	}
+	c := newCluster(t, set("log:1"), 2)
+	c.apply(set("log:2"))
+	name := c.roll(64)[0]
+	c.wait(3 * time.Second)
+	c.kubelet(name, true)
+	return c
+}
+
+// The end of a hot upgrade is a write like any other: it is sent once, and the Pod rests if it is
+// refused or undone. Until then the Pod is updating.
+func TestResets(t *testing.T) {
+	c := hot(t)
+	task := c.one(tally.Reset)
+	name := task.Record.Name
+	c.kubelet(name, true)
+	c.none("it is under way, whatever events come")
+	c.Return(task, tally.Result{Reason: inplace.Refused})
+	c.wait(29 * time.Second)
+	c.none("it was refused")
+	if again := c.Due("logging", 64).Again; !again.Equal(c.now.Add(time.Second)) {
+		t.Errorf("it looks again at %v", again)
+	}
+	c.wait(time.Second)
+	task = c.one(tally.Reset)
+	before := c.pods[name].DeepCopy()
+	version := c.send(task)
+	c.Return(task, tally.Result{Version: version})
+	after := c.pods[name]
+	c.pods[name] = before // another program takes it back
+	c.stamp(name)
+	c.show(name)
+	c.none("it was undone")
+	c.pods[name] = after
+	c.stamp(name)
+	c.wait(3 * time.Second)
+	c.kubelet(name, true)
+	c.none("the Pod settles")
+	if plan := c.plan(); plan.Updating != 0 || plan.Trial != 1 {
+		t.Errorf("the plan is %+v", plan)
+	}
+	c.wait(time.Minute)
+	c.one(tally.Update)
+}
+
+func TestAnnouncements(t *testing.T) {
+	c := newCluster(t, logging("log:1"), 2)
+	c.Changed(func(string) {})
+	c.DueChanged(func(string) {})
+	for _, step := range []struct {
+		name         string
+		do           func()
+		changed, due bool
+	}{
+		{"nothing happens", func() {}, false, false},
+		{"a Pod has nothing to tell", func() { c.show("p0") }, false, false},
+		{"a Pod is not Ready", func() { c.kubelet("p0", false) }, true, false},
+		{"its sidecar does not run", func() {
+			c.pods["p0"].Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+			c.pods["p0"].Status.ContainerStatuses[1].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+			c.show("p0")
+		}, true, false},
+		{"it runs again", func() { c.kubelet("p0", false) }, true, false},
+		{"it is Ready", func() { c.ready("p0", true) }, true, false},
+		{"another content is current", func() { c.apply(logging("log:2")) }, true, true},
+		{"a Pod changes", func() { c.show("p1") }, true, true},
+		{"a Task is taken", func() { c.one(tally.Update) }, true, false},
+		{"the SidecarSet is gone", func() { c.SetSnapshot(match.Build(nil, nil)) }, true, false},
+	} {
+		step.do()
+		changed, due := false, false
+		c.Changed(func(string) { changed = true })
+		c.DueChanged(func(string) { due = true })
+		if changed != step.changed || due != step.due {
+			t.Errorf("%s: changed %v, due %v", step.name, changed, due)
+		}
+		c.wait(time.Second)
+	}
+	if due := c.Due("logging", 64); due.Program != nil || len(due.Tasks) > 0 {
+		t.Errorf("of a SidecarSet that is gone, there is %+v", due)
 	}
 }

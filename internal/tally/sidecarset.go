@@ -11,7 +11,6 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
-	"github.com/sidecarset/operator/internal/recreate"
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
@@ -22,7 +21,7 @@ type Counters struct {
 	Matched int32
 	// Updated Pods are matched and carry the current hash.
 	Updated int32
-	// Ready Pods are matched, ready, and run the images they were given.
+	// Ready Pods are matched and ready, and no update of them is under way.
 	Ready int32
 	// UpdatedReady Pods are both Updated and Ready.
 	UpdatedReady int32
@@ -32,74 +31,36 @@ type Counters struct {
 	Uninjected int32
 }
 
-func (c *Counters) add(count inplace.Count, n int32) {
-	if count&inplace.Matched != 0 {
-		c.Matched += n
-	}
-	if count&inplace.Updated != 0 {
-		c.Updated += n
-	}
-	if count&inplace.Ready != 0 {
-		c.Ready += n
-	}
-	if both := inplace.Updated | inplace.Ready; count&both == both {
-		c.UpdatedReady += n
-	}
-	if count&inplace.Lacking != 0 {
-		c.Uninjected += n
-	}
-}
-
-// Count is the counters of one SidecarSet and the Program that they were
-// computed with, whose generation they are about.
-type Count struct {
-	Counters
-	Program *inject.Program
-}
-
-// sidecarSet is what is known of one SidecarSet: its counters, and the rollout of its content.
+// sidecarSet is what is known of one SidecarSet: its Pods, their counters, and the rollout of its
+// content.
 type sidecarSet struct {
 	label   string // its name
 	name    podstate.Name
 	program *inject.Program
 	content *inplace.Content
+	members []*membership
 
 	counters  Counters
 	revisions map[podstate.Name]RevisionCount
-	// lacking are the memberships of Pods that count as uninjected.
-	lacking []*membership
-	// differing is the number of Pods whose recorded content differs in more than images.
-	differing int
+	differing int // Pods whose recorded content differs in more than images
+	tasks     int // Pods that can be written, now or later
 
-	rollout *rollout.Rollout // nil if updateStrategy.type is NotUpdate
-	// recorded is the last content that SetCurrent was called for.
+	strategy *rollout.Strategy
+	// status is that of the rollout, and saved is what the API server has.
+	status, saved rollout.Status
+	// recorded is the last content that SetCurrent was called for, and since is the first second
+	// after it became current.
 	recorded contentID
-	// mode says which Pods are evicted, and since is the first second after the content became
-	// current; 0 if that is not known.
-	mode  recreate.Mode
-	since int64
+	since    int64
 	// labelled selects the Pods whose condition SidecarSetUpgradable may be set to false; nil for
 	// none.
 	labelled labels.Selector
-	// resets are Pods whose hot upgrade has to be ended, and labels those whose condition
-	// SidecarSetUpgradable has a wrong value.
-	resets, labels chores
 
-	// alterations counts changes that are not in the counters.
-	alterations         uint64
-	reported            reported
-	touched, dueChanged bool
-	removed             bool
+	touched, due, removed bool
 }
 
 func newSidecarSet(name string) *sidecarSet {
-	return &sidecarSet{label: name, name: podstate.MakeName(name), revisions: map[podstate.Name]RevisionCount{}, resets: chores{}, labels: chores{}}
-}
-
-// reported is the state at the last report by Changed.
-type reported struct {
-	Count
-	alterations uint64
+	return &sidecarSet{label: name, name: podstate.MakeName(name), revisions: map[podstate.Name]RevisionCount{}, status: rollout.Begun, saved: rollout.Begun}
 }
 
 // change is how many Pods a new Program may affect.
@@ -118,11 +79,18 @@ func (s *sidecarSet) set(program *inject.Program) change {
 		now = now.With(was.Differences())
 	}
 	s.program, s.content = program, now
-	differs := s.setRollout()
+	if old == nil || contentIDOf(old) != contentIDOf(program) {
+		s.status, s.saved, s.since = rollout.Begun, rollout.Begun, 0
+		for _, m := range s.members {
+			m.Rest, m.refusals = nil, 0
+		}
+	}
+	labelled, strategy := s.labelled, s.strategy
+	s.setStrategy()
 	switch {
 	case old == nil || !sameSelection(old, program):
 		return selectionChanged
-	case differs || !now.Equal(was):
+	case strategy.Updates() != s.strategy.Updates() || !strategy.LooksLike(s.strategy) || !reflect.DeepEqual(labelled, s.labelled) || !now.Equal(was):
 		return comparisonChanged
 	}
 	return nothingChanged
@@ -133,35 +101,17 @@ func sameSelection(a, b *inject.Program) bool {
 		reflect.DeepEqual(a.Set.Spec.NamespaceSelector, b.Set.Spec.NamespaceSelector)
 }
 
-// setRollout sets what the update strategy and the annotations of the Program say. It returns
-// true if the Pods may count differently because of it.
-func (s *sidecarSet) setRollout() (differs bool) {
-	update := &s.program.Set.Spec.UpdateStrategy
-	off := update.Type == appsv1beta1.NotUpdateSidecarSetStrategyType
-	labelled, mode := s.labelled, s.mode
-	switch {
-	case off || update.Paused:
-		s.labelled = nil
-	case update.Selector == nil:
-		s.labelled = labels.Everything()
-	default:
-		s.labelled, _ = metav1.LabelSelectorAsSelector(update.Selector) // nil if it cannot be used
+// setStrategy sets what the update strategy of the Program says.
+func (s *sidecarSet) setStrategy() {
+	s.strategy = rollout.NewStrategy(s.program.Set)
+	s.labelled = nil
+	if !s.strategy.Updates() || s.strategy.IsPaused() {
+		return
 	}
-	if s.mode = recreate.Never; !off {
-		s.mode, _ = recreate.ModeOf(s.program.Set.Annotations) // with an error, it is Never
+	s.labelled = labels.Everything()
+	if selector := s.program.Set.Spec.UpdateStrategy.Selector; selector != nil {
+		s.labelled, _ = metav1.LabelSelectorAsSelector(selector) // nil if it cannot be used
 	}
-	had := s.rollout != nil
-	switch {
-	case off:
-		s.rollout = nil
-	case !had:
-		s.rollout = rollout.New()
-	}
-	if s.rollout != nil {
-		s.rollout.SetStrategy(rollout.NewStrategy(s.program.Set))
-		s.rollout.SetContent(s.program.Hash, nil)
-	}
-	return had == off || mode != s.mode || !reflect.DeepEqual(labelled, s.labelled)
 }
 
 // contentID identifies a content and its ControllerRevision. Contents that differ in
@@ -174,104 +124,162 @@ func contentIDOf(p *inject.Program) contentID { return contentID{p.Hash, p.Revis
 // the name that Pods with this content will record.
 func (s *sidecarSet) isRecorded() bool { return s.recorded == contentIDOf(s.program) }
 
-// Groups are the Pods of a SidecarSet that a user may want to look at. A group names its first
-// Pods in the order of names.
-type Groups struct {
-	// Uninjected are the Pods that Counters.Uninjected counts, by why they are not injected.
-	Uninjected []appsv1beta1.SidecarSetPodGroup
-}
-
-func (s *sidecarSet) uninjected() []appsv1beta1.SidecarSetPodGroup {
-	var groups rollout.Groups
-	for _, m := range s.lacking {
-		groups.Add(m.why, "", m.pod.record.Namespace.Value()+"/"+m.pod.record.Name)
-	}
-	return groups.List()
-}
-
-// setLacking adds a membership to the lacking ones, or removes it.
-func (s *sidecarSet) setLacking(m *membership, is bool) {
-	switch {
-	case is == (m.lacking != 0):
-	case is:
-		s.lacking = append(s.lacking, m)
-		m.lacking = int32(len(s.lacking))
-	default:
-		last := s.lacking[len(s.lacking)-1]
-		s.lacking[m.lacking-1], last.lacking = last, m.lacking
-		s.lacking[len(s.lacking)-1] = nil
-		s.lacking, m.lacking = s.lacking[:len(s.lacking)-1], 0
-	}
-}
-
 // RevisionCount counts the matched Pods that record one ControllerRevision.
 type RevisionCount struct{ Pods, Ready int32 }
 
-// recorded is what a matched Pod records: a ControllerRevision, and whether the
-// Pod is ready. The zero value records none.
-type recorded struct {
-	revision podstate.Name
-	ready    bool
+// contribution is what one Pod adds to the numbers of a SidecarSet.
+type contribution struct {
+	revision podstate.Name // that it records, if it is matched
+	count    inplace.Count
+	differs  bool
+	task     bool // it can be written, now or later
 }
 
-// recordedBy returns what a Pod records, given how it counts.
-func (s *sidecarSet) recordedBy(r *podstate.Record, c inplace.Count) recorded {
-	if c&inplace.Matched == 0 {
-		return recorded{}
+// add adds a contribution n times.
+func (s *sidecarSet) add(c contribution, n int32) {
+	of := func(is bool) int32 {
+		if is {
+			return n
+		}
+		return 0
 	}
-	in, _ := r.Injection(s.name)
-	return recorded{in.Revision, c&inplace.Ready != 0}
-}
-
-func (s *sidecarSet) addRevision(r recorded, n int32) {
-	if r.revision == 0 {
+	matched, updated, ready := c.count&inplace.Matched != 0, c.count&inplace.Updated != 0, c.count&inplace.Ready != 0
+	s.counters.Matched += of(matched)
+	s.counters.Updated += of(updated)
+	s.counters.Ready += of(ready)
+	s.counters.UpdatedReady += of(updated && ready)
+	s.counters.Uninjected += of(c.count&inplace.Lacking != 0)
+	s.differing += int(of(c.differs))
+	s.tasks += int(of(c.task))
+	if c.revision == 0 {
 		return
 	}
-	count := s.revisions[r.revision]
-	count.Pods += n
-	if r.ready {
-		count.Ready += n
+	r := s.revisions[c.revision]
+	r.Pods, r.Ready = r.Pods+n, r.Ready+of(ready)
+	if s.revisions[c.revision] = r; r.Pods == 0 {
+		delete(s.revisions, c.revision)
 	}
-	if count.Pods == 0 {
-		delete(s.revisions, r.revision)
-		return
-	}
-	s.revisions[r.revision] = count
 }
 
 // State is what is known of one SidecarSet's Pods.
 type State struct {
 	// Known is false if the current snapshot does not have the SidecarSet. The other
-	// fields are then zero, except that the Limit of Rollout is NotUpdate.
+	// fields are then zero.
 	Known bool
-	Count
-	Groups Groups
+	Counters
+	// Program is what the Pods were counted with.
+	Program *inject.Program
+	// Uninjected are the Pods that Counters.Uninjected counts, by why they are not injected.
+	Uninjected []appsv1beta1.SidecarSetPodGroup
 	// Revisions counts matched Pods by the name of the ControllerRevision that they
-	// record. Pods that record none are not in it. The caller must not change it.
+	// record. Pods that record none are not in it.
 	Revisions map[podstate.Name]RevisionCount
-	// Rollout is the state of the rollout. For NotUpdate, it has only that Limit.
-	Rollout rollout.Report
 	// Content has no Differences if SetDifferences has not been called for it.
 	Content *inplace.Content
 	// Differs: a Pod records a content that differs in more than images.
 	Differs bool
 }
 
-// State returns what is known of a SidecarSet's Pods. It looks at all Pods of the rollout.
+// State returns what is known of a SidecarSet's Pods.
 func (t *Tally) State(sidecarSet string) State {
-	state := State{Rollout: rollout.Report{Limit: rollout.NotUpdate}}
 	s, ok := t.sets[sidecarSet]
 	if !ok {
-		return state
+		return State{}
 	}
-	state.Known, state.Count = true, Count{s.counters, s.program}
-	state.Groups, state.Content, state.Differs = Groups{s.uninjected()}, s.content, s.differing > 0
-	state.Revisions = make(map[podstate.Name]RevisionCount, len(s.revisions))
+	state := State{
+		Known: true, Counters: s.counters, Program: s.program, Uninjected: s.uninjected(),
+		Revisions: make(map[podstate.Name]RevisionCount, len(s.revisions)), Content: s.content, Differs: s.differing > 0,
+	}
 	for name, count := range s.revisions {
 		state.Revisions[name] = count
 	}
-	if s.rollout != nil {
-		state.Rollout = s.rollout.Report(t.watched, time.Unix(t.now, 0))
-	}
 	return state
+}
+
+func (s *sidecarSet) uninjected() []appsv1beta1.SidecarSetPodGroup {
+	if s.counters.Uninjected == 0 {
+		return nil
+	}
+	var groups rollout.Groups
+	for _, m := range s.members {
+		if m.part.count&inplace.Lacking != 0 {
+			groups.Add(inplace.Reason(s.content.WhyLacking(m.Record)), "", m.Record)
+		}
+	}
+	return groups.List()
+}
+
+// Current is the stored state of the current content of a SidecarSet.
+type Current struct {
+	// Program has that content.
+	Program *inject.Program
+	// Revision is the name of the ControllerRevision that records it.
+	Revision string
+	// Since is the time at which it became current.
+	Since time.Time
+	// Status is that of its rollout, as the API server has it.
+	Status rollout.Status
+}
+
+// SetCurrent sets the stored state of the current content of a SidecarSet, and returns the plan of its
+// rollout. No Pod is updated before this call, because a ControllerRevision must record the content
+// that Pods get. It returns false, and does nothing, if the content has changed meanwhile, or if the
+// Program expects a ControllerRevision of another name: the Program that is compiled from the next
+// status expects the right name.
+func (t *Tally) SetCurrent(sidecarSet string, c Current) (plan rollout.Plan, ok bool) {
+	s, ok := t.sets[sidecarSet]
+	recorded := contentID{c.Program.Hash, c.Revision}
+	if !ok || contentIDOf(s.program) != recorded || s.program.Set.UID != c.Program.Set.UID {
+		return rollout.Plan{}, false
+	}
+	if s.recorded != recorded || s.since == 0 {
+		s.recorded, s.status = recorded, c.Status
+	}
+	if s.saved != c.Status || s.since == 0 {
+		s.saved = c.Status
+		t.markDue(s)
+	}
+	s.since = c.Since.Unix() + 1
+	return t.outlook(s), true
+}
+
+// outlook returns a plan that is not carried out, so that it begins nothing. It shares nothing that
+// changes with the Tally.
+func (t *Tally) outlook(s *sidecarSet) rollout.Plan {
+	plan := t.plan(s)
+	plan.Status.NotReadyBefore = s.status.NotReadyBefore
+	plan.Write, plan.Reset = nil, nil
+	if plan.Who != nil {
+		plan.Who = new(*plan.Who)
+	}
+	return plan
+}
+
+// SetDifferences sets how recorded contents differ from the one with this hash without images. It
+// does nothing if that is not the current content.
+func (t *Tally) SetDifferences(sidecarSet, hashWithoutImage string, d inplace.Differences) {
+	s, ok := t.sets[sidecarSet]
+	if !ok || s.program.HashWithoutImage != hashWithoutImage {
+		return
+	}
+	s.content = s.content.With(d)
+	for _, m := range s.members {
+		t.recountOne(m)
+	}
+}
+
+// plan decides about the Pods of a SidecarSet.
+func (t *Tally) plan(s *sidecarSet) rollout.Plan {
+	pods := t.buffer[:0]
+	for _, m := range s.members {
+		if m.part.count&inplace.Matched != 0 {
+			t.deliver(m)
+			m.Dead = t.isDead(m.Record)
+			pods = append(pods, &m.Pod)
+		}
+	}
+	t.buffer = pods
+	status := s.status
+	stored := t.now >= status.DisappearedUntil || status.Disappeared == s.saved.Disappeared && status.DisappearedUntil == s.saved.DisappearedUntil
+	return rollout.Decide(s.strategy, status, stored, pods, t.now)
 }

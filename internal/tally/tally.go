@@ -2,7 +2,8 @@
 // Pod, and counters per SidecarSet, which each event changes by the difference. So the
 // cost of an event is proportional to the number of SidecarSets of its Pod, and does
 // not depend on the number of Pods. The snapshot that admission uses decides which
-// SidecarSets select a Pod. The package knows nothing about where Pods come from or
+// SidecarSets select a Pod. For the rollout, package rollout looks at all Pods of a
+// SidecarSet. The package knows nothing about where Pods come from or
 // what is written to a status, and has no clock.
 package tally
 
@@ -17,7 +18,6 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
-	"github.com/sidecarset/operator/internal/recreate"
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
@@ -28,11 +28,9 @@ type Tally struct {
 	snapshot   *match.Snapshot
 	sets       map[string]*sidecarSet
 	namespaces map[podstate.Namespace]*namespace
-	pods       int
+	nodes      map[podstate.Name]inplace.Node // nil: not known yet
 
-	uncounted, bytes int
-	// labels has the number of Pods for each set of labels, so that its bytes count once.
-	labels map[podstate.LabelSet]int32
+	pods, uncounted int
 
 	// pass is the number of the last Replace: Pods with an older one were not in its list.
 	pass    uint32
@@ -47,6 +45,7 @@ type Tally struct {
 	// settling are the Pods that change at a known time without an event, in seconds.
 	settling map[*pod]int64
 	now      int64 // the current time, in seconds
+	buffer   []*rollout.Pod
 }
 
 type namespace struct {
@@ -59,26 +58,28 @@ type pod struct {
 	record  *podstate.Record
 	members []*membership
 	pass    uint32
-	// lost: the Node is lost, and no event of the Pod came after that.
-	lost bool
 }
 
-// memberBytes is what a membership takes, with the Pod of a rollout.
-const memberBytes = 320
+// member returns the membership of a SidecarSet that selects the Pod.
+func (p *pod) member(s *sidecarSet) *membership {
+	for _, m := range p.members {
+		if m.set == s {
+			return m
+		}
+	}
+	return nil
+}
 
-// membership is what a Pod contributes to a SidecarSet that selects it.
+// membership is all that is known of one Pod and one SidecarSet that selects it.
 type membership struct {
-	set      *sidecarSet
-	pod      *pod
-	recorded recorded
-	count    inplace.Count
-	lacking  int32  // place in the SidecarSet's lacking, from 1; 0: not in it
-	why      string // the Pod is lacking
-
-	id        rollout.ID
-	inRollout bool
-	// The Pod is in one of the SidecarSet's chores, or in its number of differing Pods.
-	reset, label, differs bool
+	rollout.Pod
+	set   *sidecarSet
+	part  contribution
+	sent  *sent // nil: no write is under way
+	place int32 // in the SidecarSet's members
+	// mislabelled: the condition SidecarSetUpgradable of the Pod is to be written.
+	mislabelled bool
+	refusals    uint8 // of the Pod's last writes, one after another; 10 stands for more
 }
 
 // New returns a Tally without Pods and SidecarSets. API servers never send Pods of the excluded
@@ -88,7 +89,6 @@ func New(excluded inject.Exclusions) *Tally {
 		excluded:   excluded,
 		sets:       make(map[string]*sidecarSet),
 		namespaces: make(map[podstate.Namespace]*namespace),
-		labels:     make(map[podstate.LabelSet]int32),
 		settling:   make(map[*pod]int64),
 	}
 }
@@ -100,19 +100,13 @@ func (t *Tally) Pods() int { return t.pods }
 // would be too large. It is unknown whether a SidecarSet selects them.
 func (t *Tally) Uncounted() int { return t.uncounted }
 
-// Bytes estimates the memory of the tracked Pods.
-func (t *Tally) Bytes() int { return t.bytes }
-
-// Changed calls report with the name of each SidecarSet whose State may have changed, or
+// Changed calls report with the name of each SidecarSet whose State or plan may have changed, or
 // that was removed, since the last call.
 func (t *Tally) Changed(report func(sidecarSet string)) {
 	for i, s := range t.touched {
 		t.touched[i] = nil
 		s.touched = false
-		if now := (reported{Count{s.counters, s.program}, s.alterations}); s.removed || now != s.reported {
-			s.reported = now
-			report(s.label)
-		}
+		report(s.label)
 	}
 	t.touched = t.touched[:0]
 }
@@ -120,13 +114,13 @@ func (t *Tally) Changed(report func(sidecarSet string)) {
 // Set adds a Pod or replaces its record. A Pod that is not active is removed.
 func (t *Tally) Set(r *podstate.Record) {
 	if !r.Active {
-		t.forget(r.Namespace, r.Name)
+		t.forget(r.Namespace, r.Name, !r.Succeeded)
 		return
 	}
 	ns := t.namespace(r.Namespace)
 	p, known := ns.pods[r.Name]
 	if known && p.record.UID != r.UID {
-		t.forget(r.Namespace, r.Name)
+		t.forget(r.Namespace, r.Name, true)
 		ns, known = t.namespace(r.Namespace), false
 	}
 	if !known {
@@ -135,7 +129,7 @@ func (t *Tally) Set(r *podstate.Record) {
 		t.pods++
 	}
 	before := p.record
-	p.record, p.pass, p.lost = r, t.pass, false
+	p.record, p.pass = r, t.pass
 	t.weigh(before, r)
 	switch {
 	case r.TooLarge:
@@ -150,7 +144,7 @@ func (t *Tally) Set(r *podstate.Record) {
 // Delete removes a Pod. A Pod with the same name and another UID stays.
 func (t *Tally) Delete(r *podstate.Record) {
 	if p := t.pod(r.Namespace, r.Name); p != nil && p.record.UID == r.UID {
-		t.forget(r.Namespace, r.Name)
+		t.forget(r.Namespace, r.Name, true)
 	}
 }
 
@@ -163,7 +157,7 @@ func (t *Tally) Replace(records []*podstate.Record) {
 	for name, ns := range t.namespaces {
 		for podName, p := range ns.pods {
 			if p.pass != t.pass {
-				t.forget(name, podName)
+				t.forget(name, podName, true)
 			}
 		}
 	}
@@ -177,15 +171,18 @@ func (t *Tally) pod(namespace podstate.Namespace, name string) *pod {
 	return nil
 }
 
-func (t *Tally) forget(namespace podstate.Namespace, name string) {
+// forget removes a Pod. lost: it has ended without having done its task, or is about to.
+func (t *Tally) forget(namespace podstate.Namespace, name string, lost bool) {
 	p := t.pod(namespace, name)
 	if p == nil {
 		return
 	}
 	for _, m := range p.members {
-		t.leave(m, true)
+		if m.Dead = t.isDead(m.Record); lost && !m.Dead && m.part.count&inplace.Matched != 0 && m.set.strategy.Updates() && m.IsCharged(m.set.strategy, t.now) {
+			m.set.status = m.set.status.Lose(t.now)
+		}
+		t.leave(m)
 	}
-	t.bytes -= len(p.members) * memberBytes
 	t.weigh(p.record, nil)
 	delete(t.settling, p)
 	pods := t.namespaces[namespace].pods
@@ -196,33 +193,13 @@ func (t *Tally) forget(namespace podstate.Namespace, name string) {
 	}
 }
 
-// weigh updates Bytes and Uncounted for a record that replaces another; nil means no record.
+// weigh counts a record that replaces another, if it is too large; nil means no record.
 func (t *Tally) weigh(from, to *podstate.Record) {
-	if from != nil {
-		t.bytes -= from.Bytes()
-		if from.TooLarge {
-			t.uncounted--
-		}
+	if from != nil && from.TooLarge {
+		t.uncounted--
 	}
-	if to != nil {
-		t.bytes += to.Bytes()
-		if to.TooLarge {
-			t.uncounted++
-		}
-	}
-	if from != nil && to != nil && from.Labels == to.Labels {
-		return
-	}
-	if to != nil {
-		if t.labels[to.Labels]++; t.labels[to.Labels] == 1 {
-			t.bytes += to.Labels.Bytes()
-		}
-	}
-	if from != nil {
-		if t.labels[from.Labels]--; t.labels[from.Labels] == 0 {
-			t.bytes -= from.Labels.Bytes()
-			delete(t.labels, from.Labels)
-		}
+	if to != nil && to.TooLarge {
+		t.uncounted++
 	}
 }
 
@@ -279,11 +256,7 @@ func (t *Tally) setPrograms(next *match.Snapshot) change {
 		before := s.program
 		worst = max(worst, s.set(program))
 		if before == nil || contentIDOf(before) != contentIDOf(program) {
-			s.since = 0
 			t.unrecorded = append(t.unrecorded, s)
-		}
-		if before != nil && !renewsAlike(before, program) && t.recreates() {
-			worst = max(worst, comparisonChanged)
 		}
 		t.touch(s)
 		t.markDue(s)
@@ -293,16 +266,6 @@ func (t *Tally) setPrograms(next *match.Snapshot) change {
 		worst = selectionChanged
 	}
 	return worst
-}
-
-// recreates reports whether a SidecarSet asks for evictions.
-func (t *Tally) recreates() bool {
-	for _, s := range t.sets {
-		if s.mode != recreate.Never {
-			return true
-		}
-	}
-	return false
 }
 
 // drop forgets a SidecarSet that is gone. Its Pods are to be selected again.
@@ -364,26 +327,32 @@ func (t *Tally) assign(p *pod, sets []*sidecarSet) {
 		if slices.Contains(sets, m.set) {
 			members = append(members, m)
 		} else {
-			t.leave(m, false)
+			t.leave(m)
 		}
 	}
 	for _, s := range sets {
 		if !slices.ContainsFunc(members, func(m *membership) bool { return m.set == s }) {
-			members = append(members, &membership{set: s, pod: p})
+			m := &membership{set: s, place: int32(len(s.members))}
+			s.members, members = append(s.members, m), append(members, m)
 		}
 	}
-	t.bytes += (len(members) - len(p.members)) * memberBytes
 	if p.members = members; len(members) == 0 {
 		p.members = nil
 	}
 	t.recount(p)
 }
 
-// leave ends a membership. gone: the Pod has ended, or is about to.
-func (t *Tally) leave(m *membership, gone bool) {
-	t.unfollow(m, gone)
-	t.move(m, 0)
-	t.swapRevision(m, recorded{})
+// leave ends a membership.
+func (t *Tally) leave(m *membership) {
+	s := m.set
+	s.add(m.part, -1)
+	last := s.members[len(s.members)-1]
+	s.members[m.place], last.place = last, m.place
+	s.members[len(s.members)-1] = nil
+	s.members = s.members[:len(s.members)-1]
+	m.sent = nil // a Task that is under way returns to nobody
+	t.touch(s)
+	t.markDue(s)
 }
 
 // recount updates the SidecarSets that select a Pod from its current record.
@@ -394,57 +363,58 @@ func (t *Tally) recount(p *pod) {
 		delete(t.settling, p)
 	}
 	for _, m := range p.members {
+		m.Record = p.record
+	}
+	for _, m := range p.members {
 		t.recountOne(m)
 	}
 }
 
+// recountOne compares a Pod with the content of a SidecarSet, and counts it.
 func (t *Tally) recountOne(m *membership) {
-	s, r := m.set, m.pod.record
-	now := s.content.Count(r, t.now)
-	if now&inplace.Lacking != 0 && !t.expected(m) {
-		now = 0
+	s, r := m.set, m.Record
+	verdict, mattered := m.Verdict, m.Matters()
+	m.Verdict, m.Written, m.Resets = s.content.Judge(r, t.nodes[r.Node]), s.content.Written(r), s.content.Resets(r)
+	m.Carries = m.Verdict.Way == inplace.Current || m.Verdict.Moves
+	m.Trouble, m.Sidecar = s.content.Trouble(r)
+	m.Traits = nil
+	if s.strategy.LooksAtLabels() {
+		m.Traits = s.strategy.TraitsOf(r.Labels.Labels())
 	}
-	t.move(m, now)
-	if now&inplace.Lacking != 0 {
-		if why := s.content.WhyLacking(r); why != m.why {
-			m.why = why
-			t.alter(s)
-		}
+	if m.Rest != nil && m.Verdict != verdict && m.Rest.Reason != inplace.WriteUndone {
+		m.Rest = nil
 	}
-	t.swapRevision(m, s.recordedBy(r, now))
-	t.follow(m)
-}
-
-// move counts a Pod as it counts now.
-func (t *Tally) move(m *membership, to inplace.Count) {
-	if m.count == to {
-		return
+	was := m.part
+	m.part = contribution{count: s.content.Count(r, t.now)}
+	if m.part.count&inplace.Lacking != 0 && !t.expected(m) {
+		m.part.count = 0
 	}
-	s := m.set
-	s.counters.add(m.count, -1)
-	s.counters.add(to, 1)
-	m.count = to
-	s.setLacking(m, to&inplace.Lacking != 0)
-	t.touch(s)
-}
-
-// swapRevision counts a Pod under what it records now.
-func (t *Tally) swapRevision(m *membership, now recorded) {
-	if m.recorded == now {
-		return
+	if m.part.count&inplace.Matched != 0 {
+		in, _ := r.Injection(s.name)
+		m.mislabelled = s.isMislabelled(m, t.now)
+		m.part.revision, m.part.differs = in.Revision, s.content.Differs(r)
+		m.part.task = s.strategy.Updates() && (m.CanBeWritten() || m.mislabelled)
+	} else {
+		m.mislabelled = false
 	}
-	m.set.addRevision(m.recorded, -1)
-	m.set.addRevision(now, 1)
-	m.recorded = now
-	t.alter(m.set)
+	if was != m.part {
+		s.add(was, -1)
+		s.add(m.part, 1)
+	}
+	if was != m.part || mattered || m.Matters() {
+		t.touch(s)
+	}
+	if s.tasks > 0 {
+		t.markDue(s)
+	}
 }
 
 // expected reports whether a Pod that a SidecarSet selects should carry it. It should
 // not if the Pod is not eligible for injection, or carries a canary of the SidecarSet
 // instead.
 func (t *Tally) expected(m *membership) bool {
-	p := m.pod
-	return t.excluded.Eligible(p.record.Namespace.Value(), p.record.Facts.Mirror) && !p.replaces(m.set, len(p.members))
+	p := t.pod(m.Record.Namespace, m.Record.Name)
+	return t.excluded.Eligible(m.Record.Namespace.Value(), m.Record.Facts.Mirror) && !p.replaces(m.set, len(p.members))
 }
 
 // replaces reports whether the Pod carries a canary of the SidecarSet, or a
@@ -457,12 +427,6 @@ func (p *pod) replaces(s *sidecarSet, depth int) bool {
 		_, injected := p.record.Injection(other.set.name)
 		return injected || p.replaces(other.set, depth-1)
 	})
-}
-
-// alter marks a SidecarSet as changed, in something that is not in its Count.
-func (t *Tally) alter(s *sidecarSet) {
-	s.alterations++
-	t.touch(s)
 }
 
 func (t *Tally) touch(s *sidecarSet) {

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -14,8 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/tally"
 	"github.com/sidecarset/operator/test/rounds"
 )
@@ -24,17 +27,18 @@ func newTally() *tally.Tally {
 	return tally.New([]string{excludedNamespace})
 }
 
-// After any events in any order, the counters are those of a new count, and Changed reports
-// the SidecarSets whose State differs.
+// After any events in any order, the counters and the plan are those of a new count, and Changed
+// reports the SidecarSets whose State differs.
 func TestTallyEqualsARecount(t *testing.T) {
 	for seed := range uint64(rounds.Of(100, 10)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			w, tl := newWorld(t), newTally()
-			before := map[string]said{}
+			before := map[string]tally.State{}
+			tl.SetNodes(maps.Clone(w.nodes))
 			for step := range 300 {
 				what := w.randomStep(r, tl)
-				checkReports(t, w, tl, before)
+				checkReports(t, tl, before)
 				for name, set := range w.sets {
 					got := tl.State(name)
 					if want := w.recount(set); !got.Known || got.Counters != want || got.Program != w.programs[name] {
@@ -43,60 +47,56 @@ func TestTallyEqualsARecount(t *testing.T) {
 					if diff := cmp.Diff(w.revisions(set), got.Revisions); diff != "" {
 						t.Fatalf("step %d, %s: revisions of SidecarSet %s (-recount +got):\n%s", step, what, name, diff)
 					}
-					if diff := cmp.Diff(w.uninjected(set), got.Groups.Uninjected); diff != "" {
+					if diff := cmp.Diff(w.uninjected(set), got.Uninjected); diff != "" {
 						t.Fatalf("step %d, %s: uninjected Pods of SidecarSet %s (-recount +got):\n%s", step, what, name, diff)
 					}
 				}
 				if got, want := tl.Pods(), w.activePods(); got != want {
 					t.Fatalf("step %d, %s: %d Pods are tracked, want %d", step, what, got, want)
 				}
-				checkWeight(t, w, tl, what)
+				checkAnew(t, w, tl, what)
 			}
 		})
 	}
 }
 
-// said is all that is known of a SidecarSet.
-type said struct {
-	tally.Count
-	tally.Groups
-	revisions map[podstate.Name]tally.RevisionCount
-}
-
-// checkReports demands that Changed names each SidecarSet whose State differs from before, and
-// none after events that change nothing.
-func checkReports(t *testing.T, w *world, tl *tally.Tally, before map[string]said) {
+// checkReports demands that Changed names each SidecarSet whose State differs from before.
+func checkReports(t *testing.T, tl *tally.Tally, before map[string]tally.State) {
 	t.Helper()
 	named := map[string]bool{}
 	tl.Changed(func(name string) { named[name] = true })
 	for i := range 4 {
 		name := fmt.Sprint("s", i)
-		state := tl.State(name)
-		exists, now := state.Known, said{state.Count, state.Groups, state.Revisions}
-		last, existed := before[name]
-		if !named[name] && (exists != existed || !reflect.DeepEqual(now, last)) {
+		now := tl.State(name)
+		now.Program, now.Content = nil, nil
+		if last := before[name]; !named[name] && !reflect.DeepEqual(now, last) {
 			t.Fatalf("SidecarSet %s is not reported, before %+v, now %+v", name, last, now)
 		}
-		delete(before, name)
-		if exists {
-			before[name] = now
-		}
+		before[name] = now
 	}
-	for _, r := range w.records() {
-		tl.Set(r)
-	}
-	tl.Changed(func(name string) { t.Fatalf("SidecarSet %s is reported for nothing", name) })
 }
 
-// checkWeight compares Bytes and Uncounted with those of a Tally that has seen only the
-// present objects.
-func checkWeight(t *testing.T, w *world, tl *tally.Tally, what string) {
+// checkAnew compares a Tally with one that has seen only the present objects: what is known of the
+// Pods and what is to be done with them.
+func checkAnew(t *testing.T, w *world, tl *tally.Tally, what string) {
 	t.Helper()
 	fresh := newTally()
+	fresh.SetNodes(maps.Clone(w.nodes))
 	fresh.SetSnapshot(w.catalog())
 	fresh.Replace(w.records())
-	if tl.Bytes() != fresh.Bytes() || tl.Uncounted() != fresh.Uncounted() {
-		t.Fatalf("%s: %d bytes, %d Pods uncounted; anew %d and %d", what, tl.Bytes(), tl.Uncounted(), fresh.Bytes(), fresh.Uncounted())
+	if tl.Uncounted() != fresh.Uncounted() {
+		t.Fatalf("%s: %d Pods are uncounted, anew %d", what, tl.Uncounted(), fresh.Uncounted())
+	}
+	for name, p := range w.programs {
+		current := tally.Current{Program: p, Revision: p.Revision(), Since: time.Unix(1, 0), Status: rollout.Begun}
+		got, ok := tl.SetCurrent(name, current)
+		want, _ := fresh.SetCurrent(name, current)
+		if !ok || got.Numbers != want.Numbers {
+			t.Fatalf("%s: SidecarSet %s is known: %v, its plan has %+v, anew %+v", what, name, ok, got.Numbers, want.Numbers)
+		}
+		if diff := cmp.Diff(want.Blocked.List(), got.Blocked.List()); diff != "" {
+			t.Fatalf("%s: blocked Pods of SidecarSet %s (-anew +got):\n%s", what, name, diff)
+		}
 	}
 }
 
@@ -111,7 +111,9 @@ func (w *world) activePods() (n int) {
 
 // randomStep changes the world and reports to the Tally what a watch would.
 func (w *world) randomStep(r *rand.Rand, tl *tally.Tally) string {
-	switch n := r.IntN(21); {
+	switch n := r.IntN(23); {
+	case n == 22:
+		return w.changeNode(r, tl)
 	case n < 5:
 		pod := w.randomPod(r)
 		key := pod.Namespace + "/" + pod.Name
@@ -154,6 +156,18 @@ func (w *world) randomStep(r *rand.Rand, tl *tally.Tally) string {
 	w.put(set)
 	tl.SetSnapshot(w.catalog())
 	return "put SidecarSet " + set.Name
+}
+
+// changeNode changes a Node, or deletes it.
+func (w *world) changeNode(r *rand.Rand, tl *tally.Tally) string {
+	name := podstate.MakeName(pick(r, "n0", "n1"))
+	node := pick(r, nil, &inplace.Node{}, &inplace.Node{NotReady: true}, &inplace.Node{TooOld: true})
+	if tl.SetNode(name, node); node == nil {
+		delete(w.nodes, name)
+	} else {
+		w.nodes[name] = *node
+	}
+	return "change a Node"
 }
 
 func (w *world) anyPod(r *rand.Rand) (string, *corev1.Pod) {
@@ -232,8 +246,7 @@ func TestDeleteSparesAPodThatTookTheName(t *testing.T) {
 	tl.Set(podstate.FromPod(old))
 	tl.Set(podstate.FromPod(young))
 	tl.Delete(podstate.FromPod(old))
-	got := tl.State("s0").Count
-	if diff := cmp.Diff(tally.Counters{Uninjected: 1}, got.Counters); diff != "" {
+	if diff := cmp.Diff(tally.Counters{Uninjected: 1}, tl.State("s0").Counters); diff != "" {
 		t.Errorf("counters (-want +got):\n%s", diff)
 	}
 }

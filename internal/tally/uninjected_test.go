@@ -69,8 +69,7 @@ func TestPodsThatLackASidecarAreUninjected(t *testing.T) {
 			namespaces := map[string]labels.Set{"default": {"kubernetes.io/metadata.name": "default"}}
 			tl.SetSnapshot(match.Build([]*inject.Program{fixtures.Program(t, tc.set.Map())}, namespaces))
 			tl.Set(podstate.FromPod(tc.pod.Typed()))
-			got := tl.State("log").Count
-			if diff := cmp.Diff(tc.want, got.Counters); diff != "" {
+			if diff := cmp.Diff(tc.want, tl.State("log").Counters); diff != "" {
 				t.Errorf("counters (-want +got):\n%s", diff)
 			}
 		})

@@ -28,7 +28,6 @@ func validateAnnotations(annotations map[string]string, metadata place) {
 	number(appsv1beta1.AnnotationTimeoutSeconds, 1, appsv1beta1.MaxTimeoutSeconds,
 		fmt.Sprintf("must be a whole number of seconds from 1 to %d", appsv1beta1.MaxTimeoutSeconds))
 	choice(appsv1beta1.AnnotationEnforce, "true", "false")
-	choice(appsv1beta1.AnnotationRecreate, appsv1beta1.RecreateNever, appsv1beta1.RecreateOutdated, appsv1beta1.RecreateUninjected, appsv1beta1.RecreateAll)
 	choice(appsv1beta1.AnnotationDefaultContainer, appsv1beta1.DefaultContainerApp)
 	number(appsv1beta1.AnnotationMinReadySeconds, 0, math.MaxInt32, `must be a whole number of seconds; write for example "30", or remove it`)
 }

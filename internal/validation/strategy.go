@@ -34,9 +34,9 @@ func validateUpdateStrategy(spec *appsv1beta1.SidecarSetSpec, path place) {
 	validateScatter(s.ScatterStrategy, path.Child("scatterStrategy"))
 }
 
-// isPercentage reports whether text is a percentage that Kubernetes can compute with.
+// isPercentage reports whether text is a percentage that the rollout can compute with.
 func isPercentage(text string) bool {
-	_, err := strconv.Atoi(strings.TrimSuffix(text, "%"))
+	_, err := strconv.ParseUint(strings.TrimSuffix(text, "%"), 10, 31)
 	return len(validation.IsValidPercent(text)) == 0 && err == nil
 }
 

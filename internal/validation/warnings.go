@@ -36,6 +36,9 @@ func Warnings(set *appsv1beta1.SidecarSet, env Environment) []string {
 	if _, ok := set.Annotations[annotationFirstBatch]; ok {
 		w.add(field.NewPath("metadata", "annotations").Key(annotationFirstBatch), "has no effect any more: each rollout begins with one Pod; remove it, and say with %s how long an updated Pod has to be Ready before more follow", appsv1beta1.AnnotationMinReadySeconds)
 	}
+	if _, ok := set.Annotations[appsv1beta1.AnnotationRecreate]; ok {
+		w.add(field.NewPath("metadata", "annotations").Key(appsv1beta1.AnnotationRecreate), "has no effect any more: the operator replaces no Pods; remove it, and have workloads replace their Pods with: kubectl sidecarset rollout restart %s", set.Name)
+	}
 	w.spec(spec, path)
 	if appsv1beta1.Enforced(set.Annotations) {
 		w.enforcedVolumes(set, path.Child("volumes"))

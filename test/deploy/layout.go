@@ -18,9 +18,6 @@ var (
 	// rights for certificates. Both need a network namespace.
 	CertManager         = Layout{"cert-manager", Default.accounts}
 	CertManagerInjector = Layout{"cert-manager-cainjector", Default.accounts}
-	// Recreate is config/overlays/recreate: Default with the right to evict Pods.
-	Recreate = Layout{"recreate", Default.accounts}
-
 	// Static is config/overlays/static: one entry for all Pods. It needs a network namespace.
 	Static = Layout{"static", Default.accounts}
 )

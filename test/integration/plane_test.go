@@ -2,15 +2,18 @@ package integration
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -113,13 +116,6 @@ func (r *plane) namespace(t *testing.T) string {
 	return testkit.Namespace(t, r.api, nil)
 }
 
-// inject creates a SidecarSet for a namespace with that mode, and waits until it is in
-// force. A Pod is proven as soon as it is Ready.
-func (r *plane) inject(t *testing.T, namespace, mode, spec string) *app {
-	t.Helper()
-	return r.apply(t, namespace, spec, map[string]string{appsv1beta1.AnnotationRecreate: mode, appsv1beta1.AnnotationMinReadySeconds: "0"})
-}
-
 // apply creates a SidecarSet for a namespace with these annotations, and waits until it is in
 // force.
 func (r *plane) apply(t *testing.T, namespace, spec string, annotations map[string]string) *app {
@@ -190,4 +186,70 @@ func (r *plane) list(t *testing.T, namespace string) []corev1.Pod {
 		t.Fatal(err)
 	}
 	return list.Items
+}
+
+func (a *app) merge(t *testing.T, change map[string]any) {
+	t.Helper()
+	body, err := json.Marshal(change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := a.set.DeepCopy()
+	insist(t, func(ctx context.Context) error {
+		return a.api.Patch(ctx, set, client.RawPatch(types.MergePatchType, body))
+	})
+}
+
+// await waits for a status of the present generation.
+func (a *app) await(t *testing.T, what string, check func(appsv1beta1.SidecarSetStatus) error) {
+	t.Helper()
+	await.Within(t, patience, what, func(ctx context.Context) error {
+		set, err := testkit.Get(ctx, a.api, a.set.GetName())
+		if err == nil {
+			err = testkit.Observed(set)
+		}
+		if err != nil {
+			return err
+		}
+		return check(set.Status)
+	})
+}
+
+// patience allows for a Pod that rests for five minutes after its write was refused.
+const patience = 6 * time.Minute
+
+// awaitComplete waits until the status says that all of a number of Pods are updated and
+// ready, that the rollout is complete, and that nothing is wrong.
+func (a *app) awaitComplete(t *testing.T, within time.Duration, pods int) {
+	t.Helper()
+	await.Within(t, within, "the end of the rollout of "+a.set.GetName(), func(ctx context.Context) error {
+		set, err := testkit.Get(ctx, a.api, a.set.GetName())
+		if err == nil {
+			err = testkit.Observed(set)
+		}
+		if err != nil {
+			return err
+		}
+		return isComplete(set, pods)
+	})
+}
+
+func isComplete(set *appsv1beta1.SidecarSet, pods int) error {
+	n := int32(pods)
+	want := testkit.Counters{Matched: n, Updated: n, Ready: n, UpdatedReady: n}
+	progressing := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionProgressing)
+	degraded := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionDegraded)
+	if got := testkit.CountersOf(set); got != want || progressing == nil || progressing.Reason != "Complete" || degraded == nil || degraded.Status != "False" {
+		return fmt.Errorf("%+v, want %+v; Progressing is %+v, Degraded is %+v", got, want, progressing, degraded)
+	}
+	return nil
+}
+
+func isReady(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
 }

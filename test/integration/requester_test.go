@@ -201,15 +201,6 @@ func checkUpdates(t *testing.T, own *installation) {
 	if err := patch(`{"spec":{"selector":{"matchLabels":{"app":"db"}}}}`); !apierrors.IsForbidden(err) {
 		t.Errorf("another selector: %v", err)
 	}
-	recreate := func(value string) error {
-		return patch(`{"metadata":{"annotations":{"sidecarset.io/recreate":"` + value + `"}}}`)
-	}
-	if err := recreate("All"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "may not evict Pods in default") {
-		t.Errorf("evictions: %v", err)
-	}
-	if err := recreate("Never"); err != nil {
-		t.Errorf("no evictions: %v", err)
-	}
 	if err := author.Delete(t.Context(), set); err != nil {
 		t.Fatal(err)
 	}

@@ -25,9 +25,9 @@ import (
 const (
 	// atOnce is what "within seconds" means on a busy machine.
 	atOnce = time.Minute
-	// stallPatience allows for the minute after which a rollout is stalled, for a Pod that
-	// breaks a minute after its update, and for two proofs of half a minute.
-	stallPatience = 5 * time.Minute
+	// held is how long a rollout with a bad image is watched: a Pod that breaks a minute after its
+	// update, and two proofs of half a minute.
+	held = 150 * time.Second
 )
 
 // TestRolloutSafety has rollouts that could hurt, on a control plane with controllers and
@@ -42,6 +42,8 @@ func TestRolloutSafety(t *testing.T) {
 		"OneAppCannotStart":     r.testOneAppCannotStart,
 		"Churn":                 r.testChurn,
 		"IgnoringNode":          r.testIgnoringNode,
+		"Cure":                  r.testCure,
+		"NotRunning":            r.testNotRunning,
 		"Emergency/edits":       func(t *testing.T) { r.testEdits(t, "example.com/side:v2", "example.com/side:v3") },
 		"Emergency/repair":      func(t *testing.T) { r.testEdits(t, "example.com/side:missing", "example.com/side:v2") },
 		"Emergency/rollback":    func(t *testing.T) { r.testEdits(t, "example.com/side:v2", "example.com/side:v1") },
@@ -110,28 +112,21 @@ func (a *app) with(t *testing.T, image string) (names []string) {
 	return names
 }
 
-// awaitStalled waits until the rollout is stalled, and checks that the message names a Pod
-// of the namespace. meanwhile runs before each look at the status.
-func (a *app) awaitStalled(t *testing.T, meanwhile func()) (message string) {
+// watchHeld watches a rollout that a bad image holds up, and checks that the status then names a Pod
+// of the namespace and the rule by which others wait. meanwhile runs before each look.
+func (a *app) watchHeld(t *testing.T, long time.Duration, meanwhile func()) (message string) {
 	t.Helper()
-	await.Within(t, stallPatience, "a stalled rollout", func(ctx context.Context) error {
-		if meanwhile != nil {
-			meanwhile()
-		}
-		set, err := testkit.Get(ctx, a.api, a.set.GetName())
-		if err != nil {
-			return err
-		}
-		c := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionDegraded)
-		if testkit.Observed(set) != nil || c == nil || c.Status != metav1.ConditionTrue || c.Reason != appsv1beta1.ReasonStalled {
-			return fmt.Errorf("%+v; %+v", testkit.CountersOf(set), set.Status.Conditions)
+	for end := time.Now().Add(long); time.Now().Before(end); <-time.After(time.Second) {
+		meanwhile()
+	}
+	a.await(t, "a rollout that waits for a Pod", func(s appsv1beta1.SidecarSetStatus) error {
+		c := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionProgressing)
+		if c == nil || c.Reason != appsv1beta1.ReasonRollingOut || !strings.Contains(c.Message, "The rollout waits for "+a.namespace+"/web-") {
+			return fmt.Errorf("%+v", s.Conditions)
 		}
 		message = c.Message
 		return nil
 	})
-	if !strings.Contains(message, a.namespace+"/web-") {
-		t.Errorf("Degraded says %q, want the name of a Pod", message)
-	}
 	return message
 }
 
@@ -154,12 +149,12 @@ func (r *plane) testBreak(t *testing.T, tag, budget string, gate bool) {
 	a.awaitComplete(t, rolloutPatience, pods)
 	a.setImage(t, image)
 	began := time.Now()
-	message := a.awaitStalled(t, func() {
+	message := a.watchHeld(t, held, func() {
 		if got := a.with(t, image); len(got) > most {
 			t.Fatalf("%d of %d Pods have the bad image after %s, want %d at most", len(got), pods, time.Since(began).Round(time.Second), most)
 		}
 	})
-	t.Logf("stalled after %s with %d Pods: %s", time.Since(began).Round(time.Second), len(a.with(t, image)), message)
+	t.Logf("%d Pods: %s", len(a.with(t, image)), message)
 }
 
 // gateType is a readiness gate.
@@ -215,8 +210,8 @@ func conditionOf(p *corev1.Pod, kind corev1.PodConditionType) corev1.ConditionSt
 	return ""
 }
 
-// Somebody deletes each Pod that the image has broken. No other Pod gets the image in place,
-// and the rollout is stalled all the same.
+// Somebody deletes each Pod that the image has broken. Each keeps its place, so that no other Pod
+// gets the image in place.
 func (r *plane) testDeleted(t *testing.T, image string) {
 	const pods = 6
 	namespace := r.namespace(t)
@@ -228,32 +223,75 @@ func (r *plane) testDeleted(t *testing.T, image string) {
 		first[p.UID] = true
 	}
 	a.setImage(t, image)
-	fed, deleted, last := map[types.UID]bool{}, 0, time.Now()
-	a.awaitStalled(t, func() {
+	fed, deleted := map[types.UID]bool{}, map[types.UID]bool{}
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-time.After(time.Second) {
 		for _, p := range r.list(t, namespace) {
-			if testkit.WantedImage(&p, "side") != image {
+			if testkit.WantedImage(&p, "side") != image || !first[p.UID] {
 				continue
 			}
-			if first[p.UID] {
-				fed[p.UID] = true
+			fed[p.UID] = true
+			if !isReady(&p) && p.DeletionTimestamp == nil {
+				deleted[p.UID] = true
+				if err := r.api.Delete(t.Context(), &p); client.IgnoreNotFound(err) != nil {
+					t.Fatal(err)
+				}
 			}
-			if isReady(&p) || p.DeletionTimestamp != nil || time.Since(last) < 6*time.Second {
-				continue
-			}
-			last = time.Now()
-			if err := r.api.Delete(t.Context(), &p); client.IgnoreNotFound(err) != nil {
-				t.Fatal(err)
-			}
-			deleted++
 		}
-		if len(fed) > 1 {
-			t.Fatalf("%d Pods got the bad image in place while %d Pods were deleted, want 1", len(fed), deleted)
-		}
-	})
-	t.Logf("%d Pods were deleted", deleted)
-	if deleted < 3 {
-		t.Errorf("%d Pods were deleted before the rollout was stalled, want 3 or more", deleted)
 	}
+	if len(fed) != 1 || len(deleted) != 1 {
+		t.Errorf("%d Pods got the bad image in place, and %d of them were deleted, want one", len(fed), len(deleted))
+	}
+	a.await(t, "the place of the deleted Pod", func(s appsv1beta1.SidecarSetStatus) error {
+		c := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionProgressing)
+		if s.DisappearedPods != 1 || s.DisappearedUntil == nil || !strings.Contains(c.Message, "places of Pods that disappeared are kept until") {
+			return fmt.Errorf("%d disappeared until %v; %s", s.DisappearedPods, s.DisappearedUntil, c.Message)
+		}
+		return nil
+	})
+}
+
+// All Pods are down, because their image cannot be pulled. A good image reaches all of them soon.
+func (r *plane) testCure(t *testing.T) {
+	const pods = 12
+	namespace := r.namespace(t)
+	a := r.roll(t, namespace, "maxUnavailable: 1", map[string]string{})
+	a.setImage(t, "example.com/side:missing")
+	testkit.AwaitReady(t, a.api, a.set.GetName())
+	d := r.deployment(namespace, pods)
+	r.launch(t, d)
+	a.await(t, "Pods that are down", func(s appsv1beta1.SidecarSetStatus) error {
+		if s.UpdatedPods != pods || s.ReadyPods != 0 {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	a.setImage(t, "example.com/side:v2")
+	began := time.Now()
+	a.awaitComplete(t, rolloutPatience, pods)
+	t.Logf("cured after %s", time.Since(began).Round(time.Second))
+}
+
+// The sidecar of new Pods cannot be pulled. The status names them after a minute, with the
+// kubelet's reason.
+func (r *plane) testNotRunning(t *testing.T) {
+	const pods = 4
+	namespace := r.namespace(t)
+	a := r.roll(t, namespace, "maxUnavailable: 1", map[string]string{})
+	a.setImage(t, "example.com/side:missing")
+	testkit.AwaitReady(t, a.api, a.set.GetName())
+	r.launch(t, r.deployment(namespace, pods))
+	message := a.awaitDegraded(t, appsv1beta1.ReasonSidecarsNotRunning)
+	if !strings.Contains(message, "ImagePullBackOff") || !strings.Contains(message, "container side") || !strings.Contains(message, namespace+"/web-") {
+		t.Errorf("Degraded says %q, want the kubelet's reason, the container and a Pod", message)
+	}
+	a.await(t, "the Pods whose sidecars do not run", func(s appsv1beta1.SidecarSetStatus) error {
+		if len(s.NotRunningPods) != 1 || s.NotRunningPods[0].Pods != pods || s.NotRunningPods[0].Message != "side" {
+			return fmt.Errorf("%+v", s.NotRunningPods)
+		}
+		return nil
+	})
+	a.setImage(t, "example.com/side:v1")
+	a.awaitComplete(t, rolloutPatience, pods)
 }
 
 func quickToStop(s *corev1.PodSpec) { s.TerminationGracePeriodSeconds = new(int64(1)) }
@@ -290,8 +328,7 @@ func (r *plane) testOneAppCannotStart(t *testing.T) {
 	})
 }
 
-// Pods of another app come and go all the time. The rollout is stalled all the same, and
-// the message names the Pod that waits.
+// Pods of another app come and go all the time. The status goes on naming the Pod that waits.
 func (r *plane) testChurn(t *testing.T) {
 	namespace := r.namespace(t)
 	a := r.roll(t, namespace, "maxUnavailable: 1", atOnceProven())
@@ -301,7 +338,7 @@ func (r *plane) testChurn(t *testing.T) {
 	const image = "example.com/side:missing"
 	a.setImage(t, image)
 	replicas, last := 1, time.Now()
-	message := a.awaitStalled(t, func() {
+	message := a.watchHeld(t, time.Minute, func() {
 		if time.Since(last) < 10*time.Second {
 			return
 		}
@@ -309,7 +346,7 @@ func (r *plane) testChurn(t *testing.T) {
 		r.changeDeployment(t, churning, fmt.Sprintf(`{"replicas":%d}`, replicas))
 	})
 	if !strings.Contains(message, "ImagePullBackOff") {
-		t.Errorf("Degraded says %q, want the kubelet's reason", message)
+		t.Errorf("Progressing says %q, want the kubelet's reason", message)
 	}
 }
 

@@ -66,9 +66,10 @@ func TestStatusTellsHowFarARolloutIs(t *testing.T) {
 	f.awaitRollout(t, "NotUpdate", "AsExpected")
 }
 
-// If an image cannot be pulled, as many Pods become unavailable as maxUnavailable allows. A
-// minute later the status says so. A good image repairs the Pods.
-func TestStatusTellsThatARolloutIsStalled(t *testing.T) {
+// If an image cannot be pulled, as many Pods become unavailable as maxUnavailable allows. The status
+// says by which rule the others wait, and for which Pod. A minute later it says that the sidecars do
+// not run. A good image repairs the Pods.
+func TestStatusTellsThatARolloutWaits(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, rolling, 4, &testkit.Kubelet{
 		Pull:          50 * time.Millisecond,
@@ -78,11 +79,11 @@ func TestStatusTellsThatARolloutIsStalled(t *testing.T) {
 	f.setImage(t, "example.com/side:missing")
 	f.awaitRollout(t, "RollingOut", "AsExpected")
 	awaitEvent(t, f.set, corev1.EventTypeNormal, appsv1beta1.ReasonRollingOut)
-	stalled := f.awaitRollout(t, "Stalled", "Stalled")
-	if c := meta.FindStatusCondition(stalled.Conditions, appsv1beta1.ConditionDegraded); !strings.Contains(c.Message, "ImagePull") || !strings.Contains(c.Message, f.namespace+"/p-0") {
-		t.Errorf("Degraded says %q, want the kubelet's reason and a Pod", c.Message)
+	status := f.awaitRollout(t, "RollingOut", "SidecarsNotRunning")
+	if c := meta.FindStatusCondition(status.Conditions, appsv1beta1.ConditionProgressing); !strings.Contains(c.Message, "Proof: ") || !strings.Contains(c.Message, f.namespace+"/p-0") || !strings.Contains(c.Message, "ImagePull") {
+		t.Errorf("Progressing says %q, want the rule, a Pod and the kubelet's reason", c.Message)
 	}
-	if e := awaitEvent(t, f.set, corev1.EventTypeWarning, appsv1beta1.ReasonStalled); !strings.Contains(e.Message, "ImagePull") {
+	if e := awaitEvent(t, f.set, corev1.EventTypeWarning, appsv1beta1.ReasonSidecarsNotRunning); !strings.Contains(e.Message, "ImagePull") {
 		t.Errorf("the Event says %q", e.Message)
 	}
 	f.setImage(t, "example.com/side:v3")

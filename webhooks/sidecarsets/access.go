@@ -80,7 +80,7 @@ func (a *CachedAccess) review(ctx context.Context, key accessKey) (bool, error) 
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: q.Verb, Group: q.Group, Resource: q.Resource, Subresource: q.Subresource, Name: q.Name, Namespace: q.Namespace,
+			Verb: q.Verb, Group: q.Group, Resource: q.Resource, Name: q.Name, Namespace: q.Namespace,
 		},
 	}}
 	if err := a.client.Create(ctx, review); err != nil {

@@ -34,7 +34,7 @@ type rights struct {
 }
 
 func (r *rights) Allowed(_ context.Context, user authenticationv1.UserInfo, q requester.Question) (bool, error) {
-	resource := strings.TrimSuffix(q.Resource+"/"+q.Subresource, "/")
+	resource := q.Resource
 	question := strings.TrimSpace(q.Verb + " " + resource + " " + q.Namespace)
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -72,27 +72,15 @@ const AnnotationDefaultContainer = "sidecarset.io/default-container"
 // injector has brought. A container that the Pod, or patchPodMetadata, names already stays.
 const DefaultContainerApp = "App"
 
-// AnnotationMinReadySeconds on a SidecarSet is how many seconds an updated Pod has to be Ready
-// without a break to be proven, as a Deployment's minReadySeconds; 30 without it. A rollout
-// begins with one Pod, and at most as many updated Pods are unproven as are proven. With "0", a
-// Pod is proven as soon as it is Ready.
+// AnnotationMinReadySeconds on a SidecarSet is how many seconds a Pod has to be Ready to be
+// available, and an updated Pod to be proven, as a Deployment's minReadySeconds; 30 without it. A
+// rollout begins with one Pod, and no more updated Pods are updating, settling or late than are
+// proven.
 const AnnotationMinReadySeconds = "sidecarset.io/min-ready-seconds"
 
-// AnnotationRecreate on a SidecarSet lets the operator evict running Pods, so that
-// their controllers create Pods with the current content. The value says which Pods.
+// AnnotationRecreate on a SidecarSet had earlier versions of the operator evict running Pods. It has
+// no effect: admission warns about it.
 const AnnotationRecreate = "sidecarset.io/recreate"
-
-// The values of AnnotationRecreate.
-const (
-	// RecreateNever evicts no Pods. It is the default.
-	RecreateNever = "Never"
-	// RecreateOutdated evicts Pods that cannot be updated in place.
-	RecreateOutdated = "Outdated"
-	// RecreateUninjected evicts Pods that were not injected.
-	RecreateUninjected = "Uninjected"
-	// RecreateAll evicts both.
-	RecreateAll = "All"
-)
 
 // AnnotationCurrentSince on a ControllerRevision is when its content became the
 // current one again after another one. Without it, that is when the ControllerRevision
@@ -108,7 +96,7 @@ const (
 	// containers had before their last in-place update.
 	AnnotationInPlaceUpdateState = "kruise.io/sidecarset-inplace-update-state"
 	// AnnotationInPlace records, per SidecarSet, the operator's last update of the
-	// Pod in place: when, whether the Pod was available, and what its containers
+	// Pod in place: to which content, when, how the Pod was, and what its containers
 	// were. docs/design/0009-running-pods.md has the format.
 	AnnotationInPlace = "sidecarset.io/in-place"
 	// AnnotationWorkingHotUpgradeContainer maps a hot-upgrade sidecar to the one of
@@ -218,17 +206,23 @@ const (
 	// ReasonBlocked says that the other Pods cannot be updated: status.blockedPods has the
 	// reasons, and status.uninjected has those of Pods without the sidecars.
 	ReasonBlocked = "PodsBlocked"
-	// ReasonStalled says that updated Pods are not Ready, and that none of them has become
-	// Ready for a while.
+	// ReasonStalled says that Pods wait, and that no Pod was updated and none came back for ten
+	// minutes. The message has the rule by which they wait, and the Pod that it waits for.
 	ReasonStalled = "Stalled"
 	// ReasonPodsNotReady says that updated Pods are not Ready, and that no other Pod waits for
 	// them: all are updated, or the author keeps the others from being updated.
 	ReasonPodsNotReady = "PodsNotReady"
+	// ReasonDeleting says that the SidecarSet is being deleted, and waits for finalizers. Running
+	// Pods are not updated.
+	ReasonDeleting = "Deleting"
 
-	// ConditionDegraded reports whether Pods cannot be updated until a user does something.
-	// Its reasons are ReasonBlocked, ReasonStalled, ReasonPodsNotReady,
+	// ConditionDegraded reports whether a user has to do something about running Pods.
+	// Its reasons are ReasonBlocked, ReasonStalled, ReasonPodsNotReady, ReasonSidecarsNotRunning,
 	// ReasonRevisionNotRecorded, ReasonInvalid and, if it is False, ReasonAsExpected.
 	ConditionDegraded = "Degraded"
+	// ReasonSidecarsNotRunning says that the sidecars of one in twenty Pods with the current
+	// content, or more, do not run: status.notRunningPods has the kubelet's reasons.
+	ReasonSidecarsNotRunning = "SidecarsNotRunning"
 	// ReasonRevisionNotRecorded says that the leader could not record the content
 	// in a ControllerRevision. It is the reason of an Event, too.
 	ReasonRevisionNotRecorded = "RevisionNotRecorded"
@@ -237,14 +231,15 @@ const (
 
 	// ConditionReconciling and ConditionStalled are for tools that read the status of any
 	// object by kstatus. Each is True, or absent. Stalled is present while Degraded is True
-	// for a reason other than ReasonBlocked, and repeats it. Otherwise Reconciling is present
-	// while Ready is not True for a reason that ends by itself. A rollout is neither.
+	// for a reason other than ReasonBlocked and ReasonSidecarsNotRunning, and repeats it. Otherwise Reconciling is present
+	// while Ready is not True for a reason that ends by itself. A rollout is neither, and nor are
+	// sidecars that do not run.
 	ConditionReconciling = "Reconciling"
 	ConditionStalled     = "Stalled"
 )
 
-// What Pods wait for that count against maxUnavailable, besides the kubelet's reasons for a
-// container that does not run. Messages of conditions have these words.
+// What a Pod is doing that a rollout waits for, besides the kubelet's reasons for a container that
+// does not run. Messages of conditions have these words.
 const (
 	// ReasonNotAcknowledged says that the node has not acknowledged the update.
 	ReasonNotAcknowledged = "NotAcknowledged"
@@ -258,9 +253,8 @@ const (
 	ReasonStarting = "Starting"
 	// ReasonNotReady says that the containers run, and that the Pod is not Ready.
 	ReasonNotReady = "NotReady"
-	// ReasonReplacementNotReady says that a Pod was deleted while it counted, and that its
-	// controller has another Pod with this content that is not Ready.
-	ReasonReplacementNotReady = "ReplacementNotReady"
+	// ReasonSettling says that the Pod is Ready, and not for long enough.
+	ReasonSettling = "Settling"
 )
 
 // Reasons of status.uninjected.
@@ -291,7 +285,7 @@ const (
 	// ReasonNotUpgradable says that Pods cannot be updated in place. The Event is that
 	// of OpenKruise.
 	ReasonNotUpgradable = "NotUpgradablePods"
-	// ReasonPodRefused says that the API server refused to update or evict Pods.
+	// ReasonPodRefused says that the API server refused to update Pods.
 	ReasonPodRefused = "PodRefused"
 	// ReasonContainerReset and ReasonContainerNotReset say of a Pod whether its hot upgrade
 	// was ended. The Events are those of OpenKruise.

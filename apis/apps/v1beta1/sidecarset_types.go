@@ -409,8 +409,8 @@ type SidecarSetStatus struct {
 	MatchedPods int32 `json:"matchedPods"`
 	// updatedPods is the number of matched Pods that carry the current revision.
 	UpdatedPods int32 `json:"updatedPods"`
-	// readyPods is the number of matched Pods that are ready and whose sidecars run
-	// the images that they were given.
+	// readyPods is the number of matched Pods that are ready, and of which no update is
+	// under way.
 	ReadyPods int32 `json:"readyPods"`
 	// updatedReadyPods is the number of matched Pods that are both updated and
 	// ready.
@@ -430,9 +430,17 @@ type SidecarSetStatus struct {
 	// blockedPods are the matched Pods that are not updated and cannot be updated in
 	// place, by reason. The operator updates the others nevertheless.
 	BlockedPods []SidecarSetPodGroup `json:"blockedPods,omitempty"`
+	// notRunningPods are the matched Pods one of whose sidecars does not run, by the kubelet's
+	// reason. The message names the sidecar.
+	NotRunningPods []SidecarSetPodGroup `json:"notRunningPods,omitempty"`
 	// notReadyBefore is the number of matched Pods that were not ready when the rollout of
 	// latestRevision began. As many updated Pods may be not ready later without stopping it.
 	NotReadyBefore *int32 `json:"notReadyBefore,omitempty"`
+	// disappearedPods is the number of Pods that were deleted while they were down because of the
+	// rollout of latestRevision. They use maxUnavailable until disappearedUntil.
+	DisappearedPods int32 `json:"disappearedPods,omitempty"`
+	// disappearedUntil is ten minutes after the last of these was deleted.
+	DisappearedUntil *metav1.Time `json:"disappearedUntil,omitempty"`
 	// revisions are the matched Pods by the revision that they record, the revision
 	// with most Pods first. There are at most ten with a name.
 	Revisions []SidecarSetRevisionPods `json:"revisions,omitempty"`

@@ -395,10 +395,21 @@ func (in *SidecarSetStatus) DeepCopyInto(out *SidecarSetStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.NotRunningPods != nil {
+		in, out := &in.NotRunningPods, &out.NotRunningPods
+		*out = make([]SidecarSetPodGroup, len(*in))
+		for i := range *in {
+			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
+	}
 	if in.NotReadyBefore != nil {
 		in, out := &in.NotReadyBefore, &out.NotReadyBefore
 		*out = new(int32)
 		**out = **in
+	}
+	if in.DisappearedUntil != nil {
+		in, out := &in.DisappearedUntil, &out.DisappearedUntil
+		*out = (*in).DeepCopy()
 	}
 	if in.Revisions != nil {
 		in, out := &in.Revisions, &out.Revisions

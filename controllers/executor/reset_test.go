@@ -1,0 +1,99 @@
+package executor
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sidecarset/operator/internal/events"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/tally"
+)
+
+// upgraded is a Pod whose hot upgrade is to be ended, and its SidecarSet.
+func upgraded(t *testing.T) (*corev1.Pod, *inject.Program) {
+	t.Helper()
+	var object map[string]any
+	if err := json.Unmarshal([]byte(`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"log","uid":"set","generation":2},
+		"spec":{"selector":{"matchLabels":{"app":"web"}},"containers":[{"name":"side","image":"side:v2","upgradeStrategy":{"upgradeType":"HotUpgrade","hotUpgradeEmptyImage":"empty"}}]}}`), &object); err != nil {
+		t.Fatal(err)
+	}
+	program, err := inject.Compile(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := outdated(t, "p")
+	for key, value := range map[string]string{
+		"kruise.io/sidecarset-hash":                         `{"log":{"hash":"` + program.Hash + `"}}`,
+		"kruise.io/sidecarset-hash-without-image":           `{"log":{"hash":"` + program.HashWithoutImage + `"}}`,
+		"kruise.io/sidecarset-working-hotupgrade-container": `{"side":"side-2"}`,
+		"version.sidecarset.kruise.io/side-2":               "9",
+		"versionalt.sidecarset.kruise.io/side-2":            "8",
+	} {
+		p.Annotations[key] = value
+	}
+	p.Spec.Containers[1].Name, p.Status.ContainerStatuses[1].Name = "side-1", "side-1"
+	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "side-2", Image: "side:v2"})
+	status := p.Status.ContainerStatuses[1]
+	status.Name, status.Image, status.ImageID = "side-2", "side:v2", "sha256:2"
+	p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, status)
+	return p, program
+}
+
+// An Event reports the end of a hot upgrade, or why it is refused. No Event reports a failure that
+// is tried again.
+func TestResets(t *testing.T) {
+	const done, failed = "Normal ResetContainerSucceed reset sidecar container image empty successfully", "Warning ResetContainerFailed reset sidecar container image empty failed: hands off"
+	etcd := apierrors.NewInternalError(errors.New("etcd"))
+	for name, tc := range map[string]struct {
+		fails      int
+		carriedOut bool
+		err        error
+		image      string
+		told       string
+		kind       string
+		reason     inplace.Reason
+	}{
+		"it is ended":               {0, false, nil, "empty", done, isWritten, ""},
+		"another writer was faster": {1, false, apierrors.NewConflict(corev1.Resource("pods"), "p", errors.New("changed")), "empty", done, isWritten, ""},
+		"an error, and then none":   {1, false, etcd, "empty", done, isWritten, ""},
+		"the answer was lost":       {1, true, etcd, "empty", "", isWritten, ""},
+		"the API server refuses":    {1, false, &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: "hands off"}}, "side:v1", failed, isRest, inplace.Refused},
+		"the API server fails":      {99, false, etcd, "side:v1", "", isRest, inplace.WriteFailed},
+		"the Pod is gone":           {1, false, apierrors.NewNotFound(corev1.Resource("pods"), "p"), "side:v1", "", isStale, ""},
+		"the Lease is old":          {1, false, errNotLeading, "side:v1", "", isStale, ""},
+		"it has ended":              {-1, false, nil, "empty", "", isStale, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, program := upgraded(t)
+			if tc.fails < 0 {
+				p.Spec.Containers[1].Image = "empty"
+			}
+			r := newRig(t, p)
+			r.follow(program)
+			var told []string
+			r.RecordEvent = func(e events.Event) {
+				told = append(told, e.Type+" "+e.Reason+" "+e.Note)
+				if want := (events.Pod{Namespace: "a", Name: "p", UID: "p", Version: e.Pod.Version}); e.Pod != want || e.About.UID != "set" {
+					t.Errorf("the Event is about %+v of %+v", e.Pod, e.About)
+				}
+			}
+			if tc.fails > 0 {
+				r.failPatches(tc.fails, tc.carriedOut, tc.err)
+			}
+			check(t, r.try(t, "p", tally.Reset), tc.kind, tc.reason, "")
+			if got := r.image(t, "p"); got != tc.image {
+				t.Errorf("the old container has the image %s, want %s", got, tc.image)
+			}
+			if len(told) != min(1, len(tc.told)) || len(told) == 1 && told[0] != tc.told {
+				t.Errorf("the Events are %q, want %q", told, tc.told)
+			}
+		})
+	}
+}
