@@ -43,7 +43,7 @@ func (a *app) plan() *cobra.Command {
 		Long: `Show what applying SidecarSets will do to running Pods, before they are applied.
 
 The API server is asked to apply them in a dry run, so its webhooks answer with their warnings; you
-need the right to apply them. The leader's planner is run in simulated time. Nothing is written.
+need the right to apply them. The times are an estimate by the rules of rollouts. Nothing is written.
 Several SidecarSets are planned one after the other, as if those before were applied.
 
 The exit code is 0 if nothing changes, 2 if something does, and 1 for an error or a refusal.`,
