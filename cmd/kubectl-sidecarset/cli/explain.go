@@ -208,19 +208,29 @@ func withClaims(o *manifest.Object, template map[string]any) map[string]any {
 	return out
 }
 
-// try asks the API server to create the Pod in a dry run.
-func (e *explanation) try(ctx context.Context, report *explain.Report, template map[string]any) {
+// dryPod asks the API server to create the next Pod of a template in a dry run.
+func dryPod(ctx context.Context, c client.Client, namespace, workload string, template map[string]any) (*unstructured.Unstructured, error) {
 	pod := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(template)}
 	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
-	pod.SetNamespace(report.Namespace)
+	pod.SetNamespace(namespace)
 	pod.SetName("")
-	pod.SetGenerateName(report.Name + "-")
-	err := e.client.Create(ctx, pod, client.DryRunAll)
+	pod.SetGenerateName(workload + "-")
+	return pod, c.Create(ctx, pod, client.DryRunAll)
+}
+
+// isUnasked reports whether an error says that the API server could not be asked to create a Pod.
+func isUnasked(err error) bool {
+	return strings.Contains(err.Error(), `cannot create resource "pods"`) || strings.Contains(err.Error(), "does not support dry run")
+}
+
+// try asks the API server to create the Pod in a dry run.
+func (e *explanation) try(ctx context.Context, report *explain.Report, template map[string]any) {
+	pod, err := dryPod(ctx, e.client, report.Namespace, report.Name, template)
 	status, isStatus := errors.AsType[*apierrors.StatusError](err)
 	switch {
 	case err == nil:
 		report.Created(pod.GetAnnotations())
-	case !isStatus, strings.Contains(err.Error(), `cannot create resource "pods"`), strings.Contains(err.Error(), "does not support dry run"):
+	case !isStatus, isUnasked(err):
 		report.Notes = append(report.Notes, "The API server was not asked to create the Pod in a dry run, so it is not known what it and other webhooks say: "+err.Error())
 	default:
 		report.RefusedBy(status.Status().Message)

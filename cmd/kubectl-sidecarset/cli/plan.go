@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -60,21 +61,28 @@ The exit code is 0 if nothing changes, 2 if something does, and 1 for an error o
 			if p.client, err = client.New(config, client.Options{}); err != nil {
 				return err
 			}
-			d, err := discovery.NewDiscoveryClientForConfig(config)
-			if err != nil {
+			if p.resizes, err = resizes(config); err != nil {
 				return err
 			}
-			served, err := d.ServerResourcesForGroupVersion("v1")
-			if err != nil {
-				return fmt.Errorf("asking the API server for its resources: %w", err)
-			}
-			p.resizes = slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == "pods/resize" })
 			return p.run(c.Context(), &files, output)
 		},
 	}
 	files.addFiles(c, "SidecarSets")
 	c.Flags().StringVarP(&output, "output", "o", "", "json or yaml")
 	return c
+}
+
+// resizes reports whether the API server has the subresource pods/resize.
+func resizes(config *rest.Config) (bool, error) {
+	d, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return false, err
+	}
+	served, err := d.ServerResourcesForGroupVersion("v1")
+	if err != nil {
+		return false, fmt.Errorf("asking the API server for its resources: %w", err)
+	}
+	return slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == "pods/resize" }), nil
 }
 
 // planner plans SidecarSets of files against a cluster.

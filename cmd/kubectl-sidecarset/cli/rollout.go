@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/doctor"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/progress"
 	"github.com/sidecarset/operator/internal/hub"
@@ -71,20 +72,16 @@ The exit code is 0 then. It is 1 if the rollout does not go on before a user act
 because it is stalled or paused, or because Pods cannot be updated; and after --timeout. Causes that
 end by themselves are waited for.`,
 	}, func(ctx context.Context, c client.Client, name string, _ []string) error {
-		return a.await(ctx, c, name, timeout, func(*progress.Summary) (bool, error) { return true, nil })
+		return a.await(ctx, c, name, timeout)
 	})
 	c.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait, such as 10m; 0 means without end")
 	return c
 }
 
-// await follows a rollout and says where it is, until it is done or does not go on. Before begun is
-// true, neither counts.
-func (a *app) await(ctx context.Context, c client.Client, name string, timeout time.Duration, begun func(*progress.Summary) (bool, error)) error {
+// await follows a rollout and says where it is, until it is done or does not go on.
+func (a *app) await(ctx context.Context, c client.Client, name string, timeout time.Duration) error {
 	said := "the leader has not acted yet"
 	err := a.follow(ctx, c, name, timeout, func(s *progress.Summary) (bool, error) {
-		if now, err := begun(s); !now || err != nil {
-			return false, err
-		}
 		done, message, err := s.Outcome()
 		switch {
 		case err != nil:
@@ -135,8 +132,8 @@ func (a *app) follow(ctx context.Context, c client.Client, name string, timeout 
 	})
 }
 
-// summaryOf reads a SidecarSet.
-func summaryOf(ctx context.Context, c client.Client, name string) (*progress.Summary, error) {
+// typedSet reads a SidecarSet.
+func typedSet(ctx context.Context, c client.Client, name string) (*appsv1beta1.SidecarSet, error) {
 	object, err := sidecarSet(ctx, c, name)
 	if err != nil {
 		return nil, err
@@ -144,6 +141,15 @@ func summaryOf(ctx context.Context, c client.Client, name string) (*progress.Sum
 	set, err := hub.Typed(object.Object)
 	if err != nil {
 		return nil, fmt.Errorf("reading SidecarSet %q: %w", name, err)
+	}
+	return set, nil
+}
+
+// summaryOf reads a SidecarSet and sums it up.
+func summaryOf(ctx context.Context, c client.Client, name string) (*progress.Summary, error) {
+	set, err := typedSet(ctx, c, name)
+	if err != nil {
+		return nil, err
 	}
 	return progress.Of(set), nil
 }

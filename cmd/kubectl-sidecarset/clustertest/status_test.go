@@ -15,7 +15,7 @@ func TestStatusShowsWhatIsBlocked(t *testing.T) {
 
 	// Another variable cannot be changed in place.
 	apply(t, name, strings.Replace(sidecarSet, `v1"}`, `v1", env: [{name: A, value: b}]}`, 1))
-	refuses(t, []string{"rollout", "status", name, "--timeout=3m"}, "PodsBlocked", "2 ImmutableFieldChanged: "+name+"/web-", "kubectl sidecarset rollout restart "+name+" recreates the 2 Pods")
+	refuses(t, []string{"rollout", "status", name, "--timeout=3m"}, "PodsBlocked", "2 ImmutableFieldChanged: "+name+"/web-", "kubectl sidecarset rollout restart "+name+" restarts the workloads of the 2 Pods that need it")
 	wants(t, []string{"status", name}, "PodsBlocked: ", "2 ImmutableFieldChanged  "+name+"/web-")
 
 	var summary progress.Summary
