@@ -176,6 +176,9 @@ func (p *planner) read(ctx context.Context, excluded []string) error {
 // planOne plans one SidecarSet. Those that are planned later see it as applied.
 func (p *planner) planOne(ctx context.Context, o *manifest.Object) (*sidecarSetPlan, error) {
 	p.warnings = nil
+	if o.Name == "" {
+		return nil, o.Errorf("it has no metadata.name, which kubectl apply needs; plan does what apply does")
+	}
 	old, applied, err := p.apply(ctx, o)
 	if err != nil {
 		return nil, refusal(o, err)
@@ -223,6 +226,7 @@ func (p *planner) apply(ctx context.Context, o *manifest.Object) (old, applied m
 	sent := (&unstructured.Unstructured{Object: o.Value}).DeepCopy()
 	unstructured.RemoveNestedField(sent.Object, "status")
 	sent.SetManagedFields(nil)
+	sent.SetNamespace("") // as kubectl does
 	sent.SetResourceVersion("")
 	sent.SetUID("")
 	stored := &unstructured.Unstructured{}

@@ -252,7 +252,7 @@ func (a *app) nextLacks(ctx context.Context, c client.Client, judge *restart.Jud
 	if template == nil || err != nil {
 		return ""
 	}
-	made, err := dryPod(ctx, c, w.Namespace, w.Name, withClaims(o, template.Pod()))
+	made, err := dryPod(ctx, c, w.Namespace, w.Name, template.Pod())
 	status, isStatus := errors.AsType[*apierrors.StatusError](err)
 	switch {
 	case err != nil && (!isStatus || isUnasked(err) || strings.Contains(err.Error(), "exceeded quota")): // an evicted Pod makes room

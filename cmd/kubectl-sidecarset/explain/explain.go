@@ -109,6 +109,7 @@ type subject struct {
 	decision  world.Decision
 	labels    labels.Set
 	namespace labels.Set // the labels of the Namespace
+	known     bool       // these are all of them
 	record    podstate.Hashes
 	listed    []string
 	adds      map[string][]string // the containers that the plan adds, by SidecarSet
@@ -125,7 +126,8 @@ func (e *Explainer) look(ctx context.Context, namespace string, pod map[string]a
 		Explainer: e, decision: decision, adds: map[string][]string{}, labels: object.GetLabels(),
 		record: podstate.ParseHashes(annotations[appsv1beta1.AnnotationHash]), listed: podstate.ParseInjectedList(annotations[appsv1beta1.AnnotationInjectedList]),
 	}
-	if s.namespace, err = e.World.NamespaceLabels(ctx, namespace); err != nil { // no decision needed them
+	s.namespace, err = e.World.NamespaceLabels(ctx, namespace)
+	if s.known = err == nil; !s.known { // no decision needed them
 		s.namespace = labels.Set{corev1.LabelMetadataName: namespace}
 	}
 	return s, nil
@@ -142,7 +144,7 @@ func (s *subject) answers(of func(p *inject.Program, selected bool) Answer) []An
 		if s.World.Unusable[p.Name()] != nil {
 			continue
 		}
-		d := Between(p, s.labels, s.namespace)
+		d := Between(p, s.labels, s.namespace, s.known)
 		a := of(p, len(d.Misses) == 0)
 		a.SidecarSet, a.Misses, a.met = p.Name(), d.Misses, d.met
 		a.Near = a.Decision == NotSelected && d.isNear()
