@@ -20,7 +20,7 @@ import (
 )
 
 // verb completes a command about one SidecarSet, NAME or sidecarset/NAME, of the cluster. more are
-// the arguments after it; Args is arguments(1, 1) unless it is set.
+// the arguments after it; Args is arguments(1, 1) unless it is set. Without a name, name is "".
 func (a *app) verb(c *cobra.Command, run func(ctx context.Context, c client.Client, name string, more []string) error) *cobra.Command {
 	if c.Args == nil {
 		c.Args = arguments(1, 1)
@@ -36,7 +36,10 @@ func (a *app) verb(c *cobra.Command, run func(ctx context.Context, c client.Clie
 		if err != nil {
 			return err
 		}
-		name := args[0]
+		name := ""
+		if len(args) > 0 {
+			name, args = args[0], args[1:]
+		}
 		if kind, after, _ := strings.Cut(name, "/"); after != "" && strings.HasPrefix(kind, "sidecarset") {
 			name = after
 		}
@@ -45,7 +48,7 @@ func (a *app) verb(c *cobra.Command, run func(ctx context.Context, c client.Clie
 		if cluster.Get(c.Context(), key, &lease) == nil && !doctor.Leads(&lease) { // who may not read it is not told
 			fmt.Fprintf(a.ErrOut, "warning: no process of the operator leads, so the status is old and nothing is rolled out: kubectl sidecarset doctor says why\n")
 		}
-		return run(c.Context(), cluster, name, args[1:])
+		return run(c.Context(), cluster, name, args)
 	}
 	return c
 }

@@ -136,3 +136,27 @@ func TestWorkingContainer(t *testing.T) {
 		}
 	}
 }
+
+func TestStatusOfAllShowsFirstWhatNeedsALook(t *testing.T) {
+	t.Parallel()
+	whole := strings.Replace(inTheMiddle, `Degraded, status: "True"`, `Degraded, status: "False"`, 1)
+	out := &bytes.Buffer{}
+	a := &app{Streams: Streams{Out: out, ErrOut: out}}
+	if err := a.list([]*progress.Summary{
+		inState(t, strings.NewReplacer("name: log-agent,", "name: a,", "RollingOut", "Complete").Replace(whole)),
+		inState(t, strings.Replace(whole, "name: log-agent,", "name: b,", 1)),
+		inState(t, inTheMiddle),
+		inState(t, strings.NewReplacer("name: log-agent,", "name: new,", "observedGeneration: 2", "observedGeneration: 1").Replace(whole)),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	const want = `NAME        MATCHED   UPDATED   READY   NEW PODS   ROLLOUT      TO DO
+log-agent   40        14        12      InForce    RollingOut   kubectl sidecarset status log-agent
+new         40        14        12      Unknown    RollingOut   kubectl sidecarset status new
+b           40        14        12      InForce    RollingOut
+a           40        14        12      InForce    Complete
+`
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", out, want)
+	}
+}

@@ -25,5 +25,6 @@ func TestStatusShowsWhatIsBlocked(t *testing.T) {
 	if summary.Name != name || summary.MatchedPods != 2 || summary.BlockedPods != 2 || len(summary.Blocked) != 1 || summary.Degraded == nil {
 		t.Errorf("summary: %+v", summary)
 	}
+	wants(t, []string{"status"}, "NEW PODS", "kubectl sidecarset status "+name)
 	refuses(t, []string{"status", "no-such"}, `SidecarSet "no-such"`, "not found")
 }
