@@ -300,6 +300,7 @@ var words = map[explain.Decision]struct {
 	explain.NamespaceExcluded: {"not injected, excluded namespace", painter.yellow},
 	explain.NotSelected:       {"does not select it", painter.faint},
 	explain.Unusable:          {"cannot be used", painter.red},
+	explain.Unknown:           {"not known", painter.yellow},
 }
 
 // completeExplain completes the name of a Pod, and then names of SidecarSets.

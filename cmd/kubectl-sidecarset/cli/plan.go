@@ -128,17 +128,17 @@ func (p *planner) run(ctx context.Context, flags *filesFlags, output string) err
 	}
 	var plans []*sidecarSetPlan
 	changes := false
+	var all []error
 	for _, o := range objects {
 		plan, err := p.planOne(ctx, o)
 		if err != nil {
-			return err
+			all = append(all, err) // the others are planned
+			continue
 		}
 		plans, changes = append(plans, plan), changes || plan.Action != "none"
 	}
-	if output != "" {
-		if err := p.printAs(output, map[string]any{"sidecarSets": plans}); err != nil {
-			return err
-		}
+	if output != "" && len(plans) > 0 {
+		all = append(all, p.printAs(output, map[string]any{"sidecarSets": plans}))
 	} else {
 		for i, plan := range plans {
 			if i > 0 {
@@ -146,6 +146,9 @@ func (p *planner) run(ctx context.Context, flags *filesFlags, output string) err
 			}
 			p.printPlan(plan)
 		}
+	}
+	if err := errors.Join(all...); err != nil {
+		return err
 	}
 	if changes {
 		return exit(exitChanges)

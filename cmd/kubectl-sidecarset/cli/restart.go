@@ -158,7 +158,7 @@ func (p *planner) judge(ctx context.Context, name string) (*restart.Judge, error
 		if err != nil {
 			return false, err
 		}
-		passes := false
+		var passes bool
 		why, passes = restart.Stopped(set)
 		return !passes, nil
 	})

@@ -83,7 +83,11 @@ func (t *Template) apply(op Operation) error {
 			return fmt.Errorf("%s is not there; if it comes from a YAML merge key (<<), write it out", token)
 		}
 		if isNull(next) {
-			*next = yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", HeadComment: next.HeadComment, LineComment: next.LineComment, FootComment: next.FootComment}
+			kind, tag := yaml.MappingNode, "!!map"
+			if token == "volumes" {
+				kind, tag = yaml.SequenceNode, "!!seq"
+			}
+			*next = yaml.Node{Kind: kind, Tag: tag, HeadComment: next.HeadComment, LineComment: next.LineComment, FootComment: next.FootComment}
 		}
 		t.document.unshare(next)
 		parent = next

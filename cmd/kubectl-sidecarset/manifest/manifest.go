@@ -261,6 +261,9 @@ func (d *Document) addObject(node *yaml.Node, value map[string]any, above ...*ya
 		}
 		for i, item := range items {
 			if object, ok := item.(map[string]any); ok && i < len(list.Content) {
+				if of, typed := strings.CutSuffix(kind, "List"); typed && of != "" && object["kind"] == nil { // as API servers list them
+					object["kind"], object["apiVersion"] = of, value["apiVersion"]
+				}
 				d.addObject(own(list, i), object, append(slices.Clone(above), node, list)...)
 			}
 		}
