@@ -65,9 +65,12 @@ func (e *explanation) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	var files []*manifest.File
+	var unread error // of some files; the others are explained
 	switch {
 	case len(e.files) > 0:
-		files, err = e.read(e.app)
+		if files, err = e.read(e.app); len(files) > 0 {
+			unread, err = err, nil
+		}
 	case len(args) == 0:
 		err = errors.New("nothing to explain: name a Pod or a workload, such as deploy/web, or manifests with -f")
 	default:
@@ -97,11 +100,10 @@ func (e *explanation) run(ctx context.Context, args []string) (err error) {
 		}
 	}
 	var reports []*explain.Report
+	var all []error
 	for _, o := range objectsOf(files) {
 		report, err := e.explainObject(ctx, o)
-		if err != nil {
-			return err
-		}
+		all = append(all, err)
 		if report != nil {
 			if len(args) > 0 {
 				report.SidecarSets = slices.DeleteFunc(report.SidecarSets, func(a explain.Answer) bool { return !slices.Contains(args, a.SidecarSet) })
@@ -109,11 +111,12 @@ func (e *explanation) run(ctx context.Context, args []string) (err error) {
 			reports = append(reports, report)
 		}
 	}
+	err = errors.Join(append(all, unread)...)
 	switch {
-	case len(reports) == 0:
+	case len(reports) == 0 && err == nil:
 		return errors.New("nothing here is a Pod or a workload with a Pod template")
-	case e.output != "":
-		return e.printAs(e.output, map[string]any{"reports": reports})
+	case e.output != "" && len(reports) > 0:
+		return errors.Join(e.printAs(e.output, map[string]any{"reports": reports}), err)
 	}
 	for i, report := range reports {
 		if i > 0 {
@@ -121,7 +124,7 @@ func (e *explanation) run(ctx context.Context, args []string) (err error) {
 		}
 		e.print(report, len(args) > 0)
 	}
-	return nil
+	return err
 }
 
 // get reads an object of the cluster.
@@ -165,14 +168,17 @@ func (e *explanation) get(ctx context.Context, argument string) ([]*manifest.Fil
 func (e *explanation) explainObject(ctx context.Context, o *manifest.Object) (report *explain.Report, err error) {
 	template, err := o.Template()
 	if template == nil {
+		e.noteHidden(o)
 		return nil, err
 	}
 	object := unstructured.Unstructured{Object: o.Value}
 	var pod map[string]any
 	if o.Kind == "Pod" && object.GetUID() != "" {
-		report, err = e.Running(ctx, o.Value)
+		live := object.DeepCopy()
+		live.SetNamespace(cmp.Or(o.Namespace, e.namespace))
+		report, err = e.Running(ctx, live.Object)
 	} else {
-		pod = withClaims(o, template.Value)
+		pod = template.Pod()
 		report, err = e.Next(ctx, cmp.Or(o.Namespace, e.namespace), pod)
 	}
 	switch {
@@ -190,37 +196,29 @@ func (e *explanation) explainObject(ctx context.Context, o *manifest.Object) (re
 	return report, nil
 }
 
-// withClaims returns the template of a workload with the volumes that a StatefulSet adds to its
-// Pods: the API server refuses a Pod that mounts a volume without having it.
-func withClaims(o *manifest.Object, template map[string]any) map[string]any {
-	claims, _, _ := unstructured.NestedSlice(o.Value, "spec", "volumeClaimTemplates")
-	if len(claims) == 0 {
-		return template
-	}
-	out := runtime.DeepCopyJSON(template)
-	volumes, _, _ := unstructured.NestedSlice(out, "spec", "volumes")
-	for _, claim := range claims {
-		c, _ := claim.(map[string]any)
-		name, _, _ := unstructured.NestedString(c, "metadata", "name")
-		volumes = append(volumes, map[string]any{"name": name, "persistentVolumeClaim": map[string]any{"claimName": name + "-" + o.Name + "-0"}})
-	}
-	_ = unstructured.SetNestedSlice(out, volumes, "spec", "volumes") // both are objects
-	return out
+// dryPod asks the API server to create the next Pod of a template in a dry run.
+func dryPod(ctx context.Context, c client.Client, namespace, workload string, template map[string]any) (*unstructured.Unstructured, error) {
+	pod := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(template)}
+	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	pod.SetNamespace(namespace)
+	pod.SetName("")
+	pod.SetGenerateName(workload + "-")
+	return pod, c.Create(ctx, pod, client.DryRunAll)
+}
+
+// isUnasked reports whether an error says that the API server could not be asked to create a Pod.
+func isUnasked(err error) bool {
+	return strings.Contains(err.Error(), `cannot create resource "pods"`) || strings.Contains(err.Error(), "does not support dry run")
 }
 
 // try asks the API server to create the Pod in a dry run.
 func (e *explanation) try(ctx context.Context, report *explain.Report, template map[string]any) {
-	pod := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(template)}
-	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
-	pod.SetNamespace(report.Namespace)
-	pod.SetName("")
-	pod.SetGenerateName(report.Name + "-")
-	err := e.client.Create(ctx, pod, client.DryRunAll)
+	pod, err := dryPod(ctx, e.client, report.Namespace, report.Name, template)
 	status, isStatus := errors.AsType[*apierrors.StatusError](err)
 	switch {
 	case err == nil:
 		report.Created(pod.GetAnnotations())
-	case !isStatus, strings.Contains(err.Error(), `cannot create resource "pods"`), strings.Contains(err.Error(), "does not support dry run"):
+	case !isStatus, isUnasked(err):
 		report.Notes = append(report.Notes, "The API server was not asked to create the Pod in a dry run, so it is not known what it and other webhooks say: "+err.Error())
 	default:
 		report.RefusedBy(status.Status().Message)
@@ -302,6 +300,7 @@ var words = map[explain.Decision]struct {
 	explain.NamespaceExcluded: {"not injected, excluded namespace", painter.yellow},
 	explain.NotSelected:       {"does not select it", painter.faint},
 	explain.Unusable:          {"cannot be used", painter.red},
+	explain.Unknown:           {"not known", painter.yellow},
 }
 
 // completeExplain completes the name of a Pod, and then names of SidecarSets.

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -39,7 +40,7 @@ func (f *filesFlags) addFiles(c *cobra.Command, what string) {
 	c.Flags().StringSliceVar(&f.excluded, "excluded-namespaces", []string{"kube-system"}, "`namespaces` whose Pods are never injected, as the operator has them; its own is always one of them")
 }
 
-// read reads the manifests of -f.
+// read reads the manifests of -f. With an error about some files, it returns the others.
 func (f *filesFlags) read(a *app) ([]*manifest.File, error) {
 	if len(f.files) == 0 {
 		return nil, errors.New("no manifests: name them with -f, or read standard input with -f -")
@@ -101,6 +102,7 @@ func (f *filesFlags) parts(ctx context.Context, a *app, manifests []*manifest.Fi
 
 // addParts takes Namespaces from manifests and, if all is set, SidecarSets and their revisions.
 func addParts(parts *world.Parts, files []*manifest.File, all bool) error {
+	generated := 0
 	for _, o := range objectsOf(files) {
 		switch {
 		case o.APIVersion == "v1" && o.Kind == "Namespace":
@@ -111,7 +113,12 @@ func addParts(parts *world.Parts, files []*manifest.File, all bool) error {
 			parts.Namespaces[o.Name] = namespace.Labels
 		case !all:
 		case isSidecarSet(o):
-			parts.SidecarSets = append(parts.SidecarSets, asWritten(o.Value))
+			set := unstructured.Unstructured{Object: asWritten(o.Value)}
+			if prefix := set.GetGenerateName(); o.Name == "" && prefix != "" { // each is another one
+				generated++
+				set.SetName(fmt.Sprintf("%sgenerated-%d", prefix, generated))
+			}
+			parts.SidecarSets = append(parts.SidecarSets, set.Object)
 		case o.APIVersion == "apps/v1" && o.Kind == "ControllerRevision":
 			revision := new(appsv1.ControllerRevision)
 			if err := decode(o, revision); err != nil {

@@ -3,7 +3,9 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rogpeppe/go-internal/diff"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/manifest"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
+	"github.com/sidecarset/operator/internal/inject"
 )
 
 func (a *app) inject() *cobra.Command {
@@ -20,8 +23,9 @@ func (a *app) inject() *cobra.Command {
 		Short: "Print manifests with their sidecars, as the webhook would inject them",
 		Long: `Print manifests with the sidecars that the webhook would inject into their Pods.
 
-The manifests may hold Pods, workloads with Pod templates, Lists, and anything else, which is
-printed as it is. Without --sidecarsets, SidecarSets and Namespaces come from the cluster.`,
+The manifests may hold Pods, workloads with Pod templates, also those of OpenKruise, Argo Rollouts
+and others, Lists, and anything else, which is printed as it is. A workload whose Pod template is not
+known is named on standard error, and the exit code stays 0. Without --sidecarsets, SidecarSets and Namespaces come from the cluster.`,
 		Example: `  kubectl sidecarset inject -f deployment.yaml -s sidecarsets.yaml
   kustomize build . | kubectl sidecarset inject -f - | kubectl apply -f -`,
 		Args: arguments(0, 0),
@@ -75,18 +79,18 @@ func (a *app) injected(ctx context.Context, flags *filesFlags) ([]*manifest.File
 	if err != nil {
 		return nil, err
 	}
+	var all []error
 	for _, o := range objectsOf(files) {
-		if err := a.injectObject(ctx, w, o, namespace); err != nil {
-			return nil, err
-		}
+		all = append(all, a.injectObject(ctx, w, o, namespace))
 	}
-	return files, nil
+	return files, errors.Join(all...)
 }
 
 // injectObject injects the Pod or the Pod template of an object, if it has one.
 func (a *app) injectObject(ctx context.Context, w *world.World, o *manifest.Object, namespace string) error {
 	template, err := o.Template()
 	if template == nil {
+		a.noteHidden(o)
 		return err
 	}
 	if o.Namespace != "" {
@@ -102,6 +106,9 @@ func (a *app) injectObject(ctx context.Context, w *world.World, o *manifest.Obje
 	for _, notice := range decision.Plan.Notices {
 		fmt.Fprintf(a.ErrOut, "%s: %s\n", o.Describe(), notice.Text)
 	}
+	if len(decision.Pod.ImagePullSecrets) == 0 && slices.ContainsFunc(decision.Plan.Insertions, func(e inject.Edit) bool { return e.List == inject.ImagePullSecrets }) {
+		fmt.Fprintf(a.ErrOut, "%s: a SidecarSet brings imagePullSecrets: with them in the manifest, the API server does not add those of the Pod's ServiceAccount. Add these to the manifest, if it has any\n", o.Describe())
+	}
 	var patch []manifest.Operation
 	if text := decision.Patch(); text != nil {
 		if err := json.Unmarshal(text, &patch); err != nil {
@@ -109,6 +116,16 @@ func (a *app) injectObject(ctx context.Context, w *world.World, o *manifest.Obje
 		}
 	}
 	return template.Apply(patch)
+}
+
+// noteHidden names a workload whose Pod template is not known.
+func (a *app) noteHidden(o *manifest.Object) {
+	if isSidecarSet(o) {
+		return
+	}
+	if path := o.Hidden(); path != "" {
+		fmt.Fprintf(a.ErrOut, "%s:%d: %s: it has containers in %s, but how its Pods are made is not known, so it is left out; the webhook injects them when they are created\n", o.File(), o.Line(), o.Describe(), path)
+	}
 }
 
 // undecided says why nothing can be decided about a Pod, and where that is in the file: the engine

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -43,7 +44,7 @@ func (a *app) plan() *cobra.Command {
 		Long: `Show what applying SidecarSets will do to running Pods, before they are applied.
 
 The API server is asked to apply them in a dry run, so its webhooks answer with their warnings; you
-need the right to apply them. The leader's planner is run in simulated time. Nothing is written.
+need the right to apply them. The times are an estimate by the rules of rollouts. Nothing is written.
 Several SidecarSets are planned one after the other, as if those before were applied.
 
 The exit code is 0 if nothing changes, 2 if something does, and 1 for an error or a refusal.`,
@@ -60,21 +61,28 @@ The exit code is 0 if nothing changes, 2 if something does, and 1 for an error o
 			if p.client, err = client.New(config, client.Options{}); err != nil {
 				return err
 			}
-			d, err := discovery.NewDiscoveryClientForConfig(config)
-			if err != nil {
+			if p.resizes, err = resizes(config); err != nil {
 				return err
 			}
-			served, err := d.ServerResourcesForGroupVersion("v1")
-			if err != nil {
-				return fmt.Errorf("asking the API server for its resources: %w", err)
-			}
-			p.resizes = slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == "pods/resize" })
 			return p.run(c.Context(), &files, output)
 		},
 	}
 	files.addFiles(c, "SidecarSets")
 	c.Flags().StringVarP(&output, "output", "o", "", "json or yaml")
 	return c
+}
+
+// resizes reports whether the API server has the subresource pods/resize.
+func resizes(config *rest.Config) (bool, error) {
+	d, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return false, err
+	}
+	served, err := d.ServerResourcesForGroupVersion("v1")
+	if err != nil {
+		return false, fmt.Errorf("asking the API server for its resources: %w", err)
+	}
+	return slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == "pods/resize" }), nil
 }
 
 // planner plans SidecarSets of files against a cluster.
@@ -120,17 +128,17 @@ func (p *planner) run(ctx context.Context, flags *filesFlags, output string) err
 	}
 	var plans []*sidecarSetPlan
 	changes := false
+	var all []error
 	for _, o := range objects {
 		plan, err := p.planOne(ctx, o)
 		if err != nil {
-			return err
+			all = append(all, err) // the others are planned
+			continue
 		}
 		plans, changes = append(plans, plan), changes || plan.Action != "none"
 	}
-	if output != "" {
-		if err := p.printAs(output, map[string]any{"sidecarSets": plans}); err != nil {
-			return err
-		}
+	if output != "" && len(plans) > 0 {
+		all = append(all, p.printAs(output, map[string]any{"sidecarSets": plans}))
 	} else {
 		for i, plan := range plans {
 			if i > 0 {
@@ -138,6 +146,9 @@ func (p *planner) run(ctx context.Context, flags *filesFlags, output string) err
 			}
 			p.printPlan(plan)
 		}
+	}
+	if err := errors.Join(all...); err != nil {
+		return err
 	}
 	if changes {
 		return exit(exitChanges)
@@ -168,6 +179,9 @@ func (p *planner) read(ctx context.Context, excluded []string) error {
 // planOne plans one SidecarSet. Those that are planned later see it as applied.
 func (p *planner) planOne(ctx context.Context, o *manifest.Object) (*sidecarSetPlan, error) {
 	p.warnings = nil
+	if o.Name == "" {
+		return nil, o.Errorf("it has no metadata.name, which kubectl apply needs; plan does what apply does")
+	}
 	old, applied, err := p.apply(ctx, o)
 	if err != nil {
 		return nil, refusal(o, err)
@@ -215,6 +229,7 @@ func (p *planner) apply(ctx context.Context, o *manifest.Object) (old, applied m
 	sent := (&unstructured.Unstructured{Object: o.Value}).DeepCopy()
 	unstructured.RemoveNestedField(sent.Object, "status")
 	sent.SetManagedFields(nil)
+	sent.SetNamespace("") // as kubectl does
 	sent.SetResourceVersion("")
 	sent.SetUID("")
 	stored := &unstructured.Unstructured{}

@@ -46,6 +46,9 @@ func (a *app) printPlan(p *sidecarSetPlan) {
 	}
 	_ = table.Flush()
 	if r := p.Rollout; len(r.Batches) > 0 {
+		if r.Kept > 0 {
+			fmt.Fprintf(a.Out, "%s %d of these Pods stay as they are\n", paint.bold("Partition:"), r.Kept)
+		}
 		fmt.Fprintf(a.Out, "%s %s; about %s if each Pod is back after %d s and min-ready-seconds is %d\n", paint.bold("Rollout:"),
 			batchesText(r.Batches), duration.HumanDuration(time.Duration(r.Seconds)*time.Second), r.PodBackSeconds, r.MinReadySeconds)
 	}
@@ -79,7 +82,7 @@ func (a *app) printList(title string, lines []string) {
 
 // ways are the fates of Pods in words.
 var ways = map[forecast.Fate]string{
-	forecast.InPlace: "in place", forecast.Resize: "resized in place", forecast.HotUpgrade: "hot upgrade", forecast.Evict: "evicted",
+	forecast.InPlace: "in place", forecast.Resize: "resized in place", forecast.HotUpgrade: "hot upgrade",
 	forecast.Recreate: "need recreation", forecast.Blocked: "blocked", forecast.Kept: "kept as they are",
 	forecast.Deselected: "fall out of selection", forecast.Selected: "come into selection", forecast.Uninjected: "lack the sidecars",
 }
@@ -88,8 +91,8 @@ var ways = map[forecast.Fate]string{
 func batchesText(batches []forecast.Batch) string {
 	var texts []string
 	for i := 0; i < len(batches); {
-		size, same := len(batches[i].Names), 1
-		for i+same < len(batches) && len(batches[i+same].Names) == size {
+		size, same := batches[i].Pods, 1
+		for i+same < len(batches) && batches[i+same].Pods == size {
 			same++
 		}
 		if i += same; same > 3 {

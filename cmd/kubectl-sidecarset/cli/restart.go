@@ -2,112 +2,267 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/progress"
-	"github.com/sidecarset/operator/internal/recreate"
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/explain"
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/manifest"
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/restart"
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/revision"
+	"github.com/sidecarset/operator/internal/rollout"
 )
 
 func (a *app) rolloutRestart() *cobra.Command {
-	var timeout time.Duration
+	var options restartOptions
 	c := a.verb(&cobra.Command{
 		Use:   "restart NAME",
-		Short: "Recreate the Pods that cannot be updated in place or lack sidecars",
-		Long: `Recreate the Pods that cannot be updated in place, and those that lack sidecars. Other Pods are
-not touched, nor those that no controller would replace. kubectl sidecarset status names these Pods.
+		Short: "Restart the workloads whose Pods cannot be updated in place or lack sidecars",
+		Long: `Restart the Deployments, StatefulSets and DaemonSets whose Pods cannot be updated in place or lack
+sidecars, one workload after the other.
 
-The leader evicts them, within maxUnavailable, PodDisruptionBudgets and the other limits of a
-rollout. The command sets the annotation sidecarset.io/recreate, follows the leader, and puts the
-annotation back when the leader has done what it can, after --timeout, or when it is interrupted.
-The operator needs the right to evict Pods, which config/overlays/recreate has.`,
+Of each workload one Pod is evicted first. The Pod in its place has to carry the current content and
+to be Ready for sidecarset.io/min-ready-seconds. Then the workload is restarted as kubectl rollout
+restart does, and its rollout is awaited. A Deployment with one replica and maxSurge above 0 is
+restarted at once. The partition of the SidecarSet plays no part; Pods that updateStrategy.selector
+leaves out stay as they are.
+
+The command stops with code 1 if a new Pod fails: if it was Ready and is not any more, or shows a
+reason of failure for a minute. It stops, too, if nothing moves for --timeout and the grace period.
+Where budgets refuse the eviction for a minute, the workload is passed over; the code is then 1 at
+the end. The command can be interrupted at any time, and run again to go on.
+
+It needs the rights to create pods/eviction, and to patch the workloads.`,
+		Example: `  kubectl sidecarset rollout restart log-agent --dry-run
+  kubectl sidecarset rollout restart log-agent --parallel 4`,
 	}, func(ctx context.Context, c client.Client, name string, _ []string) error {
-		return a.restart(ctx, c, name, timeout)
+		return a.restart(ctx, c, name, &options)
 	})
-	c.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait, such as 10m; 0 means without end")
+	flags := c.Flags()
+	flags.DurationVar(&options.timeout, "timeout", 10*time.Minute, "how long nothing may move in a workload, beside the grace period of its Pods")
+	flags.IntVar(&options.parallel, "parallel", 1, "how many workloads are restarted at the same time")
+	flags.BoolVar(&options.evict, "evict", false, "evict Pods that another controller replaces, and those of workloads that cannot be restarted, one by one")
+	addDryRun(c, &options.dry)
+	flags.Lookup("dry-run").Usage = "list what would be restarted: none or client"
 	return c
 }
 
-// patience is how long the leader may take until it evicts the first Pod, or says what it waits for.
-const patience = time.Minute
+type restartOptions struct {
+	timeout  time.Duration
+	parallel int
+	evict    bool
+	dry      string
+}
 
-// restart lets the leader evict, and follows it.
-func (a *app) restart(ctx context.Context, c client.Client, name string, timeout time.Duration) (err error) {
-	first, err := summaryOf(ctx, c, name)
+// restart finds and restarts the workloads of a SidecarSet.
+func (a *app) restart(ctx context.Context, c client.Client, name string, options *restartOptions) error {
+	if options.parallel < 1 || options.timeout <= 0 {
+		return errors.New("--parallel and --timeout are above 0")
+	}
+	if !slices.Contains([]string{"none", "client"}, options.dry) {
+		return fmt.Errorf("--dry-run is %q; write none or client", options.dry)
+	}
+	_, config, err := a.client()
 	if err != nil {
 		return err
 	}
-	switch _, message, problem := first.Outcome(); {
-	case problem != nil && first.Rollout.Reason != appsv1beta1.ReasonBlocked:
-		return fmt.Errorf("the leader evicts no Pods of SidecarSet %q now: %w", name, problem)
-	case !first.Observed:
-		return fmt.Errorf("the leader evicts no Pods of SidecarSet %q now: %s Try again", name, message)
-	case first.Recreatable == 0:
-		fmt.Fprintf(a.Out, "SidecarSet %q has no Pods to recreate\n", name)
-		return nil
-	}
-	was := ""
-	if err := a.setRecreate(ctx, c, name, func(now string) string {
-		was = now
-		return appsv1beta1.RecreateAll
-	}); err != nil {
+	p := &planner{app: a, client: c}
+	if p.resizes, err = resizes(config); err != nil {
 		return err
 	}
-	acts, began := was == appsv1beta1.RecreateAll, time.Now()
-	if !acts {
-		fmt.Fprintf(a.ErrOut, "The annotation %s is %s until this command ends.\n", appsv1beta1.AnnotationRecreate, appsv1beta1.RecreateAll)
+	judge, err := p.judge(ctx, name)
+	if err != nil {
+		return err
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
-		defer cancel()
-		if back := a.setRecreate(ctx, c, name, func(now string) string {
-			if now == appsv1beta1.RecreateAll {
-				return was
+	pods, err := p.pods(ctx, []*inject.Program{judge.Program})
+	if err != nil {
+		return err
+	}
+	survey, err := restart.Find(ctx, c, judge, pods, options.evict)
+	if err != nil {
+		return err
+	}
+	todo := a.printSurvey(survey, name)
+	if options.dry != "none" || len(todo) == 0 {
+		return nil
+	}
+	lacking, err := restart.Lacking(ctx, c, todo)
+	if err != nil {
+		return err
+	}
+	if len(lacking) > 0 {
+		return fmt.Errorf("nothing was restarted: you may not %s", strings.Join(lacking, "; "))
+	}
+	var lock sync.Mutex
+	run := &restart.Run{
+		Client: c, Judge: judge, MinReady: rollout.NewStrategy(judge.Program.Set).MinReady(), Timeout: options.timeout, Parallel: options.parallel,
+		Next: func(ctx context.Context, w *restart.Workload) (string, error) {
+			set, err := typedSet(ctx, c, name)
+			if err != nil {
+				return "", err
 			}
-			return now // another author has changed it
-		}); back != nil {
-			err = errors.Join(err, fmt.Errorf("put back %s of SidecarSet %q, which was %q: %w", appsv1beta1.AnnotationRecreate, name, was, back))
+			if why, _ := restart.Stopped(set); why != "" {
+				return "", errors.New(why)
+			}
+			if set.Generation != judge.Program.Set.Generation {
+				return "", fmt.Errorf("SidecarSet %q was changed; run the command again", name)
+			}
+			return a.nextLacks(ctx, c, judge, w), nil
+		},
+		Say: func(w *restart.Workload, text string) {
+			lock.Lock()
+			defer lock.Unlock()
+			fmt.Fprintf(a.Out, "%s: %s\n", w, text)
+		},
+	}
+	replaced, passed, err := run.All(ctx, todo)
+	fmt.Fprintf(a.Out, "%d of %d workloads are done\n", len(replaced), len(todo))
+	switch {
+	case errors.Is(err, context.Canceled):
+		return errors.New("interrupted; run the command again to go on")
+	case err != nil:
+		return fmt.Errorf("stopped at %w", err)
+	case len(passed) > 0:
+		var names []string
+		for _, p := range passed {
+			names = append(names, p.String()+": "+p.Why)
 		}
-	}()
-	return a.await(ctx, c, name, timeout, func(s *progress.Summary) (bool, error) {
-		// What the leader says after it has read the annotation is something else, or about other Pods.
-		acts = acts || !reflect.DeepEqual([]any{first.Rollout, first.Blocked, first.Uninjected}, []any{s.Rollout, s.Blocked, s.Uninjected})
-		if time.Since(began) < patience || s.UpdatedPods != first.UpdatedPods || s.UninjectedPods != first.UninjectedPods {
-			return acts, nil
-		}
-		refused := slices.ContainsFunc(s.Blocked, func(g progress.Group) bool { return g.Reason == string(recreate.EvictionRefused) })
-		switch {
-		case refused:
-			return false, fmt.Errorf("no Pod of SidecarSet %q was evicted: %s", name, s.Problem())
-		case !acts:
-			return false, fmt.Errorf("no Pod of SidecarSet %q was evicted within %s. The leader evicts only Pods that a controller replaces: delete others, and create them again. kubectl sidecarset doctor says whether the leader runs", name, patience)
-		}
-		return true, nil
-	})
+		return fmt.Errorf("%d workloads were passed over; run the command again for them\n%s", len(passed), strings.Join(names, "\n"))
+	}
+	return nil
 }
 
-// setRecreate changes the annotation that lets the leader evict; "" means that it is absent.
-func (a *app) setRecreate(ctx context.Context, c client.Client, name string, to func(now string) string) error {
-	return a.edit(ctx, c, name, "none", func(object *unstructured.Unstructured) (string, error) {
-		annotations := object.GetAnnotations()
-		if annotations == nil {
-			annotations = map[string]string{}
+// inForceWithin is how long a SidecarSet that was just edited may take to be in force.
+const inForceWithin = 30 * time.Second
+
+// judge waits until new Pods get the current content of a SidecarSet, and reads what decides about
+// its Pods.
+func (p *planner) judge(ctx context.Context, name string) (*restart.Judge, error) {
+	why := ""
+	err := wait.PollUntilContextTimeout(ctx, time.Second, inForceWithin, true, func(ctx context.Context) (bool, error) {
+		set, err := typedSet(ctx, p.client, name)
+		if err != nil {
+			return false, err
 		}
-		now := annotations[appsv1beta1.AnnotationRecreate]
-		if next := to(now); next == "" {
-			delete(annotations, appsv1beta1.AnnotationRecreate)
-		} else {
-			annotations[appsv1beta1.AnnotationRecreate] = next
-		}
-		object.SetAnnotations(annotations)
-		return "", nil
+		var passes bool
+		why, passes = restart.Stopped(set)
+		return !passes, nil
 	})
+	if why != "" && (err == nil || wait.Interrupted(err)) {
+		err = fmt.Errorf("no Pod of SidecarSet %q is replaced now: %s", name, why)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := p.read(ctx, nil); err != nil {
+		return nil, err
+	}
+	w := world.New(p.parts)
+	program, usable := w.Snapshot.Get(name)
+	if !usable {
+		return nil, w.Unusable[name]
+	}
+	updater, err := explain.NewUpdater(w, program, revision.NewHistory(p.parts.Revisions, revision.Owner{Name: name, UID: program.Set.UID}))
+	if err != nil {
+		return nil, err
+	}
+	return &restart.Judge{World: w, Updater: updater, Resizes: p.resizes, Node: func(name string) (inplace.Node, error) { return p.node(ctx, name) }}, nil
+}
+
+// printSurvey says what is restarted and what is not, and returns the workloads to work on.
+func (a *app) printSurvey(s *restart.Survey, name string) (todo []*restart.Workload) {
+	paint := a.painter()
+	var named []*restart.Workload
+	for _, w := range s.Workloads {
+		if w.Named == "" || w.Evict {
+			todo = append(todo, w)
+		} else {
+			named = append(named, w)
+		}
+	}
+	if len(todo) == 0 {
+		fmt.Fprintf(a.Out, "SidecarSet %q has no workloads to restart\n", name)
+	} else {
+		fmt.Fprintln(a.Out, paint.bold("To restart:"))
+	}
+	for _, w := range todo {
+		how := ""
+		if w.Evict {
+			how = ", one by one"
+		}
+		fmt.Fprintf(a.Out, "  %s: %s (%s)%s\n", w, podsText(w.Pods()), w.Why(), how)
+		if w.Warning != "" && !w.Evict {
+			fmt.Fprintln(a.Out, paint.yellow("    warning: "+w.Warning))
+		}
+	}
+	if len(named) > 0 {
+		fmt.Fprintln(a.Out, paint.bold("Not restarted (--evict evicts their Pods one by one):"))
+	}
+	for _, w := range named {
+		fmt.Fprintf(a.Out, "  %s: %s (%s): %s\n", w, podsText(w.Pods()), w.Why(), w.Named)
+	}
+	if len(s.Left) > 0 {
+		fmt.Fprintln(a.Out, paint.bold("Pods that stay as they are:"))
+	}
+	for i, left := range s.Left {
+		if i == 20 {
+			fmt.Fprintf(a.Out, "  %d more\n", len(s.Left)-i)
+			break
+		}
+		fmt.Fprintf(a.Out, "  %s/%s: %s\n", left.Pod.Namespace, left.Pod.Name, left.Why)
+	}
+	return todo
+}
+
+// nextLacks asks the API server in a dry run for the next Pod of a workload, and says why that Pod
+// would not get the content; "" if it would, or if that is not known.
+func (a *app) nextLacks(ctx context.Context, c client.Client, judge *restart.Judge, w *restart.Workload) string {
+	if w.Object == nil {
+		return ""
+	}
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(w.Object)
+	if err != nil {
+		return ""
+	}
+	object["apiVersion"], object["kind"] = "apps/v1", w.Kind
+	text, err := json.Marshal(object)
+	if err != nil {
+		return ""
+	}
+	file, err := manifest.Parse("", text)
+	if err != nil {
+		return ""
+	}
+	o := file.Documents[0].Objects()[0]
+	template, err := o.Template()
+	if template == nil || err != nil {
+		return ""
+	}
+	made, err := dryPod(ctx, c, w.Namespace, w.Name, template.Pod())
+	status, isStatus := errors.AsType[*apierrors.StatusError](err)
+	switch {
+	case err != nil && (!isStatus || isUnasked(err) || strings.Contains(err.Error(), "exceeded quota")): // an evicted Pod makes room
+		return ""
+	case err != nil:
+		return "its next Pod would be refused: " + status.Status().Message
+	}
+	pod := &corev1.Pod{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(made.Object, pod); err != nil || judge.Has(pod) {
+		return ""
+	}
+	return fmt.Sprintf("its next Pod would not get the current content of SidecarSet %s; kubectl sidecarset explain %s/%s -n %s says why", judge.Program.Name(), strings.ToLower(w.Kind), w.Name, w.Namespace)
 }

@@ -13,13 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/doctor"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/progress"
 	"github.com/sidecarset/operator/internal/hub"
 )
 
 // verb completes a command about one SidecarSet, NAME or sidecarset/NAME, of the cluster. more are
-// the arguments after it; Args is arguments(1, 1) unless it is set.
+// the arguments after it; Args is arguments(1, 1) unless it is set. Without a name, name is "".
 func (a *app) verb(c *cobra.Command, run func(ctx context.Context, c client.Client, name string, more []string) error) *cobra.Command {
 	if c.Args == nil {
 		c.Args = arguments(1, 1)
@@ -35,7 +36,10 @@ func (a *app) verb(c *cobra.Command, run func(ctx context.Context, c client.Clie
 		if err != nil {
 			return err
 		}
-		name := args[0]
+		name := ""
+		if len(args) > 0 {
+			name, args = args[0], args[1:]
+		}
 		if kind, after, _ := strings.Cut(name, "/"); after != "" && strings.HasPrefix(kind, "sidecarset") {
 			name = after
 		}
@@ -44,7 +48,7 @@ func (a *app) verb(c *cobra.Command, run func(ctx context.Context, c client.Clie
 		if cluster.Get(c.Context(), key, &lease) == nil && !doctor.Leads(&lease) { // who may not read it is not told
 			fmt.Fprintf(a.ErrOut, "warning: no process of the operator leads, so the status is old and nothing is rolled out: kubectl sidecarset doctor says why\n")
 		}
-		return run(c.Context(), cluster, name, args[1:])
+		return run(c.Context(), cluster, name, args)
 	}
 	return c
 }
@@ -71,20 +75,16 @@ The exit code is 0 then. It is 1 if the rollout does not go on before a user act
 because it is stalled or paused, or because Pods cannot be updated; and after --timeout. Causes that
 end by themselves are waited for.`,
 	}, func(ctx context.Context, c client.Client, name string, _ []string) error {
-		return a.await(ctx, c, name, timeout, func(*progress.Summary) (bool, error) { return true, nil })
+		return a.await(ctx, c, name, timeout)
 	})
 	c.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait, such as 10m; 0 means without end")
 	return c
 }
 
-// await follows a rollout and says where it is, until it is done or does not go on. Before begun is
-// true, neither counts.
-func (a *app) await(ctx context.Context, c client.Client, name string, timeout time.Duration, begun func(*progress.Summary) (bool, error)) error {
+// await follows a rollout and says where it is, until it is done or does not go on.
+func (a *app) await(ctx context.Context, c client.Client, name string, timeout time.Duration) error {
 	said := "the leader has not acted yet"
 	err := a.follow(ctx, c, name, timeout, func(s *progress.Summary) (bool, error) {
-		if now, err := begun(s); !now || err != nil {
-			return false, err
-		}
 		done, message, err := s.Outcome()
 		switch {
 		case err != nil:
@@ -135,8 +135,8 @@ func (a *app) follow(ctx context.Context, c client.Client, name string, timeout 
 	})
 }
 
-// summaryOf reads a SidecarSet.
-func summaryOf(ctx context.Context, c client.Client, name string) (*progress.Summary, error) {
+// typedSet reads a SidecarSet.
+func typedSet(ctx context.Context, c client.Client, name string) (*appsv1beta1.SidecarSet, error) {
 	object, err := sidecarSet(ctx, c, name)
 	if err != nil {
 		return nil, err
@@ -144,6 +144,15 @@ func summaryOf(ctx context.Context, c client.Client, name string) (*progress.Sum
 	set, err := hub.Typed(object.Object)
 	if err != nil {
 		return nil, fmt.Errorf("reading SidecarSet %q: %w", name, err)
+	}
+	return set, nil
+}
+
+// summaryOf reads a SidecarSet and sums it up.
+func summaryOf(ctx context.Context, c client.Client, name string) (*progress.Summary, error) {
+	set, err := typedSet(ctx, c, name)
+	if err != nil {
+		return nil, err
 	}
 	return progress.Of(set), nil
 }

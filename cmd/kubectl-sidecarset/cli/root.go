@@ -120,6 +120,30 @@ work without a cluster, too.`,
 		root.PersistentFlags().AddFlag(f)
 	})
 	root.PersistentFlags().StringVar(&a.operatorNamespace, "operator-namespace", "sidecarset-system", "`namespace` of the operator, which has the revisions of SidecarSets")
-	root.AddCommand(a.inject(), a.diff(), a.explain(), a.versions(), a.completion(), a.plan(), a.status(), a.rollout(), a.set(), a.exec(), a.lint(), a.doctor(), a.migrate())
+	root.AddCommand(a.inject(), a.diff(), a.explain(), a.versions(), a.completion(), a.plan(), a.status(), a.rollout(), a.set(), a.exec(), a.lint(), a.doctor(), a.migrate(), options())
+	root.SetUsageTemplate(withoutGlobalFlags(root.UsageTemplate()))
 	return root
+}
+
+// options is a command that lists the flags of all commands, as kubectl has it.
+func options() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "options",
+		Short: "List the flags that all commands have",
+		Args:  cobra.NoArgs,
+		Run: func(c *cobra.Command, _ []string) {
+			fmt.Fprintf(c.OutOrStdout(), "These flags can be passed to any command:\n\n%s", c.Root().PersistentFlags().FlagUsages())
+		},
+	}
+	return c
+}
+
+// withoutGlobalFlags is the template of the help without the flags that options lists.
+func withoutGlobalFlags(template string) string {
+	const local, global = "{{if .HasAvailableLocalFlags}}", "{{if .HasAvailableInheritedFlags}}"
+	before, rest, _ := strings.Cut(template, global)
+	_, after, _ := strings.Cut(rest, "{{end}}")
+	before = strings.Replace(before, local, "{{if and .HasParent .HasAvailableLocalFlags}}", 1)
+	return before + after + "{{if not .HasAvailableSubCommands}}\n{{end}}" + `Use "kubectl sidecarset options" for the flags that all commands have.
+`
 }

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,24 +16,31 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/progress"
+	"github.com/sidecarset/operator/internal/hub"
 )
 
 func (a *app) status() *cobra.Command {
 	var output string
 	var watch bool
 	c := a.verb(&cobra.Command{
-		Use:   "status NAME",
+		Use:   "status [NAME]",
+		Args:  arguments(0, 1),
 		Short: "Show where the rollout of a SidecarSet is, and what keeps Pods from it",
 		Long: `Show where the rollout of a SidecarSet is: its Pods by revision, the Pods that cannot be
 updated or lack sidecars, why, and what to do. All of it is from the SidecarSet's status.
-kubectl get sidecarset -o wide lists all SidecarSets.
+Without a name, there is a line for each SidecarSet; those that need a look come first.
 
 With --watch, the picture is drawn again after each change. "done in about" is an estimate from
 the Pods that were updated since the watch began.`,
 		Example: `  kubectl sidecarset status log-agent --watch`,
 	}, func(ctx context.Context, c client.Client, name string, _ []string) error {
-		if watch {
+		switch {
+		case watch && name == "":
+			return errors.New("--watch follows one SidecarSet: name it")
+		case watch:
 			return a.watch(ctx, c, name)
+		case name == "":
+			return a.statusOfAll(ctx, c, output)
 		}
 		s, err := summaryOf(ctx, c, name)
 		if err != nil {
@@ -47,6 +56,63 @@ the Pods that were updated since the watch began.`,
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "follow the rollout until interrupted")
 	c.MarkFlagsMutuallyExclusive("output", "watch")
 	return c
+}
+
+// statusOfAll lists the SidecarSets.
+func (a *app) statusOfAll(ctx context.Context, c client.Client, output string) error {
+	objects, err := sidecarSets(ctx, c)
+	if err != nil {
+		return err
+	}
+	all := []*progress.Summary{}
+	for i := range objects {
+		set, err := hub.Typed(objects[i].Object)
+		if err != nil {
+			return fmt.Errorf("reading SidecarSet %q: %w", objects[i].GetName(), err)
+		}
+		all = append(all, progress.Of(set))
+	}
+	if output != "" {
+		return a.printAs(output, map[string]any{"sidecarSets": all})
+	}
+	if len(all) == 0 {
+		fmt.Fprintln(a.ErrOut, "the cluster has no SidecarSets")
+		return nil
+	}
+	return a.list(all)
+}
+
+// list prints a line for each SidecarSet.
+func (a *app) list(all []*progress.Summary) error {
+	slices.SortStableFunc(all, func(a, b *progress.Summary) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a.Name, b.Name))
+	})
+	table := tabwriter.NewWriter(a.Out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "NAME\tMATCHED\tUPDATED\tREADY\tNEW PODS\tROLLOUT\tTO DO")
+	for _, s := range all {
+		rollout := s.Rollout.Reason
+		if s.Degraded != nil && s.Degraded.Reason != rollout && s.Degraded.Reason != appsv1beta1.ReasonBlocked {
+			rollout += ", " + s.Degraded.Reason
+		}
+		do := ""
+		if rank(s) == 0 {
+			do = "kubectl sidecarset status " + s.Name
+		}
+		fmt.Fprintln(table, strings.TrimRight(fmt.Sprintf("%s\t%d\t%d\t%d\t%s\t%s\t%s", s.Name, s.MatchedPods, s.UpdatedPods, s.UpdatedReadyPods, s.NewPods.Reason, rollout, do), "\t"))
+	}
+	return table.Flush()
+}
+
+// rank is 0 for a SidecarSet that needs a look, 1 for one whose rollout goes on, and 2 for others.
+func rank(s *progress.Summary) int {
+	_, _, problem := s.Outcome()
+	switch {
+	case problem != nil, s.Degraded != nil, s.NewPods.Status != "True":
+		return 0
+	case s.Rollout.Reason == appsv1beta1.ReasonRollingOut:
+		return 1
+	}
+	return 2
 }
 
 // watch shows a rollout while it goes on: on a terminal in place, elsewhere after each change.

@@ -64,8 +64,8 @@ func TestPicture(t *testing.T) {
 ├─ not injected
 │  └─ 1 OlderThanSidecarSet  shop/old; created before the SidecarSet; recreate
 │                            the Pod
-└─ to do         kubectl sidecarset rollout restart log-agent recreates the 6
-                 Pods that need it
+└─ to do         kubectl sidecarset rollout restart log-agent restarts the
+                 workloads of the 6 Pods that need it
 `
 	tree := picture(inState(t, inTheMiddle), "3m")
 	if got := tree.render(false, 80, len(tree.label), "", ""); got != want {
@@ -107,15 +107,16 @@ func TestFollowSurvivesFailuresAndEndsWithTheSidecarSet(t *testing.T) {
 
 func TestAwaitSaysEachThingOnceAndGivesUp(t *testing.T) {
 	t.Parallel()
-	a, c, out := watching(t)
+	a, working, out := watching(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	reads := 0
-	err := a.await(ctx, c, "log-agent", 0, func(*progress.Summary) (bool, error) {
+	c := interceptor.NewClient(working.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 		if reads++; reads == 3 {
-			cancel()
+			defer cancel()
 		}
-		return true, nil
-	})
+		return c.Get(ctx, key, object, options...)
+	}})
+	err := a.await(ctx, c, "log-agent", 0)
 	const moving = "14 of 40 matched Pods are updated. 26 Pods are still to be updated."
 	if err == nil || err.Error() != `gave up waiting for the rollout of SidecarSet "log-agent": `+moving {
 		t.Errorf("await: %v", err)
@@ -136,32 +137,26 @@ func TestWorkingContainer(t *testing.T) {
 	}
 }
 
-func TestAnInterruptedRestartPutsTheAnnotationBack(t *testing.T) {
+func TestStatusOfAllShowsFirstWhatNeedsALook(t *testing.T) {
 	t.Parallel()
-	for _, was := range []string{"", appsv1beta1.RecreateOutdated, appsv1beta1.RecreateAll} {
-		a, working, _ := watching(t)
-		if err := a.setRecreate(t.Context(), working, "log-agent", func(string) string { return was }); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		set := ""
-		c := interceptor.NewClient(working.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
-			err := c.Get(ctx, key, object, options...)
-			if now := object.GetAnnotations()[appsv1beta1.AnnotationRecreate]; now == appsv1beta1.RecreateAll {
-				set = now
-				cancel()
-			}
-			return err
-		}})
-		if err := a.restart(ctx, c, "log-agent", 0); err == nil || !strings.Contains(err.Error(), "gave up waiting") {
-			t.Errorf("restart: %v", err)
-		}
-		stored, err := sidecarSet(t.Context(), working, "log-agent")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if now := stored.GetAnnotations()[appsv1beta1.AnnotationRecreate]; set == "" || now != was {
-			t.Errorf("the annotation was %q, then %q, and is %q", was, set, now)
-		}
+	whole := strings.Replace(inTheMiddle, `Degraded, status: "True"`, `Degraded, status: "False"`, 1)
+	out := &bytes.Buffer{}
+	a := &app{Streams: Streams{Out: out, ErrOut: out}}
+	if err := a.list([]*progress.Summary{
+		inState(t, strings.NewReplacer("name: log-agent,", "name: a,", "RollingOut", "Complete").Replace(whole)),
+		inState(t, strings.Replace(whole, "name: log-agent,", "name: b,", 1)),
+		inState(t, inTheMiddle),
+		inState(t, strings.NewReplacer("name: log-agent,", "name: new,", "observedGeneration: 2", "observedGeneration: 1").Replace(whole)),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	const want = `NAME        MATCHED   UPDATED   READY   NEW PODS   ROLLOUT      TO DO
+log-agent   40        14        12      InForce    RollingOut   kubectl sidecarset status log-agent
+new         40        14        12      Unknown    RollingOut   kubectl sidecarset status new
+b           40        14        12      InForce    RollingOut
+a           40        14        12      InForce    Complete
+`
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", out, want)
 	}
 }

@@ -34,8 +34,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// begin installs the operator, with the right to evict Pods where that layout can be used, and
-// makes a node.
+// begin installs the operator, and makes a node.
 func begin(ctx context.Context) (err error) {
 	if err := os.Setenv("PATH", cluster.BinDir+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil { // for kubectl
 		return err
@@ -43,11 +42,7 @@ func begin(ctx context.Context) (err error) {
 	if api, err = testkit.NewClient(cluster); err != nil {
 		return err
 	}
-	layout := deploy.Default
-	if stand.Namespace() {
-		layout = deploy.Recreate
-	}
-	operator, err := deploy.InstallLayout(ctx, cluster, layout)
+	operator, err := deploy.Install(ctx, cluster)
 	if err != nil {
 		return err
 	}

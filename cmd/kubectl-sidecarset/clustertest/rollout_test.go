@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -57,33 +55,8 @@ func TestAPausedRolloutIsNotWaitedFor(t *testing.T) {
 	wants(t, []string{"rollout", "pause", name}, name+" unchanged\n")
 	wants(t, []string{"set", "image", name, "log-agent=example.com/log-agent:v2"})
 	refuses(t, []string{"rollout", "status", name, "--timeout=3m"}, "does not go on: Paused", "rollout resume "+name)
-	refuses(t, []string{"rollout", "restart", name}, "evicts no Pods", "updateStrategy.paused is true")
+	refuses(t, []string{"rollout", "restart", name}, "no Pod of SidecarSet", "kubectl sidecarset rollout resume "+name)
 	wants(t, []string{"rollout", "resume", name}, name+" resumed\n")
 	wants(t, []string{"rollout", "status", name, "--timeout=3m"}, "successfully rolled out")
 	awaitPods(t, name, 2)
-}
-
-// Pods that are older than the SidecarSet are recreated, and the annotation is put back.
-func TestRestartRecreatesWhatLacksSidecars(t *testing.T) {
-	stand.NeedNamespace(t)
-	t.Parallel()
-	name := selectedNamespace(t)
-	apply(t, name, strings.ReplaceAll(deployment, "PODS", "2"))
-	testkit.Kubectl(t, cluster, "", "-n", name, "rollout", "status", "deployment/web", "--timeout=180s")
-	apply(t, name, sidecarSet)
-	testkit.AwaitReady(t, api, name)
-	testkit.AwaitCounters(t, api, name, testkit.Counters{Uninjected: 2})
-
-	wants(t, []string{"status", name}, "not injected", "2 OlderThanSidecarSet", "kubectl sidecarset rollout restart "+name)
-	refuses(t, []string{"rollout", "status", name, "--timeout=3m"}, "2 selected Pods were not injected")
-	wants(t, []string{"rollout", "restart", name, "--timeout=5m"}, "successfully rolled out: All 2 matched Pods are updated.")
-	awaitPods(t, name, 2)
-	set, err := testkit.Get(t.Context(), api, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if value, has := set.Annotations[appsv1beta1.AnnotationRecreate]; has {
-		t.Errorf("the annotation is still %q", value)
-	}
-	wants(t, []string{"rollout", "restart", name}, "has no Pods to recreate")
 }

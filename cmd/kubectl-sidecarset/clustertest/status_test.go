@@ -15,7 +15,7 @@ func TestStatusShowsWhatIsBlocked(t *testing.T) {
 
 	// Another variable cannot be changed in place.
 	apply(t, name, strings.Replace(sidecarSet, `v1"}`, `v1", env: [{name: A, value: b}]}`, 1))
-	refuses(t, []string{"rollout", "status", name, "--timeout=3m"}, "PodsBlocked", "2 ImmutableFieldChanged: "+name+"/web-", "kubectl sidecarset rollout restart "+name+" recreates the 2 Pods")
+	refuses(t, []string{"rollout", "status", name, "--timeout=3m"}, "PodsBlocked", "2 ImmutableFieldChanged: "+name+"/web-", "kubectl sidecarset rollout restart "+name+" restarts the workloads of the 2 Pods that need it")
 	wants(t, []string{"status", name}, "PodsBlocked: ", "2 ImmutableFieldChanged  "+name+"/web-")
 
 	var summary progress.Summary
@@ -25,5 +25,6 @@ func TestStatusShowsWhatIsBlocked(t *testing.T) {
 	if summary.Name != name || summary.MatchedPods != 2 || summary.BlockedPods != 2 || len(summary.Blocked) != 1 || summary.Degraded == nil {
 		t.Errorf("summary: %+v", summary)
 	}
+	wants(t, []string{"status"}, "NEW PODS", "kubectl sidecarset status "+name)
 	refuses(t, []string{"status", "no-such"}, `SidecarSet "no-such"`, "not found")
 }

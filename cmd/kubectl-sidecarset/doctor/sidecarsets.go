@@ -53,7 +53,7 @@ func lookAtSidecarSet(set *appsv1beta1.SidecarSet, r *Result) {
 		}
 	}
 	for _, group := range status.Uninjected {
-		r.add(Warning, object, "docs/status.md#pods-by-reason-and-by-revision", "recreate the Pods (kubectl rollout restart), or let the leader do it ("+appsv1beta1.AnnotationRecreate+")", "%s lack the sidecars (%s)", many(group), group.Reason)
+		r.add(Warning, object, "docs/status.md#pods-by-reason-and-by-revision", "kubectl sidecarset rollout restart "+set.Name, "%s lack the sidecars (%s)", many(group), group.Reason)
 	}
 }
 

@@ -1,8 +1,9 @@
 package explain
 
 import (
+	"slices"
+
 	"github.com/sidecarset/operator/internal/inplace"
-	"github.com/sidecarset/operator/internal/recreate"
 )
 
 // recreateIt is the remedy where only a new Pod can get the content.
@@ -18,32 +19,31 @@ func Blocked(reason inplace.Reason) (meaning, remedy string) {
 }
 
 var blocked = map[inplace.Reason][2]string{
-	inplace.ImmutableFieldChanged:   {"more changed than an update in place can write", recreateIt},
-	inplace.RevisionUnknown:         {"the content that the Pod was injected with is not recorded", recreateIt},
-	inplace.RunToCompletion:         {"a restart could end the Pod or fail its Job", "let it finish; make the sidecar native"},
-	inplace.RunsOnce:                {"the sidecar's own restartPolicy is not Always, so the kubelet might never start it again", recreateIt},
-	inplace.RestartRules:            {"a restart rule of the Pod could restart all of its containers", recreateIt},
-	inplace.NodeTooOld:              {"the node's kubelet is older than 1.32 and does not restart native sidecars", "update the node, or recreate the Pod"},
-	inplace.NodeNotReady:            {"the node is not ready or gone", "nothing: the leader updates the Pod when its node is ready"},
-	inplace.NotCarriedOut:           {"the node has not acknowledged the update for ten minutes", "look at the node, or recreate the Pod"},
-	inplace.Refused:                 {"the API server refused the write", "change the policy, quota or webhook that refuses"},
-	inplace.WriteFailed:             {"the API server did not carry out the write", "nothing: the leader tries again"},
-	inplace.WriteUndone:             {"another program took the update back", "find that webhook or controller"},
-	inplace.UpdateImpossible:        {"the leader cannot compute the update", recreateIt},
-	inplace.ResourcesHeldElsewhere:  {"another program has resized the sidecar", "exclude the sidecar in that program, or recreate the Pod"},
-	inplace.ResizeDeferred:          {"the node has not enough free resources now", "wait, or recreate the Pod"},
-	inplace.ResizeInfeasible:        {"the node can never give the sidecar these resources", recreateIt},
-	inplace.ResizeFailed:            {"the kubelet could not carry out the resize", "write a larger value"},
-	inplace.ResizeTimedOut:          {"the kubelet has not carried out the resize within five minutes", "look at the node"},
-	inplace.ResizeUnsupported:       {"the API server does not have pods/resize", "update Kubernetes, or recreate the Pod"},
-	inplace.ResizeRestarts:          {"the sidecar's resizePolicy asks for a restart", recreateIt},
-	inplace.RecordUnreadable:        {"the annotation sidecarset.io/in-place cannot be read", "remove that annotation of the Pod"},
-	inplace.MirrorPod:               {"the Pod is the API server's copy of a static Pod", "change the static Pod"},
-	recreate.NoController:           {"no controller would replace the Pod", recreateIt},
-	recreate.ControlledByJob:        {"the Job would count the Pod as failed", "let it finish"},
-	recreate.EvictionForbidden:      {"an annotation of the Pod forbids its eviction", "remove that annotation"},
-	recreate.ReplacementNotInjected: {"the Pod is newer than the content and does not carry it; nor would its replacement", "find the cause: another webhook, a copied annotation, a faulty clock"},
-	recreate.ReplacementOutdated:    {"a new Pod would not get the current content either", "look at injectionStrategy and canaries"},
-	recreate.DisruptionBudget:       {"a PodDisruptionBudget does not allow it now", "nothing: the leader tries again"},
-	recreate.EvictionRefused:        {"the API server refused the eviction", "change what refuses; the leader tries again"},
+	inplace.ImmutableFieldChanged:  {"more changed than an update in place can write", recreateIt},
+	inplace.RevisionUnknown:        {"the content that the Pod was injected with is not recorded", recreateIt},
+	inplace.RunToCompletion:        {"a restart could end the Pod or fail its Job", "let it finish; make the sidecar native"},
+	inplace.RunsOnce:               {"the sidecar's own restartPolicy is not Always, so the kubelet might never start it again", recreateIt},
+	inplace.RestartRules:           {"a restart rule of the Pod could restart all of its containers", recreateIt},
+	inplace.NodeTooOld:             {"the node's kubelet is older than 1.32 and does not restart native sidecars", "update the node, or recreate the Pod"},
+	inplace.NodeNotReady:           {"the node is not ready or gone", "nothing: the leader updates the Pod when its node is ready"},
+	inplace.NotCarriedOut:          {"the node has not acknowledged the update for ten minutes", "look at the node, or recreate the Pod"},
+	inplace.Refused:                {"the API server refused the write", "change the policy, quota or webhook that refuses"},
+	inplace.WriteFailed:            {"the API server did not carry out the write", "nothing: the leader tries again"},
+	inplace.WriteUndone:            {"another program took the update back", "find that webhook or controller"},
+	inplace.UpdateImpossible:       {"the leader cannot compute the update", recreateIt},
+	inplace.ResourcesHeldElsewhere: {"another program has resized the sidecar", "exclude the sidecar in that program, or recreate the Pod"},
+	inplace.ResizeDeferred:         {"the node has not enough free resources now", "wait, or recreate the Pod"},
+	inplace.ResizeInfeasible:       {"the node can never give the sidecar these resources", recreateIt},
+	inplace.ResizeFailed:           {"the kubelet could not carry out the resize", "write a larger value"},
+	inplace.ResizeTimedOut:         {"the kubelet has not carried out the resize within five minutes", "look at the node"},
+	inplace.ResizeUnsupported:      {"the API server does not have pods/resize", "update Kubernetes, or recreate the Pod"},
+	inplace.ResizeRestarts:         {"the sidecar's resizePolicy asks for a restart", recreateIt},
+	inplace.RecordUnreadable:       {"the annotation sidecarset.io/in-place cannot be read", "remove that annotation of the Pod"},
+	inplace.MirrorPod:              {"the Pod is the API server's copy of a static Pod", "change the static Pod"},
+}
+
+// NewPodHelps reports whether a new Pod would have the content that a Pod with this reason lacks.
+func NewPodHelps(reason inplace.Reason) bool {
+	_, remedy := Blocked(reason)
+	return remedy == recreateIt || slices.Contains([]inplace.Reason{inplace.NodeTooOld, inplace.ResourcesHeldElsewhere, inplace.ResizeUnsupported}, reason)
 }

@@ -48,6 +48,7 @@ const (
 	NamespaceExcluded Decision = "NamespaceExcluded"
 	NotSelected       Decision = "NotSelected"
 	Unusable          Decision = "Unusable" // the operator cannot use the SidecarSet
+	Unknown           Decision = "Unknown"  // the labels of the Namespace are not known
 )
 
 // Answer is about one SidecarSet and one Pod.
@@ -109,23 +110,28 @@ type subject struct {
 	decision  world.Decision
 	labels    labels.Set
 	namespace labels.Set // the labels of the Namespace
+	known     bool       // these are all of them
 	record    podstate.Hashes
 	listed    []string
 	adds      map[string][]string // the containers that the plan adds, by SidecarSet
+	undecided []*inject.Program   // by the labels of the Namespace, which are not known
+	why       error               // they are not known
 }
 
 func (e *Explainer) look(ctx context.Context, namespace string, pod map[string]any) (*subject, error) {
-	decision, err := e.World.Decide(ctx, namespace, pod)
+	object := unstructured.Unstructured{Object: pod}
+	undecided, known, why := e.World.Undecided(ctx, namespace, object.GetLabels())
+	decision, err := known.Decide(ctx, namespace, pod)
 	if err != nil {
 		return nil, err
 	}
-	object := unstructured.Unstructured{Object: pod}
 	annotations := object.GetAnnotations()
 	s := &subject{
-		Explainer: e, decision: decision, adds: map[string][]string{}, labels: object.GetLabels(),
+		Explainer: e, decision: decision, undecided: undecided, why: why, adds: map[string][]string{}, labels: object.GetLabels(),
 		record: podstate.ParseHashes(annotations[appsv1beta1.AnnotationHash]), listed: podstate.ParseInjectedList(annotations[appsv1beta1.AnnotationInjectedList]),
 	}
-	if s.namespace, err = e.World.NamespaceLabels(ctx, namespace); err != nil { // no decision needed them
+	s.namespace, err = e.World.NamespaceLabels(ctx, namespace)
+	if s.known = err == nil; !s.known { // no decision needed them
 		s.namespace = labels.Set{corev1.LabelMetadataName: namespace}
 	}
 	return s, nil
@@ -142,7 +148,14 @@ func (s *subject) answers(of func(p *inject.Program, selected bool) Answer) []An
 		if s.World.Unusable[p.Name()] != nil {
 			continue
 		}
-		d := Between(p, s.labels, s.namespace)
+		if slices.Contains(s.undecided, p) {
+			all = append(all, Answer{
+				SidecarSet: p.Name(), Decision: Unknown,
+				Because: []string{fmt.Sprintf("Its selector selects the Pod. Whether its namespaceSelector selects Namespace %s is not known: %s.", s.decision.Namespace, s.why)},
+			})
+			continue
+		}
+		d := Between(p, s.labels, s.namespace, s.known)
 		a := of(p, len(d.Misses) == 0)
 		a.SidecarSet, a.Misses, a.met = p.Name(), d.Misses, d.met
 		a.Near = a.Decision == NotSelected && d.isNear()

@@ -110,7 +110,6 @@ func TestRunning(t *testing.T) {
 		"a rollout of other Pods": {stored(logging().Spec("updateStrategy", members{"selector": members{"matchLabels": members{"x": "1"}}})), injected(t, old), explain.Outdated, []string{"spec.updateStrategy.selector does not select it"}},
 		"a blocked Pod":           {blocked, injected(t, old), explain.Outdated, []string{"NodeNotReady", "Node n.", "Nothing: the leader updates the Pod when its node is ready."}},
 		"an immutable field":      {stored(logging().Env("A", "1")), injected(t, old), explain.Outdated, []string{"ImmutableFieldChanged", "spec.containers[log].env", "nothing replaces it"}},
-		"an eviction to come":     {stored(logging().Env("A", "1").Annotation("sidecarset.io/recreate", "Outdated")), injected(t, old), explain.Outdated, []string{"Wait: the leader evicts the Pod"}},
 		"a deleted SidecarSet of the same name": {
 			current, with(injected(t, fixtures.SidecarSet("log").Container("log", "log:other").Map()), "creationTimestamp", early), explain.Outdated, []string{"a deleted one of the same name"},
 		},

@@ -23,6 +23,8 @@ type Miss struct {
 	Label string `json:"label"`
 	// Has is the value that the label has, nil if it is absent.
 	Has *string `json:"has,omitempty"`
+	// Unknown: the labels of the Namespace are not known.
+	Unknown bool `json:"unknown,omitempty"`
 	// Similar is a label that there is instead, and whose name differs in one letter.
 	Similar string `json:"similar,omitempty"`
 	// Operator and Values are the term as in matchExpressions.
@@ -44,6 +46,9 @@ func (m Miss) String() string {
 			return fmt.Sprintf("namespace: the Pod is in %q, the SidecarSet %s", *m.Has, m.wants())
 		}
 		where = "namespace " + where
+	}
+	if m.Unknown {
+		return fmt.Sprintf("%s: the labels of the Namespace are not known, the SidecarSet %s; add the manifest of the Namespace", where, m.wants())
 	}
 	if m.Similar != "" {
 		return fmt.Sprintf("%s: %s does not have it, but has label %s, which is almost the same; the SidecarSet %s", where, subject, m.Similar, m.wants())
@@ -91,10 +96,11 @@ type Distance struct {
 
 // Between returns the distance between the selectors of a SidecarSet, which can be used, and a
 // Pod with these labels in a Namespace with these.
-func Between(p *inject.Program, pod, namespace labels.Set) Distance {
+// known: these are all labels of the Namespace, and not its name alone.
+func Between(p *inject.Program, pod, namespace labels.Set, known bool) Distance {
 	var d Distance
-	d.measure(fieldPods, p.Selector, pod)
-	d.measure(fieldNamespaces, p.NamespaceSelector, namespace)
+	d.measure(fieldPods, p.Selector, pod, true)
+	d.measure(fieldNamespaces, p.NamespaceSelector, namespace, known)
 	slices.SortStableFunc(d.Misses, func(a, b Miss) int {
 		if (a.Has == nil) == (b.Has == nil) {
 			return 0
@@ -108,17 +114,18 @@ var operators = map[selection.Operator]string{
 	selection.NotIn: "NotIn", selection.NotEquals: "NotIn", selection.Exists: "Exists", selection.DoesNotExist: "DoesNotExist",
 }
 
-func (d *Distance) measure(field string, selector labels.Selector, set labels.Set) {
+func (d *Distance) measure(field string, selector labels.Selector, set labels.Set, known bool) {
 	terms, _ := selector.Requirements()
 	for i := range terms {
 		term := &terms[i]
-		if term.Matches(set) {
+		unknown := !known && term.Key() != corev1.LabelMetadataName
+		if term.Matches(set) && !unknown {
 			if selectors.IsEquality(term) {
 				d.met++
 			}
 			continue
 		}
-		m := Miss{Field: field, Label: term.Key(), Operator: cmp.Or(operators[term.Operator()], "In"), Values: slices.Sorted(slices.Values(term.ValuesUnsorted()))}
+		m := Miss{Field: field, Label: term.Key(), Operator: cmp.Or(operators[term.Operator()], "In"), Values: slices.Sorted(slices.Values(term.ValuesUnsorted())), Unknown: unknown}
 		if value, has := set[m.Label]; has {
 			m.Has = &value
 		} else {

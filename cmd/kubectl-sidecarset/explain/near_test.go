@@ -49,7 +49,7 @@ func TestMissesInWords(t *testing.T) {
 		`label team: the Pod has "a", the SidecarSet wants "b"; label a: the Pod does not have it, the SidecarSet wants "1"`: selecting(t, members{"matchLabels": members{"a": "1", "team": "b"}}, members{}),
 	} {
 		var got []string
-		for _, m := range explain.Between(p, pod, namespace).Misses {
+		for _, m := range explain.Between(p, pod, namespace, true).Misses {
 			got = append(got, m.String())
 		}
 		if text := strings.Join(got, "; "); text != want {
@@ -94,7 +94,7 @@ func TestNothingIsMissedExactlyIfThePodIsSelected(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		misses := explain.Between(p, pod, namespace).Misses
+		misses := explain.Between(p, pod, namespace, true).Misses
 		if (len(got.Programs) > 0) != (len(misses) == 0) {
 			t.Fatalf("selected: %v, misses %v; Pod %v, Namespace %v, %+v", len(got.Programs) > 0, misses, pod, namespace, p.Set.Spec)
 		}

@@ -19,7 +19,6 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
-	"github.com/sidecarset/operator/internal/recreate"
 	"github.com/sidecarset/operator/internal/revision"
 )
 
@@ -190,7 +189,7 @@ func (r *running) outdated(p *inject.Program, u *Updater, err error, a *Answer) 
 	}
 	selector, err := metav1.LabelSelectorAsSelector(cmp.Or(strategy.Selector, &metav1.LabelSelector{}))
 	progressing := meta.FindStatusCondition(status.Conditions, appsv1beta1.ConditionProgressing)
-	switch mode, _ := recreate.ModeOf(p.Set.Annotations); {
+	switch {
 	case strategy.Type == appsv1beta1.NotUpdateSidecarSetStrategyType:
 		say("Running Pods are not updated: spec.updateStrategy.type is NotUpdate.")
 		a.Do = []string{"Recreate the Pod: " + r.renewal()}
@@ -206,8 +205,6 @@ func (r *running) outdated(p *inject.Program, u *Updater, err error, a *Answer) 
 			say("%s", sentence(message))
 		}
 		switch {
-		case update.Verdict.Way == inplace.Recreate && mode&recreate.Outdated != 0:
-			a.Do = []string{"Wait: the leader evicts the Pod in its turn (" + appsv1beta1.AnnotationRecreate + ")."}
 		case remedy == recreateIt:
 			a.Do = []string{"Recreate the Pod: " + r.renewal()}
 		default:
@@ -241,11 +238,6 @@ func (r *running) lack(p *inject.Program, content *inplace.Content, a *Answer) {
 	// what a new Pod would get
 	switch next := r.next(p, true); next.Decision {
 	case Injects, AlreadyInjected:
-		mode, _ := recreate.ModeOf(p.Set.Annotations)
-		if mode&recreate.Uninjected != 0 {
-			a.Do = append(a.Do, "Wait: the leader evicts Pods that lack it in their turn ("+appsv1beta1.AnnotationRecreate+"). Or recreate the Pod: "+r.renewal())
-			return
-		}
 		a.Do = append(a.Do, "Recreate the Pod: "+r.renewal())
 	default:
 		if next.Decision == PodRefused || next.Decision == Refused {

@@ -1,6 +1,6 @@
 // Package forecast says what a change of a SidecarSet will do to running Pods. It asks the
-// packages of the leader about each Pod, and runs the leader's planner in simulated time. It
-// has no client and no clock.
+// packages of the leader about each Pod, and estimates how long the rollout takes. It has no client
+// and no clock.
 package forecast
 
 import (
@@ -21,9 +21,7 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
-	"github.com/sidecarset/operator/internal/recreate"
 	"github.com/sidecarset/operator/internal/revision"
-	"github.com/sidecarset/operator/internal/rollout"
 )
 
 // Input is everything that a forecast depends on. It is not changed.
@@ -41,8 +39,7 @@ type Input struct {
 	Node func(name string) (inplace.Node, error)
 	// Resizes: the API server has the subresource pods/resize.
 	Resizes bool
-	// Back is how long a written Pod takes until it is back, and an evicted one until the Pod in
-	// its place is Ready.
+	// Back is how long a written Pod takes until it is back.
 	Back time.Duration
 }
 
@@ -54,7 +51,6 @@ const (
 	InPlace    Fate = "InPlace"    // it gets other images
 	Resize     Fate = "Resize"     // it gets other resources, and perhaps other images
 	HotUpgrade Fate = "HotUpgrade" // a second container takes over
-	Evict      Fate = "Evict"      // the leader has its controller create a new Pod
 	Recreate   Fate = "Recreate"   // only a new Pod gets the content
 	Blocked    Fate = "Blocked"    // it is not written now
 	Kept       Fate = "Kept"       // the update strategy keeps it as it is
@@ -63,7 +59,7 @@ const (
 	Uninjected Fate = "Uninjected" // it was selected before, and has no sidecars until it is recreated
 )
 
-var fates = []Fate{InPlace, Resize, HotUpgrade, Evict, Recreate, Blocked, Kept, Deselected, Selected, Uninjected}
+var fates = []Fate{InPlace, Resize, HotUpgrade, Recreate, Blocked, Kept, Deselected, Selected, Uninjected}
 
 // Group is Pods with one fate, for one reason.
 type Group struct {
@@ -97,9 +93,7 @@ type pod struct {
 	reason      string
 	message     string
 
-	plan  rollout.Pod // for the planner
-	id    rollout.ID
-	moved bool // the planner took it
+	carries bool // it carries the SidecarSet, perhaps with an earlier content
 }
 
 func (p *pod) name() string { return p.Namespace + "/" + p.Name }
@@ -108,10 +102,8 @@ func (p *pod) name() string { return p.Namespace + "/" + p.Name }
 type forecast struct {
 	Input
 	*explain.Updater
-	now   time.Time
-	mode  recreate.Mode
-	since time.Time // when the content became current
-	pods  []*pod
+	now  time.Time
+	pods []*pod
 }
 
 // Of returns what becomes of running Pods if Old becomes New.
@@ -132,9 +124,7 @@ func Of(ctx context.Context, in Input) (*Forecast, error) {
 		}
 	}
 	slices.SortFunc(f.pods, func(a, b *pod) int { return cmp.Compare(a.name(), b.name()) })
-	if err := f.simulate(ctx, out); err != nil {
-		return nil, err
-	}
+	out.Rollout = f.rollOut()
 	for _, p := range f.pods {
 		if p.message == "" && p.reason != "" {
 			meaning, remedy := explain.Blocked(inplace.Reason(p.reason))
@@ -164,7 +154,6 @@ func (f *forecast) readContents() error {
 	if !usable {
 		return f.After.Unusable[name]
 	}
-	f.mode, _ = recreate.ModeOf(program.Set.Annotations)
 	owner := revision.Owner{Name: name, UID: program.Set.UID}
 	history := revision.NewHistory(f.Revisions, owner)
 	if f.Old != nil {
@@ -179,16 +168,8 @@ func (f *forecast) readContents() error {
 			history = history.With(revision.New(owner, "", data, 0, number))
 		}
 	}
-	spec, _ := f.New["spec"].(map[string]any)
-	data, err := revision.Data(spec)
-	if err != nil {
-		return err
-	}
-	f.since = f.now
-	if found, number := history.Find(data); found != nil && found.Revision == number && !found.CreationTimestamp.IsZero() {
-		f.since = revision.CurrentSince(found)
-	}
-	f.Updater, err = explain.NewUpdater(f.After, program, history)
+	updater, err := explain.NewUpdater(f.After, program, history)
+	f.Updater = updater
 	return err
 }
 
@@ -207,27 +188,21 @@ func (f *forecast) judge(ctx context.Context, p *pod) (is bool, err error) {
 		}
 		selects[i] = slices.ContainsFunc(programs, func(p *inject.Program) bool { return p.Name() == f.Program.Name() })
 	}
-	injection, carries := p.record.Injection(name)
+	_, listed := p.record.Injection(name)
 	if !selects[1] {
 		p.fate, p.message = Deselected, "keep their sidecars, and are not updated any more"
-		return selects[0] && carries, nil
+		return selects[0] && listed, nil
 	}
 	count := f.Content.Count(p.record, f.now.Unix())
-	injected := count&inplace.Matched != 0
-	if !injected && (count&inplace.Lacking == 0 || !f.After.Excluded.Eligible(p.Namespace, p.record.Facts.Mirror)) {
+	p.carries = count&inplace.Matched != 0
+	if !p.carries && (count&inplace.Lacking == 0 || !f.After.Excluded.Eligible(p.Namespace, p.record.Facts.Mirror)) {
 		return false, nil
 	}
 	decision, err := f.replace(ctx, p)
 	if err != nil {
 		return false, err
 	}
-	written := p.record.Written(name)
-	p.plan = rollout.Pod{
-		Record: p.record, Written: written, Carries: f.Content.Carries(p.record), Trouble: f.Content.Trouble(p.record), Grace: p.record.Grace,
-		Way: inplace.Recreate, Uninjected: !injected,
-		Unfinished: f.Content.CountsElsewhere(p.record, f.now.Unix()) || written.Disturbed && f.Content.HandsOver(p.record),
-	}
-	if injected {
+	if p.carries {
 		f.judgeUpdate(p)
 	} else {
 		p.fate, p.message = Selected, "no sidecars until they are recreated"
@@ -238,16 +213,6 @@ func (f *forecast) judge(ctx context.Context, p *pod) (is bool, err error) {
 			if skip.SidecarSet == f.Program.Name() {
 				p.message = "no sidecars, not when they are recreated either: " + string(skip.Reason)
 			}
-		}
-	}
-	if p.plan.Way == inplace.Recreate && f.mode != recreate.Never {
-		p.plan.Evict, p.plan.KeepReason = recreate.Judge(recreate.Question{
-			Mode: f.mode, Pod: p.record, Injected: injected, Way: p.plan.Way, Recorded: carries && injection.Hash != 0, Since: f.since.Unix() + 1,
-			ReplacementCurrent: inject.Renews(programs, f.Program.Name(), p.Labels),
-		})
-		if keep := p.plan.KeepReason; keep != "" {
-			meaning, _ := explain.Blocked(keep)
-			p.message = strings.TrimPrefix(p.message+"; ", "; ") + "not evicted: " + meaning
 		}
 	}
 	return true, nil
@@ -263,7 +228,6 @@ func (f *forecast) judgeUpdate(p *pod) {
 	if v.Way == inplace.Resize && !f.Resizes {
 		v = inplace.Verdict{Way: inplace.Recreate, Reason: inplace.ResizeUnsupported}
 	}
-	p.plan.Way, p.plan.Reason, p.plan.Waits = v.Way, v.Reason, v.Waits
 	p.reason = string(v.Reason)
 	switch {
 	case v.Way == inplace.Current:

@@ -2,6 +2,7 @@ package forecast
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,8 +79,8 @@ func TestALongRollout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := out.Rollout; len(r.Batches) != 150 || r.Seconds != 150*20 {
-		t.Errorf("%d batches, %d s; want 150, 3000", len(r.Batches), r.Seconds)
+	if r := out.Rollout; len(r.Batches) != 150 || r.Seconds != 152*20 {
+		t.Errorf("%d batches, %d s; want 150, 3040", len(r.Batches), r.Seconds)
 	}
 	if len(out.Pods) != 1 || out.Pods[0].Fate != InPlace || out.Pods[0].Pods != 150 {
 		t.Errorf("Pods %+v", out.Pods)
@@ -108,6 +109,39 @@ func TestAPodWithoutAKnownContentHasToBeRecreated(t *testing.T) {
 	out, err := Of(t.Context(), in)
 	if err != nil || len(out.Pods) != 1 || out.Pods[0].Fate != Recreate || out.Pods[0].Reason != string(inplace.RevisionUnknown) {
 		t.Fatalf("%+v, %v", out, err)
+	}
+}
+
+// Proof doubles what is written, and the budget bounds it. Down Pods need neither.
+func TestPaced(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		n, budget   int
+		back, proof int64
+		want        []Batch
+	}{
+		"one after the other, once it is back":   {3, 1, 20, 40, []Batch{{0, 1}, {40, 1}, {80, 1}}},
+		"as many as are proven":                  {8, 10, 10, 40, []Batch{{0, 1}, {40, 1}, {80, 2}, {120, 4}}},
+		"never more than the budget":             {12, 3, 10, 40, []Batch{{0, 1}, {40, 1}, {80, 2}, {120, 3}, {130, 1}, {160, 3}, {170, 1}}},
+		"none":                                   {0, 3, 10, 40, nil},
+		"proven as soon as they are back (down)": {4, 2, 10, 10, []Batch{{0, 1}, {10, 1}, {20, 2}}},
+	} {
+		if got := paced(tc.n, tc.budget, tc.back, tc.proof); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+func TestDownPodsAreNoPartOfTheBudget(t *testing.T) {
+	t.Parallel()
+	in := inputOf(t, replaced(t, "agent:v1", "agent:v2")+"  updateStrategy: {maxUnavailable: 0}\n", 3)
+	in.Pods[1].Status.Conditions[0].Status = corev1.ConditionFalse
+	out, err := Of(t.Context(), in)
+	if err != nil || len(out.Pods) != 2 || out.Pods[0].Fate != InPlace || out.Pods[0].First[0] != "shop/web-001" || out.Pods[1].Reason != "Budget" {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	if r := out.Rollout; len(r.Batches) != 1 || r.Batches[0].Pods != 1 {
+		t.Errorf("batches %+v", r.Batches)
 	}
 }
 

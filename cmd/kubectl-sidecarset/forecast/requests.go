@@ -57,7 +57,7 @@ func requests(pods []*pod) *Requests {
 		switch p.fate {
 		case Resize:
 			part = &sum.InPlace
-		case Recreate, Evict, Selected, Uninjected:
+		case Recreate, Selected, Uninjected:
 			part = &sum.Recreated
 		}
 		if part == nil || p.replacement == nil {

@@ -3,6 +3,7 @@ package manifest
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,20 +17,48 @@ type Operation struct {
 	Value json.RawMessage `json:"value"`
 }
 
-// Apply carries out a JSON patch on the template. The paths are relative to the template.
+// Apply carries out a JSON patch of the Pod on the template.
 func (t *Template) Apply(patch []Operation) error {
 	if len(patch) > 0 {
-		for _, node := range pathTo(t.document.root, t.node) {
+		for _, node := range append(slices.Clone(t.above), t.node) {
 			t.document.unshare(node)
 		}
 	}
+	places := t.places()
 	for _, op := range patch {
+		op.Path, places = ofVolumes(op, places)
 		if err := t.apply(op); err != nil {
 			return t.Errorf("%s %s: %w", op.Op, op.Path, err)
 		}
 	}
 	t.document.changed = t.document.changed || len(patch) > 0
 	return nil
+}
+
+// ofVolumes is the path in the template of an operation on the Pod, which has volumes besides.
+func ofVolumes(op Operation, places []int) (string, []int) {
+	index, is := strings.CutPrefix(op.Path, "/spec/volumes/")
+	at, err := strconv.Atoi(index)
+	if !is || err != nil || at > len(places) || op.Op != "add" && (at == len(places) || places[at] < 0) {
+		return op.Path, places
+	}
+	if op.Op != "add" {
+		return fmt.Sprintf("/spec/volumes/%d", places[at]), places
+	}
+	place := 0 // after the last one before it
+	for _, before := range places[:at] {
+		place = max(place, before+1)
+	}
+	if at == len(places) {
+		return "/spec/volumes/-", append(places, place)
+	}
+	places = slices.Insert(places, at, place)
+	for i := at + 1; i < len(places); i++ {
+		if places[i] >= 0 {
+			places[i]++
+		}
+	}
+	return fmt.Sprintf("/spec/volumes/%d", place), places
 }
 
 func (t *Template) apply(op Operation) error {
@@ -42,15 +71,23 @@ func (t *Template) apply(op Operation) error {
 	inLines(parent)
 	for i, token := range tokens[:len(tokens)-1] {
 		next := child(parent, token)
-		if next == nil && i == 0 && memberIndex(parent, "<<") < 0 { // a template without metadata
+		switch missing := next == nil && parent.Kind == yaml.MappingNode && memberIndex(parent, "<<") < 0; {
+		case missing && i == 0: // a template without metadata
 			next = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+			setMember(parent, token, next)
+		case missing && i == 1 && token == "volumes": // the Pod has those of claims
+			next = &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
 			setMember(parent, token, next)
 		}
 		if next == nil {
 			return fmt.Errorf("%s is not there; if it comes from a YAML merge key (<<), write it out", token)
 		}
 		if isNull(next) {
-			*next = yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", HeadComment: next.HeadComment, LineComment: next.LineComment, FootComment: next.FootComment}
+			kind, tag := yaml.MappingNode, "!!map"
+			if token == "volumes" {
+				kind, tag = yaml.SequenceNode, "!!seq"
+			}
+			*next = yaml.Node{Kind: kind, Tag: tag, HeadComment: next.HeadComment, LineComment: next.LineComment, FootComment: next.FootComment}
 		}
 		t.document.unshare(next)
 		parent = next
@@ -158,19 +195,6 @@ func own(node *yaml.Node, at int) *yaml.Node {
 		node.Content[at] = clone(part.Alias)
 	}
 	return node.Content[at]
-}
-
-// pathTo returns the nodes from one down to another one, with both; nil if there is no such way.
-func pathTo(from, to *yaml.Node) []*yaml.Node {
-	if from == to {
-		return []*yaml.Node{to}
-	}
-	for _, part := range from.Content {
-		if rest := pathTo(part, to); rest != nil {
-			return append([]*yaml.Node{from}, rest...)
-		}
-	}
-	return nil
 }
 
 // unshare makes the aliases of a node copies of it, so that an edit of the node does not

@@ -52,6 +52,7 @@ type Object struct {
 
 	document *Document
 	node     *yaml.Node
+	above    []*yaml.Node // from the document down to node
 }
 
 // Error is a problem with a place in a file.
@@ -76,39 +77,42 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // Read reads the manifests at these paths. Stdin reads from stdin. Of a directory it reads
-// the files that end in .yaml, .yml or .json, and, if recursive is set, those below it.
-func Read(paths []string, recursive bool, stdin io.Reader) ([]*File, error) {
-	var files []*File
+// the files that end in .yaml, .yml or .json, and, if recursive is set, those below it. With an
+// error about some files, it returns the others.
+func Read(paths []string, recursive bool, stdin io.Reader) (files []*File, err error) {
+	var all []error
+	add := func(file *File, err error) {
+		if err != nil {
+			all = append(all, err)
+			return
+		}
+		files = append(files, file)
+	}
 	for _, path := range paths {
 		if path == Stdin {
 			text, err := io.ReadAll(stdin)
 			if err != nil {
-				return nil, &Error{File: "stdin", Err: err}
+				all = append(all, &Error{File: "stdin", Err: err})
+				continue
 			}
-			file, err := Parse("stdin", text)
-			if err != nil {
-				return nil, err
-			}
-			files = append(files, file)
+			add(Parse("stdin", text))
 			continue
 		}
 		found, err := list(path, recursive)
 		if err != nil {
-			return nil, err
+			all = append(all, err)
+			continue
 		}
 		for _, name := range found {
 			text, err := os.ReadFile(name)
 			if err != nil {
-				return nil, err // names the file
+				all = append(all, err) // names the file
+				continue
 			}
-			file, err := Parse(name, text)
-			if err != nil {
-				return nil, err
-			}
-			files = append(files, file)
+			add(Parse(name, text))
 		}
 	}
-	return files, nil
+	return files, errors.Join(all...)
 }
 
 // list returns the files that a path stands for, in lexical order.
@@ -140,13 +144,45 @@ func list(path string, recursive bool) (files []string, err error) {
 // Parse reads the documents of one file.
 func Parse(name string, text []byte) (*File, error) {
 	file := &File{Name: name}
+	var all []error
 	for _, d := range split(name, string(text)) {
-		if err := d.parse(); err != nil {
-			return nil, err
+		for _, d := range d.stream() {
+			all = append(all, d.parse())
+			file.Documents = append(file.Documents, d)
 		}
-		file.Documents = append(file.Documents, d)
+	}
+	if err := errors.Join(all...); err != nil {
+		return nil, err
 	}
 	return file, nil
+}
+
+// stream cuts several JSON objects that follow each other, as jq prints them, into documents of
+// their own. kubectl reads them so. Another document stays as it is.
+func (d *Document) stream() []*Document {
+	if text := strings.TrimSpace(d.text); !strings.HasPrefix(text, "{") || json.Valid([]byte(text)) {
+		return []*Document{d}
+	}
+	var documents []*Document
+	decoder := json.NewDecoder(strings.NewReader(d.text))
+	begins, line, separator := 0, d.line, d.separator
+	for {
+		var value json.RawMessage
+		if err := decoder.Decode(&value); errors.Is(err, io.EOF) {
+			last := documents[len(documents)-1]
+			last.text += d.text[begins:]
+			return documents
+		} else if err != nil {
+			return []*Document{d} // YAML, perhaps
+		}
+		ends := int(decoder.InputOffset())
+		if rest := d.text[ends:]; strings.HasPrefix(strings.TrimLeft(rest, " \t\r"), "\n") {
+			ends += strings.Index(rest, "\n") + 1
+		}
+		text := d.text[begins:ends]
+		documents = append(documents, &Document{file: d.file, separator: separator, text: text, line: line})
+		begins, line, separator = ends, line+strings.Count(text, "\n"), ""
+	}
 }
 
 // split cuts a file at the lines that begin a document. In YAML such a line is a separator
@@ -199,7 +235,7 @@ func (d *Document) parse() error {
 	if d.isJSON {
 		d.style = styleOfJSON(d.text)
 	}
-	d.addObject(root.Content[0], object)
+	d.addObject(root.Content[0], object, root)
 	return nil
 }
 
@@ -215,7 +251,7 @@ func (d *Document) read() (root *yaml.Node, value any, err error) {
 }
 
 // addObject adds the object, or the items of a List.
-func (d *Document) addObject(node *yaml.Node, value map[string]any) {
+func (d *Document) addObject(node *yaml.Node, value map[string]any, above ...*yaml.Node) {
 	items, isList := value["items"].([]any)
 	kind, _ := value["kind"].(string)
 	if isList && strings.HasSuffix(kind, "List") {
@@ -225,7 +261,10 @@ func (d *Document) addObject(node *yaml.Node, value map[string]any) {
 		}
 		for i, item := range items {
 			if object, ok := item.(map[string]any); ok && i < len(list.Content) {
-				d.addObject(own(list, i), object)
+				if of, typed := strings.CutSuffix(kind, "List"); typed && of != "" && object["kind"] == nil { // as API servers list them
+					object["kind"], object["apiVersion"] = of, value["apiVersion"]
+				}
+				d.addObject(own(list, i), object, append(slices.Clone(above), node, list)...)
 			}
 		}
 		return
@@ -234,7 +273,7 @@ func (d *Document) addObject(node *yaml.Node, value map[string]any) {
 	metadata, _ := value["metadata"].(map[string]any)
 	d.objects = append(d.objects, &Object{
 		APIVersion: text(value, "apiVersion"), Kind: kind, Namespace: text(metadata, "namespace"), Name: text(metadata, "name"),
-		Value: value, document: d, node: node,
+		Value: value, document: d, node: node, above: above,
 	})
 }
 

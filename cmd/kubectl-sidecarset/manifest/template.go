@@ -2,7 +2,10 @@ package manifest
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
+	"slices"
+	"strconv"
 	"strings"
 
 	yaml "go.yaml.in/yaml/v3"
@@ -11,16 +14,17 @@ import (
 // Template is a Pod, or the template of a workload's Pods.
 type Template struct {
 	*Object
-	// Value is the Pod or the template: an object with metadata and spec.
+	// Value is the Pod or the template: an object with spec, and most often with metadata.
 	Value map[string]any
 	// Path is where the template is in its object, such as spec.template; "" for a Pod.
 	Path string
 
-	node *yaml.Node
+	node  *yaml.Node
+	above []*yaml.Node // from the document down to node
 }
 
-// templates says where the kinds with a template have it.
-var templates = map[string]string{
+// builtIn says where Kubernetes' own kinds have their template: they must have it.
+var builtIn = map[string]string{
 	"v1/Pod":                   "",
 	"v1/PodTemplate":           "template",
 	"v1/ReplicationController": "spec.template",
@@ -32,14 +36,25 @@ var templates = map[string]string{
 	"batch/v1/CronJob":         "spec.jobTemplate.spec.template",
 }
 
-// Template returns the Pod template of the object; nil if its kind is not one of Kubernetes'
-// own kinds with a template.
+// paths are where other kinds may have it: the workloads of OpenKruise and Argo among them.
+var paths = []string{
+	"spec.template", "template", "spec.jobTemplate.spec.template",
+	"spec.template.jobTemplate.spec.template", "spec.template.broadcastJobTemplate.spec.template", // AdvancedCronJob
+	"spec.template.statefulSetTemplate.spec.template", "spec.template.advancedStatefulSetTemplate.spec.template", // UnitedDeployment
+	"spec.template.cloneSetTemplate.spec.template", "spec.template.deploymentTemplate.spec.template",
+}
+
+// Template returns the Pod template of the object; nil if it has none at a place that is known.
 func (o *Object) Template() (*Template, error) {
-	path, known := templates[o.APIVersion+"/"+o.Kind]
-	if !known {
-		return nil, nil
+	path, is := builtIn[o.APIVersion+"/"+o.Kind]
+	if !is {
+		at := slices.IndexFunc(paths, func(path string) bool { return isTemplate(at(o.Value, path)) })
+		if at < 0 {
+			return nil, nil
+		}
+		path = paths[at]
 	}
-	t := &Template{Object: o, Value: o.Value, Path: path, node: o.node}
+	t := &Template{Object: o, Value: o.Value, Path: path, node: o.node, above: slices.Clone(o.above)}
 	for _, step := range steps(path) {
 		value, ok := t.Value[step].(map[string]any)
 		if !ok {
@@ -49,6 +64,7 @@ func (o *Object) Template() (*Template, error) {
 		if at < 0 {
 			return nil, o.Errorf("%s comes from a YAML merge key (<<), which cannot be edited; write it out", path)
 		}
+		t.above = append(t.above, t.node)
 		t.Value, t.node = value, own(t.node, at)
 	}
 	if _, ok := t.Value["spec"].(map[string]any); !ok {
@@ -57,32 +73,175 @@ func (o *Object) Template() (*Template, error) {
 	return t, nil
 }
 
-// added are the labels that Kubernetes' controllers add to the Pods of a template. Selectors
-// tell Pods of Jobs from others by them.
-var added = map[string][]string{
-	"Deployment":  {"pod-template-hash"},
-	"StatefulSet": {"controller-revision-hash", "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"},
-	"DaemonSet":   {"controller-revision-hash", "pod-template-generation"},
-	"Job":         {"batch.kubernetes.io/job-name", "job-name", "batch.kubernetes.io/controller-uid", "controller-uid"},
-	"CronJob":     {"batch.kubernetes.io/job-name", "job-name", "batch.kubernetes.io/controller-uid", "controller-uid"},
+// at returns what an object has at a path; nil for nothing.
+func at(value any, path string) any {
+	for _, step := range steps(path) {
+		object, _ := value.(map[string]any)
+		value = object[step]
+	}
+	return value
 }
 
-// Pod returns the Pod that the workload's controller makes of the template, with the labels that
-// it adds. Their values are not known before; here they are the workload's name.
-func (t *Template) Pod() map[string]any {
-	names := added[t.Kind]
-	if len(names) == 0 {
-		return t.Value
+// isTemplate reports whether a value is a Pod template.
+func isTemplate(value any) bool {
+	template, _ := value.(map[string]any)
+	return hasContainers(template["spec"])
+}
+
+// hasContainers reports whether a value looks like the spec of a Pod.
+func hasContainers(value any) bool {
+	spec, _ := value.(map[string]any)
+	containers, _ := spec["containers"].([]any)
+	return slices.ContainsFunc(containers, func(c any) bool {
+		container, _ := c.(map[string]any)
+		_, named := container["name"].(string)
+		return named
+	})
+}
+
+// Hidden returns where an object without a Template has something that looks like the containers of a
+// Pod; "" if it has not. The Pods of such a workload are not known.
+func (o *Object) Hidden() string { return hidden(o.Value, "") }
+
+func hidden(value any, path string) string {
+	switch value := value.(type) {
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(value)) {
+			at := strings.TrimPrefix(path+"."+name, ".")
+			switch part := value[name].(type) {
+			case []any:
+				if name == "containers" && hasContainers(value) {
+					return at
+				}
+			case map[string]any: // of a template of Argo Workflows
+				if _, runs := part["image"].(string); runs && name == "container" {
+					return at
+				}
+			}
+			if found := hidden(value[name], at); found != "" {
+				return found
+			}
+		}
+	case []any:
+		for i, element := range value {
+			if found := hidden(element, fmt.Sprintf("%s[%d]", path, i)); found != "" {
+				return found
+			}
+		}
 	}
-	metadata, _ := t.Value["metadata"].(map[string]any)
+	return ""
+}
+
+// added are the labels that controllers add to the Pods of a template, by kind. Selectors tell Pods
+// of Jobs from others by them.
+var added = map[string][]string{
+	"Deployment":   {"pod-template-hash"},
+	"Rollout":      {"rollouts-pod-template-hash"},
+	"CloneSet":     {"controller-revision-hash", "pod-template-hash", "apps.kruise.io/cloneset-instance-id"},
+	"StatefulSet":  {"controller-revision-hash"},
+	"DaemonSet":    {"controller-revision-hash", "pod-template-generation"},
+	"Job":          {"batch.kubernetes.io/job-name", "job-name", "batch.kubernetes.io/controller-uid", "controller-uid"},
+	"BroadcastJob": {"broadcastjob-name", "broadcastjob-controller-uid"},
+}
+
+// maker is the kind of the controller that makes the Pods.
+func (t *Template) maker() string {
+	switch {
+	case t.Kind == "CronJob", strings.HasSuffix(t.Path, ".jobTemplate.spec.template"):
+		return "Job"
+	case strings.HasSuffix(t.Path, ".broadcastJobTemplate.spec.template"):
+		return "BroadcastJob"
+	case strings.HasSuffix(t.Path, "tatefulSetTemplate.spec.template"):
+		return "StatefulSet"
+	case strings.HasSuffix(t.Path, ".cloneSetTemplate.spec.template"):
+		return "CloneSet"
+	case strings.HasSuffix(t.Path, ".deploymentTemplate.spec.template"):
+		return "Deployment"
+	}
+	return t.Kind
+}
+
+// Pod returns the Pod that the workload's controller makes of the template: with the labels and the
+// volumes that it adds, and a name. Values that are not known before are the workload's name.
+// The Pod shares parts with the template.
+func (t *Template) Pod() map[string]any {
+	pod := maps.Clone(t.Value)
+	metadata, _ := pod["metadata"].(map[string]any)
+	if metadata = maps.Clone(metadata); metadata == nil {
+		metadata = map[string]any{}
+	}
+	pod["metadata"] = metadata
+	if t.Path == "" {
+		return pod
+	}
 	own, _ := metadata["labels"].(map[string]any)
 	labels := map[string]any{}
-	for _, name := range names {
-		labels[name] = cmp.Or(t.Name, "unknown")
+	owner := cmp.Or(t.Name, "unknown")
+	for _, name := range added[t.maker()] {
+		labels[name] = owner
+	}
+	metadata["generateName"] = owner + "-"
+	switch spec := t.spec(); {
+	case t.maker() == "StatefulSet":
+		first, _ := at(spec, "ordinals.start").(int64)
+		metadata["name"] = fmt.Sprintf("%s-%d", owner, first)
+		labels["statefulset.kubernetes.io/pod-name"], labels["apps.kubernetes.io/pod-index"] = metadata["name"], strconv.FormatInt(first, 10)
+	case t.maker() == "Job" && at(spec, "completionMode") == "Indexed":
+		labels["batch.kubernetes.io/job-completion-index"] = "0"
 	}
 	maps.Copy(labels, own)
-	pod, withLabels := maps.Clone(t.Value), map[string]any{}
-	maps.Copy(withLabels, metadata)
-	withLabels["labels"], pod["metadata"] = labels, withLabels
+	if metadata["labels"] = labels; len(labels) == 0 {
+		delete(metadata, "labels")
+	}
+	if claims := t.claims(); len(claims) > 0 {
+		podSpec, _ := pod["spec"].(map[string]any)
+		podSpec = maps.Clone(podSpec)
+		var volumes []any
+		for _, name := range claims {
+			volumes = append(volumes, map[string]any{"name": name, "persistentVolumeClaim": map[string]any{"claimName": fmt.Sprintf("%s-%s-0", name, owner)}})
+		}
+		own, _ := podSpec["volumes"].([]any)
+		for _, volume := range own {
+			if name, _ := at(volume, "name").(string); !slices.Contains(claims, name) {
+				volumes = append(volumes, volume)
+			}
+		}
+		podSpec["volumes"], pod["spec"] = volumes, podSpec
+	}
 	return pod
+}
+
+// spec is the spec around the template: of the Job in a CronJob.
+func (t *Template) spec() any {
+	return at(t.Object.Value, strings.TrimSuffix(strings.TrimSuffix(t.Path, "template"), "."))
+}
+
+// claims are the names of the claims that the controller makes for each Pod. A claim takes the place
+// of a volume of the template with its name.
+func (t *Template) claims() (names []string) {
+	if t.Path == "" {
+		return nil
+	}
+	all, _ := at(t.spec(), "volumeClaimTemplates").([]any)
+	for _, claim := range all {
+		if name, _ := at(claim, "metadata.name").(string); name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// places are where the volumes of the Pod are in the template's list; -1 for a claim.
+func (t *Template) places() (places []int) {
+	claims := t.claims()
+	for range claims {
+		places = append(places, -1)
+	}
+	own, _ := at(t.Value, "spec.volumes").([]any)
+	for i, volume := range own {
+		if name, _ := at(volume, "name").(string); !slices.Contains(claims, name) {
+			places = append(places, i)
+		}
+	}
+	return places
 }

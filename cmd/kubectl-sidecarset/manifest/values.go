@@ -126,11 +126,21 @@ func (d *Document) syntaxError(err error) error {
 		line, message = d.line+n-1, found[2]
 	}
 	message = strings.TrimPrefix(message, "yaml: ")
-	if strings.Contains(message, "invalid map key: map[") { // what {{ }} is to YAML
+	isNode := strings.Contains(message, "invalid map key: map[") // what {{ }} is to YAML
+	if isNode {
 		message = "a name is an object, not a text"
-		if before, _, is := strings.Cut(d.text, "{{"); is {
-			line, message = d.line+strings.Count(before, "\n"), "there is a template's {{ }}; render the manifest first, for example with helm template"
+	}
+	if before, _, is := strings.Cut(d.text, "{{"); is {
+		const hint = "there is a template's {{ }}; render the manifest first, for example with helm template"
+		switch {
+		case isNode:
+			message = hint
+		case line > 0:
+			message = fmt.Sprintf("%s (line %d: %s)", hint, line, message)
+		default:
+			message = fmt.Sprintf("%s (%s)", hint, message)
 		}
+		line = d.line + strings.Count(before, "\n")
 	}
 	return &Error{File: d.file, Line: line, Err: errors.New(message)}
 }

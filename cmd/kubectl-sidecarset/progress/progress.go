@@ -15,7 +15,6 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/explain"
 	"github.com/sidecarset/operator/internal/inplace"
-	"github.com/sidecarset/operator/internal/recreate"
 	"github.com/sidecarset/operator/internal/revision"
 	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/status"
@@ -94,7 +93,7 @@ func Of(set *appsv1beta1.SidecarSet) *Summary {
 		reason := inplace.Reason(group.Reason)
 		meaning, remedy := explain.Blocked(reason)
 		s.Blocked = append(s.Blocked, Group{group, meaning, remedy})
-		if recreate.Helps(reason) {
+		if explain.NewPodHelps(reason) {
 			s.Recreatable += group.Pods
 		}
 	}
@@ -106,14 +105,13 @@ func Of(set *appsv1beta1.SidecarSet) *Summary {
 	if strategy.Selector != nil {
 		s.toGo = -1
 	}
-	mode, _ := recreate.ModeOf(set.Annotations)
 	switch command := "kubectl sidecarset rollout "; {
 	case s.Rollout.Reason == appsv1beta1.ReasonPaused && strategy.Paused:
 		s.ToDo = command + "resume " + s.Name + " goes on updating Pods"
 	case s.Rollout.Reason == appsv1beta1.ReasonStalled, s.Degraded != nil && s.Degraded.Reason == appsv1beta1.ReasonPodsNotReady:
 		s.ToDo = command + "undo " + s.Name + " writes the previous content back; the Pods that broke are repaired at once"
-	case s.Recreatable > 0 && mode == recreate.Never:
-		s.ToDo = command + "restart " + s.Name + fmt.Sprintf(" recreates the %d Pods that need it", s.Recreatable)
+	case s.Recreatable > 0:
+		s.ToDo = command + "restart " + s.Name + fmt.Sprintf(" restarts the workloads of the %d Pods that need it", s.Recreatable)
 	}
 	return s
 }

@@ -65,7 +65,7 @@ func TestOutcome(t *testing.T) {
 		"not recorded":                       {because(rolling(3, 3), appsv1beta1.ReasonComplete, appsv1beta1.ReasonRevisionNotRecorded), "fails", "because"},
 		"blocked until a user acts":          {blocked("ImmutableFieldChanged", appsv1beta1.ReasonBlocked), "fails", "1 ImmutableFieldChanged: shop/web-1"},
 		"blocked by what ends by itself":     {blocked("NodeNotReady", ""), "waits", "says"},
-		"older Pods":                         {uninjected, "fails", "2 OlderThanSidecarSet: shop/old and 1 more; created before the SidecarSet; recreate the Pod\nkubectl sidecarset rollout restart log-agent recreates the 2 Pods that need it"},
+		"older Pods":                         {uninjected, "fails", "2 OlderThanSidecarSet: shop/old and 1 more; created before the SidecarSet; recreate the Pod\nkubectl sidecarset rollout restart log-agent restarts the workloads of the 2 Pods that need it"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -40,6 +40,9 @@ type World struct {
 
 	// NamespaceLabels returns the labels of a Namespace. The error says why they are not known.
 	NamespaceLabels func(ctx context.Context, namespace string) (labels.Set, error)
+
+	// snapshot makes the Snapshot of some of the SidecarSets.
+	snapshot func(in func(*inject.Program) bool) *match.Snapshot
 }
 
 // Parts are what a World is made of.
@@ -101,8 +104,35 @@ func New(parts Parts) *World {
 		}
 		return set, err
 	}
-	w.Snapshot = match.Build(slices.Collect(maps.Values(programs)), namespaces).WithHistory(history)
+	w.snapshot = func(in func(*inject.Program) bool) *match.Snapshot {
+		some := slices.DeleteFunc(slices.Collect(maps.Values(programs)), func(p *inject.Program) bool { return !in(p) })
+		return match.Build(some, namespaces).WithHistory(history)
+	}
+	w.Snapshot = w.snapshot(func(*inject.Program) bool { return true })
 	return w
+}
+
+// Undecided returns the SidecarSets that select a Pod with these labels if they select its Namespace,
+// whose labels are not known; in name order. why says that, and known is the World without them.
+func (w *World) Undecided(ctx context.Context, namespace string, pod labels.Set) (undecided []*inject.Program, known *World, why error) {
+	if _, why = w.NamespaceLabels(ctx, namespace); why == nil {
+		return nil, w, nil
+	}
+	isUndecided := func(p *inject.Program) bool {
+		terms, _ := p.NamespaceSelector.Requirements()
+		return p.Selector.Matches(pod) && slices.ContainsFunc(terms, func(t labels.Requirement) bool { return t.Key() != corev1.LabelMetadataName })
+	}
+	for _, p := range w.Snapshot.Programs() {
+		if isUndecided(p) {
+			undecided = append(undecided, p)
+		}
+	}
+	if len(undecided) == 0 {
+		return nil, w, nil
+	}
+	without := *w
+	without.Snapshot = w.snapshot(func(p *inject.Program) bool { return !isUndecided(p) })
+	return undecided, &without, why
 }
 
 // Stored returns a SidecarSet of either served version in the hub version, defaulted, as the
@@ -213,12 +243,17 @@ func reviewOf(namespace string, pod map[string]any) ([]byte, error) {
 }
 
 // admitted is the spec with those defaults that API servers set before they call webhooks and
-// that injection reads: restartPolicy, host ports in the network of the node, and requests
-// that follow from limits. The original stays as it is.
+// that injection reads: restartPolicy, host ports in the network of the node, requests that
+// follow from limits, and volumes without a source. The original stays as it is.
 func admitted(spec map[string]any) map[string]any {
 	out := runtime.DeepCopyJSON(spec)
 	if _, set := out["restartPolicy"]; !set {
 		out["restartPolicy"] = string(corev1.RestartPolicyAlways)
+	}
+	for _, volume := range members(out["volumes"]) {
+		if len(volume) == 1 {
+			volume["emptyDir"] = map[string]any{}
+		}
 	}
 	onNode, _ := out["hostNetwork"].(bool)
 	for _, list := range []string{"initContainers", "containers"} {
