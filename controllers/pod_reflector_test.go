@@ -22,6 +22,7 @@ import (
 
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/tally"
 	"github.com/sidecarset/operator/test/await"
 )
@@ -36,9 +37,15 @@ func (podSource) IsWatchListSemanticsUnSupported() bool { return true }
 // watchedTally runs the real reflector over a source.
 func watchedTally(t *testing.T, source cache.ListerWatcher) *podTally {
 	t.Helper()
-	sets := &fixtures.Snapshots{}
-	p := newPodTally(sets, source, nil, newCollectors(prometheus.NewRegistry()))
-	sets.Swap(fixtures.LogSet(1))
+	p := newPodTally(&fixtures.Snapshots{}, source, nil, newCollectors(prometheus.NewRegistry()))
+	runTally(t, p)
+	return p
+}
+
+// runTally runs a podTally with SidecarSet "log", until the test ends.
+func runTally(t *testing.T, p *podTally) {
+	t.Helper()
+	p.sets.(*fixtures.Snapshots).Swap(fixtures.LogSet(1))
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- p.Start(ctx) }()
@@ -48,7 +55,25 @@ func watchedTally(t *testing.T, source cache.ListerWatcher) *podTally {
 			t.Errorf("Start: %v", err)
 		}
 	})
-	return p
+}
+
+// comesTo waits until that many Pods count for the rollout.
+func (p *podTally) comesTo(t *testing.T, want int) {
+	t.Helper()
+	await.Eventually(t, "the Pods that count", func(ctx context.Context) error {
+		n, err := p.count(ctx, "log")
+		if err != nil || !n.Known {
+			return errors.Join(err, errors.New("nothing is known"))
+		}
+		var plan rollout.Plan
+		err = p.ask(ctx, func(tl *tally.Tally) {
+			plan, _ = tl.SetCurrent("log", tally.Current{Program: n.Program, Revision: n.Program.Revision(), Status: rollout.Begun})
+		})
+		if err == nil && plan.Total != want {
+			err = fmt.Errorf("%d Pods count, want %d", plan.Total, want)
+		}
+		return err
+	})
 }
 
 func (p *podTally) becomes(t *testing.T, want tally.Counters) {

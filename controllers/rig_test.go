@@ -28,6 +28,8 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/status"
 	"github.com/sidecarset/operator/internal/tally"
@@ -89,7 +91,7 @@ func control(t *testing.T, generation int64, test func(t *testing.T, r *rig)) {
 		}
 		r.store = newStore(t, fixtures.LogSet(generation), func(name string) { r.objects.announce(r.changed, name) })
 		pods := newPodTally(r.sets, nil, nil, newCollectors(prometheus.NewRegistry()))
-		r.sets.Swap(fixtures.LogSet(generation))
+		r.sets.SwapSnapshot(match.Build([]*inject.Program{programOf(t, fixtures.LogSet(generation))}, nil))
 		r.SidecarSetReconciler = &SidecarSetReconciler{
 			reader: r.store, status: r.store.Status(), sets: r.sets, pods: pods, readiness: r.judged, revisions: r.api.keeper(),
 			pace: newPace(), wake: &waker{}, m: pods.m,
@@ -157,9 +159,26 @@ func (r *rig) edit(t *testing.T, change func(*unstructured.Unstructured) error) 
 }
 
 // compiled makes SidecarSets the content of the snapshot.
-func (r *rig) compiled(sets ...*appsv1beta1.SidecarSet) {
-	r.sets.Swap(sets...)
+func (r *rig) compiled(t *testing.T, sets ...*appsv1beta1.SidecarSet) {
+	t.Helper()
+	var programs []*inject.Program
+	for _, set := range sets {
+		programs = append(programs, programOf(t, set))
+	}
+	r.sets.SwapSnapshot(match.Build(programs, nil))
 	synctest.Wait()
+}
+
+// programOf compiles a SidecarSet. Its hash is that of the annotation, and it has none without images,
+// as the Pods of the tests.
+func programOf(t *testing.T, set *appsv1beta1.SidecarSet) *inject.Program {
+	t.Helper()
+	program, err := inject.Compile(untyped(t, set).Object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program.Hash, program.HashWithoutImage = set.Annotations[appsv1beta1.AnnotationHash], ""
+	return program
 }
 
 // written returns the status that was written, which has to follow the rules for conditions.

@@ -26,7 +26,7 @@ func TestStatusSaysWhatWasCounted(t *testing.T) {
 			"metadata": map[string]any{"resourceVersion": "103"},
 			"status": map[string]any{
 				"observedGeneration": 3.0, "matchedPods": 2.0, "updatedPods": 2.0, "readyPods": 1.0, "updatedReadyPods": 1.0, "uninjectedPods": 0.0,
-				"uninjected": nil, "blockedPods": nil, "notReadyBefore": 0.0, "revisions": []any{map[string]any{"pods": 2.0, "readyPods": 1.0}},
+				"uninjected": nil, "blockedPods": nil, "notRunningPods": nil, "notReadyBefore": nil, "disappearedPods": 0.0, "disappearedUntil": nil, "revisions": []any{map[string]any{"pods": 2.0, "readyPods": 1.0}},
 				"latestRevision": r.api.stored(t)[0].Name, "collisionCount": 0.0,
 				"conditions": []any{map[string]any{
 					"type": "Accepted", "status": "True", "reason": "Compiled", "message": "The operator uses this SidecarSet.",
@@ -92,7 +92,7 @@ func TestStatusNamesTheGenerationThatWasCounted(t *testing.T) {
 		r.feed(t, webPod(1))
 		r.pass(time.Minute)
 		r.wantWrites(t, 0)
-		r.compiled(fixtures.LogSet(2))
+		r.compiled(t, fixtures.LogSet(2))
 		r.pass(entryPatience)
 		if got := r.written(t).ObservedGeneration; got != 2 {
 			t.Errorf("observedGeneration = %d, want 2", got)
@@ -187,7 +187,7 @@ func TestAProblemIsReportedAtOnceOrWithinASecond(t *testing.T) {
 
 func TestAnObjectThatDoesNotCompileIsReported(t *testing.T) {
 	control(t, 2, func(t *testing.T, r *rig) {
-		r.compiled() // without a Program
+		r.compiled(t) // without a Program
 		r.feed(t, webPod(1))
 		r.pass(time.Minute)
 		r.wantWrites(t, 0)
@@ -342,7 +342,7 @@ func TestARecreatedSidecarSetInheritsNoStatus(t *testing.T) {
 				r.pass(time.Minute)
 				r.wantWrites(t, 1) // nothing of the old one, which the snapshot still has
 
-				r.compiled(young)
+				r.compiled(t, young)
 				r.pass(entryPatience)
 				s := r.written(t)
 				if s.MatchedPods != 2 || s.ObservedGeneration != 1 {
@@ -383,14 +383,14 @@ func TestAnUnannouncedChangeIsFoundWithinAMinute(t *testing.T) {
 			func(t *testing.T, r *rig) {
 				r.feed(t)
 				r.edit(t, func(o *unstructured.Unstructured) error { o.SetGeneration(2); return nil })
-				r.compiled(fixtures.LogSet(2))
+				r.compiled(t, fixtures.LogSet(2))
 			},
 			func(s appsv1beta1.SidecarSetStatus) bool { return s.ObservedGeneration == 2 },
 		},
 		"the cache, of a new generation": {
 			func(r *rig) *announcer { return r.objects },
 			func(t *testing.T, r *rig) {
-				r.compiled(fixtures.LogSet(2))
+				r.compiled(t, fixtures.LogSet(2))
 				r.edit(t, func(o *unstructured.Unstructured) error { o.SetGeneration(2); return nil })
 				r.feed(t)
 			},

@@ -1,9 +1,12 @@
 package controllers
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,27 +15,49 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/tally"
 )
 
-// inFlight is a Pod whose sidecar was updated while the Pod was available, and
-// whose new container is in that state.
-func inFlight(pod *corev1.Pod, state corev1.ContainerState) *corev1.Pod {
+// written is a Pod whose sidecar the operator has updated, in the form of earlier operators.
+func written(pod *corev1.Pod, at time.Time) *corev1.Pod {
 	pod.Generation, pod.Status.ObservedGeneration = 2, 2
 	pod.Annotations[appsv1beta1.AnnotationInPlace] = podstate.Entries{}.With("log", podstate.Entry{
-		Generation: 2, At: time.Now(), WasReady: true,
-		Containers: map[string]podstate.Before{"log": {ID: "containerd://old", Digest: "sha256:old"}},
+		Generation: 2, At: at, Containers: map[string]podstate.Before{"log": {ID: "containerd://old", Digest: "sha256:old"}},
 	}).Format(pod.UID)
+	return pod
+}
+
+// inFlight is a Pod that was available when it was updated just now, and whose new container is in
+// that state.
+func inFlight(pod *corev1.Pod, state corev1.ContainerState) *corev1.Pod {
+	written(pod, time.Now())
 	pod.Status.ContainerStatuses[0] = corev1.ContainerStatus{Name: "log", ContainerID: "containerd://old", ImageID: "log@sha256:old", State: state}
+	pod.Status.Conditions[0].LastTransitionTime = metav1.Now()
 	return notReady(pod)
 }
 
 // back is that Pod once the new container is ready.
 func back(pod *corev1.Pod) *corev1.Pod {
-	inFlight(pod, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}})
-	s := &pod.Status.ContainerStatuses[0]
-	s.ContainerID, s.Image, s.ImageID, s.Ready = "containerd://new", "log:1", "log@sha256:new", true
-	pod.Status.Conditions[0].Status = corev1.ConditionTrue
+	written(pod, time.Now()).Status.Conditions[0].LastTransitionTime = metav1.Now()
+	pod.Status.ContainerStatuses[0] = running(time.Now())
 	return pod
+}
+
+// running is the new container.
+func running(since time.Time) corev1.ContainerStatus {
+	return corev1.ContainerStatus{
+		Name: "log", Image: "log:1", ContainerID: "containerd://new", ImageID: "log@sha256:new", Ready: true, Started: new(true),
+		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(since)}},
+	}
+}
+
+// failedLater is a Pod that was updated an hour ago, and that turned not Ready half an hour ago for
+// reasons of its own.
+func failedLater(pod *corev1.Pod) *corev1.Pod {
+	hour := time.Now().Add(-time.Hour)
+	written(pod, hour).Status.Conditions[0].LastTransitionTime = metav1.NewTime(hour.Add(30 * time.Minute))
+	pod.Status.ContainerStatuses[0] = running(hour)
+	return notReady(pod)
 }
 
 func waitingFor(reason string) corev1.ContainerState {
@@ -51,7 +76,7 @@ func wantReasons(t *testing.T, s appsv1beta1.SidecarSetStatus, progressing, degr
 // A rollout whose Pods do not come back is stalled after a while, without an event. It is
 // stalled sooner if the kubelet reports that no container starts.
 func TestARolloutThatDoesNotMoveIsStalled(t *testing.T) {
-	for reason, after := range map[string]time.Duration{"ImagePullBackOff": time.Minute, "ContainerCreating": 10 * time.Minute} {
+	for reason, after := range map[string]time.Duration{"ImagePullBackOff": time.Minute, "ContainerCreating": 10*time.Minute + 30*time.Second} {
 		t.Run(reason, func(t *testing.T) {
 			control(t, 1, func(t *testing.T, r *rig) {
 				r.feed(t, webPod(1), webPod(2))
@@ -60,11 +85,15 @@ func TestARolloutThatDoesNotMoveIsStalled(t *testing.T) {
 				r.feed(t, inFlight(webPod(1), waitingFor(reason)))
 				r.pass(after - 2*time.Second)
 				wantReasons(t, r.written(t), "RollingOut", "AsExpected")
-				writes := r.store.writes()
 				r.pass(2 * time.Minute)
-				wantReasons(t, r.written(t), "Stalled", "PodsNotReady")
+				s := r.written(t)
+				wantReasons(t, s, "Stalled", "PodsNotReady")
+				if c := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionDegraded); !strings.Contains(c.Message, "ns/web-1") {
+					t.Errorf("Degraded is %+v", c)
+				}
+				writes := r.store.writes()
 				r.pass(time.Hour)
-				r.wantWrites(t, writes+1)
+				r.wantWrites(t, writes)
 				r.feed(t, back(webPod(1)))
 				r.pass(2 * time.Second)
 				wantReasons(t, r.written(t), "Complete", "AsExpected")
@@ -91,6 +120,128 @@ func TestARolloutThatMovesIsNotStalled(t *testing.T) {
 	})
 }
 
+// succeed gives the rig a new leader's tally, which has no Pods yet.
+func (r *rig) succeed(t *testing.T) {
+	t.Helper()
+	fresh := newPodTally(&fixtures.Snapshots{}, nil, nil, newCollectors(prometheus.NewRegistry()))
+	err := r.pods.ask(t.Context(), func(*tally.Tally) {
+		r.pods.tally, r.pods.synced = fresh.tally, false
+		r.pods.tally.Settle(time.Now())
+		r.pods.takeCatalog()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.changed("log") // a controller begins with all objects
+	r.pass(time.Second)
+}
+
+// A new leader changes nothing in the status before its list of Pods is complete, and goes on from
+// what is stored: three Pods were not Ready when the rollout began, and some fail later.
+func TestANewLeaderTakesOverTheStatus(t *testing.T) {
+	for name, tc := range map[string]struct {
+		failed                int
+		progressing, degraded string
+	}{
+		"fewer than before":   {1, "Complete", "AsExpected"},
+		"as many as before":   {3, "Complete", "AsExpected"},
+		"more than before":    {5, "Stalled", "PodsNotReady"},
+		"a place is kept too": {3, "RollingOut", "AsExpected"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			control(t, 1, func(t *testing.T, r *rig) {
+				pods := []*corev1.Pod{webPod(0)}
+				for i := range tc.failed {
+					pods = append(pods, webPod(i+1))
+				}
+				r.feed(t, pods...)
+				r.pass(time.Minute)
+				wantReasons(t, r.written(t), "Complete", "AsExpected")
+				until := metav1.NewTime(time.Now().Add(5 * time.Minute).UTC().Truncate(time.Second))
+				r.edit(t, func(o *unstructured.Unstructured) error {
+					kept := map[string]any{"notReadyBefore": int64(3)}
+					if name == "a place is kept too" {
+						kept["disappearedPods"], kept["disappearedUntil"] = int64(1), until.Format(time.RFC3339)
+					}
+					for member, value := range kept {
+						if err := unstructured.SetNestedField(o.Object, value, "status", member); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+				stored, writes := r.written(t), r.store.writes()
+				r.succeed(t)
+				r.pass(time.Minute)
+				r.wantWrites(t, writes)
+				if diff := cmp.Diff(stored, r.written(t)); diff != "" {
+					t.Errorf("before the list of Pods is complete, the status changes (-before +after):\n%s", diff)
+				}
+
+				for _, pod := range pods[1:] {
+					failedLater(pod)
+				}
+				r.feed(t, pods...)
+				r.pass(time.Minute)
+				s := r.written(t)
+				if s.NotReadyBefore == nil || *s.NotReadyBefore != 3 || s.DisappearedPods != stored.DisappearedPods || s.LatestRevision != stored.LatestRevision {
+					t.Errorf("the status is %+v", s)
+				}
+				wantReasons(t, s, tc.progressing, tc.degraded)
+				r.pass(30 * time.Minute)
+				if s := r.written(t); s.DisappearedPods != 0 || s.DisappearedUntil != nil {
+					t.Errorf("after its time, a place is kept: %+v", s)
+				}
+				if n := r.store.writes() - writes; n > 5 {
+					t.Errorf("%d writes of the status in half an hour in which nothing happens", n)
+				}
+			})
+		})
+	}
+}
+
+// A charged Pod that disappears is stored at once, so that the next available Pod can be written.
+func TestAPodThatDisappearsIsStored(t *testing.T) {
+	control(t, 1, func(t *testing.T, r *rig) {
+		flying := inFlight(webPod(1), waitingFor("ContainerCreating"))
+		r.feed(t, flying, webPod(2))
+		r.pass(time.Minute)
+		flying.DeletionTimestamp = new(metav1.Now())
+		want := time.Now().Add(10 * time.Minute).Truncate(time.Second)
+		r.feed(t, flying)
+		r.pass(longest)
+		if s := r.written(t); s.DisappearedPods != 1 || s.DisappearedUntil == nil || s.DisappearedUntil.Sub(want).Abs() > time.Second {
+			t.Errorf("the status is %+v, want one place until %v", s, want)
+		}
+		wantReasons(t, r.written(t), "RollingOut", "AsExpected")
+		r.pass(11 * time.Minute)
+		if s := r.written(t); s.DisappearedPods != 0 || s.DisappearedUntil != nil {
+			t.Errorf("the status is %+v", s)
+		}
+		wantReasons(t, r.written(t), "Complete", "AsExpected")
+	})
+}
+
+// A SidecarSet that is being deleted says so, and keeps what is stored of its rollout.
+func TestASidecarSetThatIsBeingDeletedSaysSo(t *testing.T) {
+	control(t, 1, func(t *testing.T, r *rig) {
+		r.feed(t, inFlight(webPod(1), waitingFor("ContainerCreating")))
+		r.pass(time.Minute)
+		before := r.written(t)
+		r.edit(t, func(o *unstructured.Unstructured) error { o.SetFinalizers([]string{"example.com/wait"}); return nil })
+		if err := r.store.Delete(t.Context(), r.store.object()); err != nil {
+			t.Fatal(err)
+		}
+		r.store.announce()
+		r.pass(writeInterval)
+		s := r.written(t)
+		wantReasons(t, s, "Deleting", "AsExpected")
+		if c := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionProgressing); !strings.Contains(c.Message, "example.com/wait") || s.LatestRevision != before.LatestRevision {
+			t.Errorf("the status is %+v", s)
+		}
+	})
+}
+
 // With NotUpdate, the status does not report Pods that cannot be updated.
 func TestStatusOmitsBlockedPodsUnderNotUpdate(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
@@ -106,7 +257,7 @@ func TestStatusOmitsBlockedPodsUnderNotUpdate(t *testing.T) {
 		set := fixtures.LogSet(2)
 		set.Spec.UpdateStrategy.Type = appsv1beta1.NotUpdateSidecarSetStrategyType
 		r.edit(t, func(o *unstructured.Unstructured) error { o.SetGeneration(2); return nil })
-		r.compiled(set)
+		r.compiled(t, set)
 		r.pass(time.Minute)
 		wantReasons(t, r.written(t), "NotUpdate", "AsExpected")
 		if got := r.written(t).BlockedPods; got != nil {

@@ -144,6 +144,7 @@ func TestObserve(t *testing.T) {
 		"changed back, as far as the status says":  {and(old, reverted), uncertain, want{0, 0, true, NoWait}},
 		"perhaps changed back":                     {and(old, grace(100)), uncertain, want{40, 0, true, WaitsForKill}},
 		"perhaps changed back, an earlier one":     {and(old, unobserved), uncertain, want{never, 0, false, WaitsForNode}},
+		"changed back, and it crashed before":      {and(old, reverted, func(p *corev1.Pod) { log(p).ContainerID = "log-2" }), nil, want{0, 0, true, NoWait}},
 		"changed back, but it was replaced before": {and(reverted, grace(5)), nil, want{40, 20, true, NoWait}},
 	}
 	for name, tc := range tests {

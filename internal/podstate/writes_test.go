@@ -98,7 +98,8 @@ func TestRecordChangesWithoutAnEvent(t *testing.T) {
 	}
 }
 
-// A resize is not carried out until it is done, whatever else the Pod carries.
+// A resize on which the kubelet works is not carried out until it is done, whatever else the Pod
+// carries. One that the kubelet has put off or refused leaves the containers as they are.
 func TestAResizeComesBeforeAnUpdate(t *testing.T) {
 	logging := podstate.MakeName("logging")
 	at := sentAt.Add(time.Minute)
@@ -120,8 +121,8 @@ func TestAResizeComesBeforeAnUpdate(t *testing.T) {
 	}{
 		"not sent":               {func(*corev1.Pod) {}, true, carriedOut, podstate.ResizeOpen},
 		"not observed":           {func(p *corev1.Pod) { p.Generation = 3 }, true, unseen, podstate.ResizeMoving},
-		"put off":                {pending(corev1.PodResizePending, corev1.PodReasonDeferred), true, resizing, podstate.ResizePutOff},
-		"infeasible":             {pending(corev1.PodResizePending, corev1.PodReasonInfeasible), true, resizing, podstate.ResizeExcluded},
+		"put off":                {pending(corev1.PodResizePending, corev1.PodReasonDeferred), true, carriedOut, podstate.ResizePutOff},
+		"infeasible":             {pending(corev1.PodResizePending, corev1.PodReasonInfeasible), true, carriedOut, podstate.ResizeExcluded},
 		"under way":              {pending(corev1.PodResizeInProgress, ""), true, resizing, podstate.ResizeMoving},
 		"under way, it was down": {pending(corev1.PodResizeInProgress, ""), false, down, podstate.ResizeMoving},
 		"failed":                 {pending(corev1.PodResizeInProgress, corev1.PodReasonError), true, resizing, podstate.ResizeBroken},

@@ -24,19 +24,20 @@ func update(t *testing.T, pod *corev1.Pod, to string) podstate.Entry {
 	return entry
 }
 
+// isBack: the update is carried out, and the Pod is Ready.
 func isBack(entry podstate.Entry) func(*corev1.Pod) error {
 	return func(pod *corev1.Pod) error {
-		if w := entry.Observe(pod); !w.Back(time.Now().Unix()) {
+		if w := entry.Observe(pod); !w.IsCarriedOut(time.Now().Unix()) || !podstate.IsAvailable(pod) {
 			return fmt.Errorf("it is not back: %+v, %+v", w, pod.Status)
 		}
 		return nil
 	}
 }
 
-// isBroken: the Pod was back, and has turned not Ready soon after.
+// isBroken: the update is carried out, and the Pod is not Ready.
 func isBroken(entry podstate.Entry) func(*corev1.Pod) error {
 	return func(pod *corev1.Pod) error {
-		if w := entry.Observe(pod); w.Ready || w.Started == 0 || !w.Counts(time.Now().Unix()) {
+		if w := entry.Observe(pod); podstate.IsAvailable(pod) || !w.IsCarriedOut(time.Now().Unix()) {
 			return fmt.Errorf("it is not broken by the update: %+v, %+v", w, pod.Status)
 		}
 		return nil
@@ -74,9 +75,8 @@ func evidence(t *testing.T, name, sidecar string) *corev1.Pod {
 	return startPod(t, strings.NewReplacer("NAME", name, "EXTRA", sidecar).Replace(evidencePod))
 }
 
-// Whatever a kubelet publishes during an update, the end of the update is not reported before
-// the new container runs and is ready. If the Pod breaks within ten minutes, it takes a place of
-// the budget.
+// Whatever a kubelet publishes during an update, the update does not count as carried out before
+// the new container has started.
 func TestTheEndOfAnUpdateIsSeen(t *testing.T) {
 	t.Parallel()
 	for kind, sidecar := range sidecars {
@@ -90,7 +90,7 @@ func TestTheEndOfAnUpdateIsSeen(t *testing.T) {
 			back := awaitPod(t, before, "back", isBack(entry))
 			awaitAnswer(t, back, 8080, "/version", "v2")
 			for _, pod := range versions.since(t, entry, back) {
-				if entry.Observe(pod).BackAt != 0 && runsAnother(before, "native")(pod) != nil {
+				if entry.Observe(pod).Carried != 0 && runsAnother(before, "native")(pod) != nil {
 					t.Errorf("taken for over while the old container ran:\n%+v", pod.Status)
 				}
 			}
@@ -101,8 +101,7 @@ func TestTheEndOfAnUpdateIsSeen(t *testing.T) {
 	}
 }
 
-// If the new container never becomes ready, the Pod takes a place of the budget, and is never
-// reported to be back.
+// If the new container never becomes ready, the Pod is never back, and its sidecars are not up.
 func TestAnImageThatNeverGetsReadyIsNotBack(t *testing.T) {
 	t.Parallel()
 	for kind, sidecar := range sidecars {
@@ -119,8 +118,8 @@ func TestAnImageThatNeverGetsReadyIsNotBack(t *testing.T) {
 			runs := awaitPod(t, before, "the new container runs", all(runsAnother(before, "native"), isNotReady))
 			letTheKubeletWork(t, before)
 			for _, pod := range versions.since(t, entry, getPod(t, before)) {
-				if w := entry.Observe(pod); w.BackAt != 0 {
-					t.Errorf("%+v: taken for over though no new container was ever ready:\n%+v", w, pod.Status)
+				if w := entry.Observe(pod); w.Up || w.Carried != 0 && podstate.IsAvailable(pod) {
+					t.Errorf("%+v: taken for back though no new container was ever ready:\n%+v", w, pod.Status)
 				}
 			}
 			tell(t, runs, 8080, "/ready")
@@ -129,7 +128,7 @@ func TestAnImageThatNeverGetsReadyIsNotBack(t *testing.T) {
 	}
 }
 
-// If the new container crashes, the end of the update is not reported.
+// If the new container crashes, its sidecars do not count as up.
 func TestAnImageThatCrashesIsNotBack(t *testing.T) {
 	t.Parallel()
 	before := evidence(t, "crashes", "")
@@ -139,8 +138,8 @@ func TestAnImageThatCrashesIsNotBack(t *testing.T) {
 	entry := update(t, before, "crashes:v2")
 	crashing := awaitPod(t, before, "it crashes again and again", waitsFor("native", "CrashLoopBackOff"))
 	for _, pod := range versions.since(t, entry, crashing) {
-		if entry.Observe(pod).BackAt != 0 && status(pod, "native").State.Running == nil {
-			t.Errorf("taken for over:\n%+v", pod.Status)
+		if entry.Observe(pod).Up && status(pod, "native").State.Running == nil {
+			t.Errorf("its sidecars are taken for up:\n%+v", pod.Status)
 		}
 	}
 	entry = update(t, before, "crashes:v3")

@@ -35,7 +35,6 @@ var blocked = map[inplace.Reason][2]string{
 	inplace.ResizeDeferred:         {"the node has not enough free resources now", "wait, or recreate the Pod"},
 	inplace.ResizeInfeasible:       {"the node can never give the sidecar these resources", recreateIt},
 	inplace.ResizeFailed:           {"the kubelet could not carry out the resize", "write a larger value"},
-	inplace.ResizeTimedOut:         {"the kubelet has not carried out the resize within five minutes", "look at the node"},
 	inplace.ResizeUnsupported:      {"the API server does not have pods/resize", "update Kubernetes, or recreate the Pod"},
 	inplace.ResizeRestarts:         {"the sidecar's resizePolicy asks for a restart", recreateIt},
 	inplace.RecordUnreadable:       {"the annotation sidecarset.io/in-place cannot be read", "remove that annotation of the Pod"},
