@@ -60,6 +60,7 @@ func newRevisionAPI(revisions ...client.Object) *revisionAPI {
 	a := &revisionAPI{}
 	a.Client = fake.NewClientBuilder().WithScheme(scheme).WithTypeConverters(managedfields.NewDeducedTypeConverter()).WithObjects(revisions...).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.CreateOption) error {
+			object.SetCreationTimestamp(metav1.Now())
 			return unless(a.failure(), func() error { return c.Create(ctx, object, opts...) })
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {

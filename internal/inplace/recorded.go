@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/defaults"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/revision"
 )
@@ -92,7 +93,11 @@ func fixedIn(name string, old, now map[string]any) (fields []string) {
 		both := others(a)
 		maps.Copy(both, others(b))
 		for _, member := range slices.Sorted(maps.Keys(both)) {
-			if !reflect.DeepEqual(a[member], b[member]) {
+			switch {
+			case reflect.DeepEqual(a[member], b[member]):
+			case member == "imagePullPolicy" && defaults.PolicyFollowsTag(a, b):
+				fields = append(fields, at+member+" ("+defaults.KeepPolicy(a)+")")
+			default:
 				fields = append(fields, at+member)
 			}
 		}

@@ -190,12 +190,12 @@ func why(p *rollout.Plan) string {
 	switch p.Rule {
 	case rollout.Budget:
 		if p.Who == nil {
-			return "Budget: " + kept(p)
+			return kept("Budget", p)
 		}
 		return fmt.Sprintf("Budget: %d Pods are down because of the rollout, and maxUnavailable allows %d. The rollout waits for %s.", p.Charged, p.Budget, who)
 	case rollout.Proof:
 		if p.Who == nil {
-			return "Proof: " + kept(p)
+			return kept("Proof", p)
 		}
 		return fmt.Sprintf("Proof: %d Pods are updating, settling or late, and %d are proven. The rollout waits for %s.", p.Trial, p.Proven, who)
 	case rollout.DownPods:
@@ -208,15 +208,23 @@ func why(p *rollout.Plan) string {
 	switch {
 	case p.Charged > 0 && p.Who != nil:
 		return fmt.Sprintf("%d Pods are not back from their update. The first is %s.", p.Charged, who)
-	case p.Charged > 0:
-		return kept(p)
+	case p.Status.Disappeared > 0:
+		return kept("Budget", p)
+	case movable(p) > 0:
+		return aboutToBeUpdated
 	}
 	return ""
 }
 
-// kept says until when the places of Pods that disappeared are kept.
-func kept(p *rollout.Plan) string {
-	return fmt.Sprintf("%d places of Pods that disappeared are kept until %s.", p.Status.Disappeared, time.Unix(p.Status.DisappearedUntil, 0).UTC().Format("15:04 UTC"))
+// aboutToBeUpdated is said of Pods that wait for nothing but their own write.
+const aboutToBeUpdated = "The next Pods are about to be updated."
+
+// kept says until when the places of Pods that disappeared are kept, if Pods wait for that by a rule.
+func kept(rule string, p *rollout.Plan) string {
+	if p.Status.Disappeared == 0 {
+		return aboutToBeUpdated
+	}
+	return fmt.Sprintf("%s: %d places of Pods that disappeared are kept until %s.", rule, p.Status.Disappeared, time.Unix(p.Status.DisappearedUntil, 0).UTC().Format("15:04 UTC"))
 }
 
 // notRunning says which sidecars do not run.

@@ -93,6 +93,8 @@ func TestStates(t *testing.T) {
 		"Share":                           {waits(rollout.Share, recent), "RollingOut", "AsExpected", "Current", "Progressing", "Share: the controllers of the next Pods have their share of maxUnavailable, 2, updating. The rollout waits for shop/web-1"},
 		"JustReady":                       {waits(rollout.JustReady, recent), "RollingOut", "AsExpected", "Current", "Progressing", "JustReady: the next Pods have just become Ready. The rollout waits for shop/web-1"},
 		"Storing":                         {waits(rollout.Storing, recent, calm), "RollingOut", "AsExpected", "Current", "Progressing", "3 are still to be updated."},
+		"Proof, of Pods that are about to be written": {waits(rollout.Proof, recent, calm), "RollingOut", "AsExpected", "Current", "Progressing", "3 are still to be updated. The next Pods are about to be updated."},
+		"no write ends": {waits(rollout.NoRule, time.Hour, calm), "Stalled", "Stalled", "Failed", "Degraded", "The next Pods are about to be updated."},
 		"a canary, and the partition keeps the rest": {waits(rollout.Partition, recent, func(p *rollout.Plan) { p.Kept = 3 }), "RollingOut", "AsExpected", "Current", "Progressing", "2 Pods are not back"},
 
 		"nothing moves":                        {waits(rollout.Budget, 11*minute), "Stalled", "Stalled", "Failed", "Degraded", "Budget: 2 Pods are down"},

@@ -44,7 +44,7 @@ type Observation struct {
 	// that is about to be tried again.
 	Unrecorded error
 	// Plan is that of the rollout; nil if it is unknown. Then the conditions about running Pods, and
-	// what is stored of the rollout, stay as they are. Since is when the content became current.
+	// what is stored of the rollout, stay as they are, unless the content is Unrecorded. Since is when the content became current.
 	Plan  *rollout.Plan
 	Since time.Time
 	// Finalizers are those of a SidecarSet that is being deleted; nil for others.
@@ -110,12 +110,13 @@ func Next(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.Side
 		set(&next, deleting(o.Finalizers), o.Now)
 		return next
 	}
-	if o.Plan != nil {
-		progressing, degraded := judge(o).conditions()
-		set(&next, progressing, o.Now)
-		set(&next, degraded, o.Now)
-		setGeneric(&next, degraded, o.Now)
+	if o.Plan == nil {
+		return Behind(next, o)
 	}
+	progressing, degraded := judge(o).conditions()
+	set(&next, progressing, o.Now)
+	set(&next, degraded, o.Now)
+	setGeneric(&next, degraded, o.Now)
 	return next
 }
 

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/sidecarset/operator/internal/defaults"
 	"github.com/sidecarset/operator/internal/inplace"
 )
 
@@ -77,6 +78,8 @@ func changedMembers(before, after map[string]any) (changed []string) {
 			for _, amount := range changedMembers(old, now) {
 				changed = append(changed, name+"."+amount)
 			}
+		case name == "imagePullPolicy" && defaults.PolicyFollowsTag(before, after):
+			changed = append(changed, name+" changed ("+defaults.KeepPolicy(before)+")")
 		case is == nil:
 			changed = append(changed, name+" removed")
 		default:
