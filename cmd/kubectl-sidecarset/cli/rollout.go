@@ -56,7 +56,7 @@ func (a *app) verb(c *cobra.Command, run func(ctx context.Context, c client.Clie
 func (a *app) rollout() *cobra.Command {
 	c := group(&cobra.Command{
 		Use:   "rollout",
-		Short: "Follow, pause, undo and complete the rollout of a SidecarSet to running Pods",
+		Short: "Follow, pause and undo the rollout of a SidecarSet, and restart workloads for it",
 		Example: `  kubectl sidecarset rollout status log-agent --timeout 10m
   kubectl sidecarset rollout undo log-agent`,
 	})
