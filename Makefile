@@ -173,7 +173,7 @@ older:
 
 # The operator of an earlier commit, for a test of two versions side by side. Move the commit on
 # when a format changes.
-PREVIOUS := e72dc7a65a72dc9daab8efbea223257877119a88
+PREVIOUS := dd35005d383a887d3878f2afe31f884b01eca883
 .PHONY: previous
 previous:
 	@if git cat-file -e '$(PREVIOUS)^{commit}' 2>/dev/null; then \

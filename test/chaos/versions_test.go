@@ -83,6 +83,48 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	}
 }
 
+// The operator is upgraded in the middle of a rollout, and rolled back in the middle of the next one.
+// Both rollouts go on from what the Pods say, and keep the budget.
+func TestARolloutGoesOnWithAnotherVersion(t *testing.T) {
+	previous := os.Getenv(previousOperator)
+	if previous == "" {
+		t.Skip("SKIP: there is no operator of an earlier commit; make chaos builds one where the history of the repository is there")
+	}
+	var old atomic.Bool
+	operator.Amend = func(c *stand.Command) {
+		if old.Load() {
+			c.Path = previous
+		}
+	}
+	t.Cleanup(func() { operator.Amend = nil })
+	r := newRolled(t, 200, 10)
+	for _, byOld := range []bool{true, false} {
+		old.Store(byOld)
+		r.replaceControllers(t)
+		r.await(t)
+		image := r.begin(t)
+		r.awaitBegun(t, image, r.pods/4)
+		old.Store(!byOld)
+		r.replaceControllers(t)
+		if done := r.with(image); done >= r.pods {
+			t.Errorf("%d of %d Pods had their image before the other version led", done, r.pods)
+		}
+		r.end(t, image)
+		if t.Failed() {
+			return
+		}
+	}
+	r.report(t, "versions", 2)
+}
+
+// replaceControllers kills the controllers, and starts others.
+func (r *rolled) replaceControllers(t *testing.T) {
+	t.Helper()
+	r.controllers.kill()
+	r.controllers.revive(t)
+	r.controllers.awaitLeader(t)
+}
+
 // versions is what happens at every step.
 type versions struct {
 	namespace string
