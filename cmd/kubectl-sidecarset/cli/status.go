@@ -200,6 +200,7 @@ func picture(s *progress.Summary, estimate string) *node {
 			revisions.add(cmp.Or(r.Name, "others"), text, colour)
 		}
 	}
+	addGroups(tree, "sidecars not running", s.NotRunning)
 	addGroups(tree, "blocked", s.Blocked)
 	addGroups(tree, "not injected", s.Uninjected)
 	if s.ToDo != "" {

@@ -52,6 +52,10 @@ func lookAtSidecarSet(set *appsv1beta1.SidecarSet, r *Result) {
 			}
 		}
 	}
+	for _, group := range status.NotRunningPods {
+		meaning, remedy := explain.NotRunning(group.Reason)
+		r.add(Warning, object, "docs/rollouts.md#sidecars-that-do-not-run", remedy, "%s have a sidecar that does not run (container %s, %s): %s", many(group), group.Message, group.Reason, meaning)
+	}
 	for _, group := range status.Uninjected {
 		r.add(Warning, object, "docs/status.md#pods-by-reason-and-by-revision", "kubectl sidecarset rollout restart "+set.Name, "%s lack the sidecars (%s)", many(group), group.Reason)
 	}

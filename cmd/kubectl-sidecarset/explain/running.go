@@ -89,6 +89,11 @@ func (r *running) answer(p *inject.Program, selected bool) Answer {
 		a.Decision = NotSelected
 	case count&inplace.Matched != 0:
 		r.carried(p, count, &a)
+		if why, sidecar := content.Trouble(r.seen); why.IsFailure() {
+			meaning, remedy := NotRunning(why.String())
+			a.Because = append(a.Because, fmt.Sprintf("Its sidecar %s does not run (%s): %s.", sidecar, why, meaning))
+			a.Do = append(a.Do, sentence(remedy))
+		}
 	default:
 		if skip, is := r.skipped(p); is && skip.Decision != Paused {
 			return skip

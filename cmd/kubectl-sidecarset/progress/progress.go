@@ -43,6 +43,8 @@ type Summary struct {
 	Revisions      []appsv1beta1.SidecarSetRevisionPods `json:"revisions,omitempty"`
 	Blocked        []Group                              `json:"blocked,omitempty"`
 	Uninjected     []Group                              `json:"uninjected,omitempty"`
+	// NotRunning are the Pods one of whose sidecars does not run.
+	NotRunning []Group `json:"notRunning,omitempty"`
 	// Recreatable is how many of these Pods would have the content if they were created anew.
 	Recreatable int32 `json:"recreatablePods"`
 	// MaxUnavailable is as the SidecarSet has it.
@@ -101,6 +103,11 @@ func Of(set *appsv1beta1.SidecarSet) *Summary {
 		s.Uninjected = append(s.Uninjected, Group{group, uninjected[group.Reason], "recreate the Pod"})
 		s.Recreatable += group.Pods
 	}
+	for _, group := range st.NotRunningPods {
+		meaning, remedy := explain.NotRunning(group.Reason)
+		group.Message = "container " + group.Message
+		s.NotRunning = append(s.NotRunning, Group{group, meaning, remedy})
+	}
 	s.toGo = st.MatchedPods - st.UpdatedPods - s.BlockedPods - int32(rollout.NewStrategy(set).Kept(int(st.MatchedPods)))
 	if strategy.Selector != nil {
 		s.toGo = -1
@@ -141,6 +148,9 @@ func (s *Summary) Outcome() (done bool, message string, err error) {
 	if !s.Observed {
 		return false, fmt.Sprintf("The leader has not observed generation %d yet.", s.Generation), nil
 	}
+	if s.Degraded != nil && s.Degraded.Reason == appsv1beta1.ReasonSidecarsNotRunning {
+		return false, "", errors.New(s.Degraded.Reason + ": " + s.Degraded.Message + lines(s.NotRunning))
+	}
 	switch s.Rollout.Reason {
 	case appsv1beta1.ReasonComplete, appsv1beta1.ReasonPartitionReached:
 		return true, s.Rollout.Message, nil
@@ -157,11 +167,16 @@ func (s *Summary) Outcome() (done bool, message string, err error) {
 
 // Problem says what keeps Pods from the content, and what to do, in several lines.
 func (s *Summary) Problem() string {
-	text := s.Rollout.Reason + ": " + s.Rollout.Message
-	for _, group := range slices.Concat(s.Blocked, s.Uninjected) {
+	text := s.Rollout.Reason + ": " + s.Rollout.Message + lines(slices.Concat(s.NotRunning, s.Blocked, s.Uninjected))
+	return strings.TrimSuffix(text+"\n"+s.ToDo, "\n")
+}
+
+// lines names Pods, each group in a line of its own.
+func lines(groups []Group) (text string) {
+	for _, group := range groups {
 		text += fmt.Sprintf("\n%d %s: %s", group.Pods, group.Reason, group.Text())
 	}
-	return strings.TrimSuffix(text+"\n"+s.ToDo, "\n")
+	return text
 }
 
 // Text names the first Pods of the group, and says what is the matter and what to do.
