@@ -113,6 +113,8 @@ func TestStates(t *testing.T) {
 		"it was down, and has had ten minutes":   {with(downAgain, wrote(600, podstate.WasDown)), numbers{}, 0, ""},
 		"it was down, its sidecars have started": {with(downAgain, carriedOut(10)), numbers{Down: 1}, 20, ""},
 		"it was down, its sidecars run":          {with(downAgain, carriedOut(30)), numbers{}, 500, ""},
+		"it was down, its sidecars have failed":  {with(downAgain, carriedOut(30), func(p *rollout.Pod) { p.Written.Up = false }), numbers{Down: 1}, 500, ""},
+		"it came back in the future":             {with(settling, readySince(-50)), numbers{Trial: 1, Up: 1}, 30, ""},
 		"it was down, and has come back":         {with(settling, wrote(20, podstate.WasDown), carriedOut(18)), numbers{Up: 1}, 15, ""},
 		"it was down, and is back for long":      {with(isProven, wrote(1000, podstate.WasDown), carriedOut(990)), numbers{Up: 1}, 0, ""},
 		"it was taken down before":               {with(downAgain, wrote(100, podstate.WasOurs)), numbers{Charged: 1, Updating: 1, Trial: 1, Down: 1}, 500, ""},
@@ -206,6 +208,7 @@ func TestRules(t *testing.T) {
 		"Down: and fewer than a tenth of all":            {pods: all(many(17, isProven...), one(1, outdatedDown...), one(2, outdatedDown...), one(3, outdatedDown...)), rule: rollout.DownPods, writes: "1 2"},
 		"Down: idle ones hold up nothing":                {pods: all(one(1, with(downAgain, carriedOut(30))...), one(2, outdatedDown...)), writes: "2"},
 		"Down: a late one holds them up":                 {pods: all(one(1, late...), one(2, outdatedDown...)), rule: rollout.DownPods, who: "1"},
+		"Down: it names one that was up":                 {pods: all(one(1, updating...), one(2, with(downAgain, wrote(200, podstate.WasDown))...), one(3, outdatedDown...)), rule: rollout.DownPods, who: "1"},
 		"Down: victims come first":                       {pods: all(one(1, outdatedDown...), one(2, ours...), one(3, outdatedDown...)), rule: rollout.DownPods, writes: "2"},
 		"Down: they use no budget":                       {pods: all(one(1, silentPod...), one(2, outdatedDown...), one(3)), rule: rollout.Budget, who: "1", writes: "2"},
 		"Share: its controller has one": {strategy: update{MaxUnavailable: share("3")}, pods: all(one(1, with(updating, in("a"))...), many(3, with(isProven, in("b"))...), one(2, in("a")), one(3, in("a"))),
@@ -313,6 +316,9 @@ func TestTheStatusIsStoredFirst(t *testing.T) {
 	plan.Status.NotReadyBefore = 1
 	if plan = rollout.Decide(s, plan.Status, true, pods, noon); plan.Status.NotReadyBefore != 1 || !slices.Contains(names(plan.Write), "1") {
 		t.Errorf("wrote %q with status %+v", names(plan.Write), plan.Status)
+	}
+	if plan = ruled(update{}, rollout.Begun, pod(1, updating...), pod(2)); rollout.Decide(withMinReady(update{}, "30"), rollout.Begun, false, []*rollout.Pod{pod(1, updating...), pod(2)}, noon).Rule != plan.Rule {
+		t.Error("Pods that wait by another rule wait for the status")
 	}
 	if plan = rollout.Decide(s, rollout.Begun, false, many(5, isProven...), noon); plan.Rule != rollout.NoRule || plan.Status != rollout.Begun {
 		t.Errorf("nothing is outdated, and the plan is %+v", plan)
@@ -445,6 +451,9 @@ func TestMovedGraceAndFailing(t *testing.T) {
 		if plan := ruled(update{}, rollout.Begun, pod(1, tc.pod...)); plan.Failing != tc.failing || max(0, plan.Next-noon) != tc.in {
 			t.Errorf("%s: %d fail, again in %d s", name, plan.Failing, plan.Next-noon)
 		}
+	}
+	if plan := decide(strategy(update{}), pod(1, with(late, downSince(990))...)); plan.Late != 0 || plan.Updating != 1 {
+		t.Errorf("a Pod that never was Ready is late: %+v", plan.Numbers)
 	}
 	if plan := ruled(update{}, rollout.Begun, pod(1)); plan.Moved != 0 {
 		t.Errorf("a rollout without writes moved at %d", plan.Moved)

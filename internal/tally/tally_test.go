@@ -54,7 +54,9 @@ func TestTallyEqualsARecount(t *testing.T) {
 				if got, want := tl.Pods(), w.activePods(); got != want {
 					t.Fatalf("step %d, %s: %d Pods are tracked, want %d", step, what, got, want)
 				}
-				checkAnew(t, w, tl, what)
+				if step%10 == 0 { // it costs as much as all Pods
+					checkAnew(t, w, tl, what)
+				}
 			}
 		})
 	}
