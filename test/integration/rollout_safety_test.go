@@ -333,9 +333,13 @@ func (r *plane) testOneAppCannotStart(t *testing.T) {
 // Pods of another app come and go all the time. The status goes on naming the Pod that waits.
 func (r *plane) testChurn(t *testing.T) {
 	namespace := r.namespace(t)
-	a := r.roll(t, namespace, "maxUnavailable: 1", atOnceProven())
-	r.deploy(t, namespace, 4, quickToStop)
-	churning := r.deploy(t, namespace, 1, quickToStop)
+	a := r.roll(t, namespace, "maxUnavailable: 1, priorityStrategy: {orderPriority: [{orderedKey: last}]}", atOnceProven())
+	r.deploy(t, namespace, 4, quickToStop) // Pods without the key are updated first
+	churning := r.deployment(namespace, 1)
+	churning.Spec.Template.Labels["last"] = "yes"
+	churning.Spec.Template.Spec.TerminationGracePeriodSeconds = new(int64(1))
+	r.launch(t, churning)
+	r.awaitDeployed(t, churning, 1)
 	a.awaitComplete(t, rolloutPatience, 5)
 	const image = "example.com/side:missing"
 	a.setImage(t, image)
