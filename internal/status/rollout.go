@@ -30,7 +30,7 @@ func off(p *rollout.Plan) string {
 	case p.Rule == rollout.Paused:
 		return "updateStrategy.paused is true"
 	case p.Budget == 0 && p.Total > 0 && p.Rule != rollout.Invalid:
-		return "updateStrategy.maxUnavailable allows no Pod to be unavailable"
+		return "updateStrategy.maxUnavailable is 0, so only Pods that are down are updated"
 	}
 	return ""
 }
@@ -192,7 +192,7 @@ func why(p *rollout.Plan) string {
 		if p.Who == nil {
 			return kept("Budget", p)
 		}
-		return fmt.Sprintf("Budget: %d Pods are down because of the rollout, and maxUnavailable allows %d. The rollout waits for %s.", p.Charged, p.Budget, who)
+		return fmt.Sprintf("Budget: %d of %d places of maxUnavailable are used. The rollout waits for %s.", p.Charged, p.Budget, who)
 	case rollout.Proof:
 		if p.Who == nil {
 			return kept("Proof", p)

@@ -84,7 +84,7 @@ func TestStates(t *testing.T) {
 		"the last Pods settle":     {seen(of(5, 5), numbers(rollout.Numbers{Trial: 2})), "Complete", "AsExpected", "Current", "Healthy", ""},
 
 		"Budget": {waits(rollout.Budget, 10*minute), "RollingOut", "AsExpected", "Current", "Progressing",
-			"2 of 5 matched Pods are updated. 3 are still to be updated. Budget: 2 Pods are down because of the rollout, and maxUnavailable allows 2. The rollout waits for shop/web-1 (CrashLoopBackOff)."},
+			"2 of 5 matched Pods are updated. 3 are still to be updated. Budget: 2 of 2 places of maxUnavailable are used. The rollout waits for shop/web-1 (CrashLoopBackOff)."},
 		"Budget, of Pods that disappeared": {waits(rollout.Budget, recent, nobody), "RollingOut", "AsExpected", "Current", "Progressing", "Budget: 2 places of Pods that disappeared are kept until 04:04 UTC."},
 		"Proof": {waits(rollout.Proof, recent), "RollingOut", "AsExpected", "Current", "Progressing",
 			"Proof: 2 Pods are updating, settling or late, and 1 are proven. The rollout waits for shop/web-1 (CrashLoopBackOff)."},
@@ -97,7 +97,7 @@ func TestStates(t *testing.T) {
 		"no write ends": {waits(rollout.NoRule, time.Hour, calm), "Stalled", "Stalled", "Failed", "Degraded", "The next Pods are about to be updated."},
 		"a canary, and the partition keeps the rest": {waits(rollout.Partition, recent, func(p *rollout.Plan) { p.Kept = 3 }), "RollingOut", "AsExpected", "Current", "Progressing", "2 Pods are not back"},
 
-		"nothing moves":                        {waits(rollout.Budget, 11*minute), "Stalled", "Stalled", "Failed", "Degraded", "Budget: 2 Pods are down"},
+		"nothing moves":                        {waits(rollout.Budget, 11*minute), "Stalled", "Stalled", "Failed", "Degraded", "Budget: 2 of 2 places"},
 		"nothing moves, and nothing is broken": {waits(rollout.Share, 11*minute, calm), "Stalled", "Stalled", "Failed", "Degraded", "Share: "},
 		"some are broken, and others wait":     {waits(rollout.Budget, 10*minute, broken), "RollingOut", "AsExpected", "Current", "Progressing", ""},
 		"a long grace period":                  {waits(rollout.Budget, time.Hour, func(p *rollout.Plan) { p.Grace = 3600 }), "RollingOut", "AsExpected", "Current", "Progressing", ""},
@@ -112,7 +112,7 @@ func TestStates(t *testing.T) {
 		"paused while a Pod is restarted":        {waits(rollout.Paused, recent), "Paused", "AsExpected", "Current", "Suspended", ""},
 		"paused while Pods are broken":           {waits(rollout.Paused, recent, broken), "Paused", "PodsNotReady", "Failed", "Degraded", "2 Pods are not back from their update. The first is shop/web-1"},
 		"paused while Pods do not come back":     {waits(rollout.Paused, 2*minute), "Paused", "PodsNotReady", "Failed", "Degraded", "shop/web-1"},
-		"maxUnavailable is 0":                    {waits(rollout.Budget, time.Hour, calm, budget(0)), "Paused", "AsExpected", "Current", "Suspended", "maxUnavailable allows no Pod"},
+		"maxUnavailable is 0":                    {waits(rollout.Budget, time.Hour, calm, budget(0)), "Paused", "AsExpected", "Current", "Suspended", "maxUnavailable is 0"},
 		"maxUnavailable is 0, and Pods are down": {waits(rollout.Budget, 2*minute, budget(0)), "Paused", "PodsNotReady", "Failed", "Degraded", "shop/web-1"},
 		"NotUpdate":                              {seen(of(5, 2), rollout.Plan{Rule: rollout.NotUpdate}), "NotUpdate", "AsExpected", "Current", "Healthy", "NotUpdate: running Pods keep"},
 		"the partition keeps the rest":           {seen(of(5, 2), rollout.Plan{Rule: rollout.Partition, Numbers: rollout.Numbers{Outdated: 3, Kept: 3}, Blocked: among("Refused", "", 1)}), "PartitionReached", "AsExpected", "Current", "Healthy", "2 of 5"},
