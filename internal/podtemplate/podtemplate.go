@@ -31,11 +31,6 @@ type Question struct {
 // lists are the members of a SidecarSet that its Pods get, and that API servers can check.
 var lists = []string{"containers", "initContainers", "volumes", "imagePullSecrets"}
 
-// ownMembers are the members that only a container of a SidecarSet has.
-var ownMembers = []string{
-	"podInjectPolicy", "upgradeStrategy", "shareVolumePolicy", "shareVolumeDevicePolicy", "transferEnv", "resourcesPolicy",
-}
-
 // New returns the question about a SidecarSet of the hub version. It shares the SidecarSet's
 // values, and changes none of them.
 func New(of *hub.SidecarSet) Question {
@@ -56,7 +51,7 @@ func New(of *hub.SidecarSet) Question {
 				continue // null
 			}
 			container = maps.Clone(container)
-			for _, own := range ownMembers {
+			for _, own := range appsv1beta1.SidecarMembers() {
 				delete(container, own)
 			}
 			if isHostProcess { // on the network of the node a port needs an equal hostPort, which Pods get by default

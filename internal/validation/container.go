@@ -162,12 +162,11 @@ func validateHotUpgrade(c *appsv1beta1.SidecarContainer, path place) {
 	if !c.IsHotUpgrade() {
 		return
 	}
-	at := path.Child("upgradeStrategy", "hotUpgradeEmptyImage")
-	validateImage(c.UpgradeStrategy.HotUpgradeEmptyImage, at, "HotUpgrade injects a second, idle container; name the image that it runs")
-	if working, _ := appsv1beta1.HotUpgradeNames(c.Name); len(working) > validation.DNS1123LabelMaxLength {
-		path.Child("name").invalid(c.Name, fmt.Sprintf("must be no more than %d characters, since HotUpgrade adds -1 and -2 to it; choose a shorter name",
-			validation.DNS1123LabelMaxLength-(len(working)-len(c.Name))))
+	if member, problem := c.HotUpgradeProblem(); problem != "" {
+		path.add(field.Invalid(path.Path.Child(member), field.OmitValueType{}, problem))
+		return
 	}
+	validateImage(c.UpgradeStrategy.HotUpgradeEmptyImage, path.Child("upgradeStrategy", "hotUpgradeEmptyImage"), "")
 }
 
 // validateHotUpgradeNames looks for containers that have the name of one of a pair, and for

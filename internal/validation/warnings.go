@@ -16,6 +16,7 @@ import (
 
 	appsv1alpha1 "github.com/sidecarset/operator/apis/apps/v1alpha1"
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/selectors"
 )
 
@@ -125,35 +126,8 @@ func (w *warner) container(c *appsv1beta1.SidecarContainer, path *field.Path) {
 	}
 	w.kruiseVariables(c, path.Child("env"))
 	w.pairResources(c, path)
-	w.otherFields(&c.Container, path)
-}
-
-// otherFields finds members that an API server accepts only beside other fields of the Pod.
-func (w *warner) otherFields(c *corev1.Container, path *field.Path) {
-	for i := range c.Resources.Claims {
-		w.add(path.Child("resources", "claims").Index(i).Child("name"), "a Pod without an element %s of spec.resourceClaims is refused; select only Pods that have it", c.Resources.Claims[i].Name)
-	}
-	if l := c.Lifecycle; l != nil {
-		sleep := func(hook *corev1.LifecycleHandler, path *field.Path) {
-			if hook != nil && hook.Sleep != nil && hook.Sleep.Seconds > corev1.DefaultTerminationGracePeriodSeconds {
-				w.add(path.Child("sleep", "seconds"), "a Pod with a shorter terminationGracePeriodSeconds, which is %d by default, is refused; select only Pods with a longer one, or sleep at most %[1]d seconds", corev1.DefaultTerminationGracePeriodSeconds)
-			}
-		}
-		sleep(l.PostStart, path.Child("lifecycle", "postStart"))
-		sleep(l.PreStop, path.Child("lifecycle", "preStop"))
-		if l.StopSignal != nil {
-			w.add(path.Child("lifecycle", "stopSignal"), "a Pod without spec.os.name is refused; select only Pods that have it")
-		}
-	}
-	sc := c.SecurityContext
-	if sc == nil {
-		return
-	}
-	if sc.ProcMount != nil && *sc.ProcMount == corev1.UnmaskedProcMount {
-		w.add(path.Child("securityContext", "procMount"), "a Pod without hostUsers false is refused; select only Pods that have it")
-	}
-	if o := sc.WindowsOptions; o != nil && o.HostProcess != nil && *o.HostProcess {
-		w.add(path.Child("securityContext", "windowsOptions", "hostProcess"), "a Pod without hostNetwork, or with a container that does not have it, is refused; select only Pods of HostProcess containers")
+	for member, warning := range inject.Needs(c) {
+		w.list = append(w.list, path.String()+member+": "+warning)
 	}
 }
 
