@@ -15,6 +15,7 @@ import (
 
 	"github.com/sidecarset/operator/internal/hub"
 	"github.com/sidecarset/operator/internal/podtemplate"
+	"github.com/sidecarset/operator/internal/text"
 )
 
 // The bounds of the questions of one process, because any Pod can send reviews of made-up
@@ -88,7 +89,7 @@ func (c *ContentCheck) check(ctx context.Context, set, old *hub.SidecarSet, isRe
 		logf.FromContext(ctx).Info("Could not ask the API server about containers", "SidecarSet", set.Set.Name, "reason", err.Error())
 		const longest = 500
 		answer = contentAnswer{now: podtemplate.Verdict{Warnings: []string{fmt.Sprintf(
-			"spec: the API server could not check the containers and volumes, so that it may refuse Pods with them: %.*s", longest, err.Error())}}}
+			"spec: the API server could not check the containers and volumes, so that it may refuse Pods with them: %s", text.Cut(err.Error(), longest))}}}
 	case len(answer.now.Refused) > 0:
 		c.total.WithLabelValues("refused").Inc()
 	default:
