@@ -4,12 +4,11 @@
 package events
 
 import (
-	"strings"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/text"
 )
 
 // SidecarSet is the object that an Event is about. The UID distinguishes it from an
@@ -87,25 +86,19 @@ func InjectionConflict(about SidecarSet, namespace string, conflict error) Event
 // InjectionIncomplete says what an injected Pod does not get of what the SidecarSet asks for.
 // kind is the Action, so that Events of one kind replace each other. namespace is as for
 // InjectionConflict.
-func InjectionIncomplete(about SidecarSet, namespace, kind, text string) Event {
+func InjectionIncomplete(about SidecarSet, namespace, kind, note string) Event {
 	where := ""
 	if namespace != "" {
 		where = " in namespace " + namespace
 	}
 	return Event{about, Pod{}, corev1.EventTypeWarning, appsv1beta1.ReasonInjectionIncomplete, kind,
-		bounded("A Pod" + where + " does not get all that the SidecarSet asks for: " + text)}
+		bounded("A Pod" + where + " does not get all that the SidecarSet asks for: " + note)}
 }
 
 // maxNote is the longest note that API servers accept, in bytes.
 const maxNote = 1024
 
-func bounded(note string) string {
-	const more = "…"
-	if len(note) <= maxNote {
-		return note
-	}
-	return strings.ToValidUTF8(note[:maxNote-len(more)], "") + more
-}
+func bounded(note string) string { return text.Cut(note, maxNote) }
 
 // Pod is a Pod that an Event is about.
 type Pod struct {

@@ -19,14 +19,10 @@ type Identity [sha256.Size]byte
 func IdentityOf(object map[string]any) Identity {
 	metadata, _ := object["metadata"].(map[string]any)
 	status, _ := object["status"].(map[string]any)
-	spec, packed := object["spec"].(string) // may be compressed, which JSON cannot hold
 	parts := []any{
 		metadata["uid"], metadata["generation"], metadata["deletionTimestamp"], metadata["annotations"],
-		status["observedGeneration"], status["latestRevision"], status["collisionCount"],
-	}
-	if !packed {
-		parts = append(parts, object["spec"])
+		status["observedGeneration"], status["latestRevision"], status["collisionCount"], object["spec"],
 	}
 	text, _ := json.Marshal(parts) // members sorted; no value that came as JSON fails
-	return sha256.Sum256(append(text, spec...))
+	return sha256.Sum256(text)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/text"
 )
 
 // Namespaces are the Namespaces that enforce the level baseline or restricted. They never change.
@@ -207,7 +208,7 @@ func (s *sample) judge(level api.LevelVersion) *Refusal {
 	if len(why) == 0 {
 		return nil
 	}
-	r.why = cut(strings.Join(why, "; "))
+	r.why = text.Cut(strings.Join(why, "; "), longest)
 	return r
 }
 

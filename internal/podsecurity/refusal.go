@@ -68,11 +68,3 @@ func Message(refusals []*Refusal) string {
 	}
 	return strings.TrimPrefix(text.String(), " ")
 }
-
-func cut(text string) string {
-	const more = "…"
-	if len(text) <= longest {
-		return text
-	}
-	return strings.ToValidUTF8(text[:longest-len(more)], "") + more
-}
