@@ -190,7 +190,7 @@ var (
 	inAnchor   = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	metricName = regexp.MustCompile("`(sidecarset_[a-z_]+)[`{]")
 	ourFlag    = regexp.MustCompile("`--([a-z][a-z0-9.-]*[a-z0-9])")
-	otherFlags = []string{"admission-control-config-file", "cascade", "context", "for", "help"} // of kube-apiserver, kubectl, every program
+	otherFlags = []string{"admission-control-config-file", "cascade", "context", "dry-run", "for", "help"} // of kube-apiserver, kubectl, the plugin, every program
 	reason     = regexp.MustCompile(`(?m)^\tReason\w+ += "(\w+)"`)
 	allMetrics = "\n## All metrics\n"
 )

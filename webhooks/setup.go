@@ -36,6 +36,8 @@ type Options struct {
 	Catalog *snapshot.Catalog
 	// Knowledge knows what a call requires the Catalog to hold.
 	Knowledge *entries.Knowledge
+	// Namespace is the operator's own. There the API server is asked about containers.
+	Namespace string
 	// RevisionNamespace holds the ConfigMap that says which annotations SidecarSets
 	// may set, and the ControllerRevisions.
 	RevisionNamespace string
@@ -82,7 +84,7 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 	s.Register(server.GroupPods, entry.PathPods, injector.Handle)
 	s.Register(server.GroupPods, entry.PathSlots, injector.Handle)
 	s.Register(server.GroupBarriers, entry.PathBarrier, entries.AnswerBarrier)
-	minor, err := sidecarsets.ServerMinor(mgr.GetConfig(), mgr.GetHTTPClient())
+	content, err := sidecarsets.NewContentCheck(mgr.GetConfig(), mgr.GetHTTPClient(), o.Namespace, metrics.Registry)
 	if err != nil {
 		return err
 	}
@@ -95,7 +97,7 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 		},
 		Current:                 o.Catalog.Current,
 		Reader:                  live,
-		ServerMinor:             minor,
+		Content:                 content,
 		Namespace:               o.RevisionNamespace,
 		PatchPodMetadataAllowed: o.PatchPodMetadataAllowed,
 		ExcludedNamespaces:      o.ExcludedNamespaces,

@@ -200,6 +200,7 @@ func (p *parts) addWebhooks(webhookServer *server.Server) error {
 	setup := webhooks.Options{
 		Catalog:                 p.catalog,
 		Knowledge:               p.knowledge,
+		Namespace:               o.namespace,
 		RevisionNamespace:       o.revisionNamespace,
 		ExcludedNamespaces:      o.excludedNamespaces,
 		RequesterCheck:          o.requesterCheck,

@@ -3,7 +3,6 @@ package inject
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -14,10 +13,8 @@ import (
 	"github.com/sidecarset/operator/internal/expr"
 )
 
-// sidecarOnly are the members of a SidecarContainer that no container of a Pod has.
-var sidecarOnly = []string{
-	"podInjectPolicy", "upgradeStrategy", "shareVolumePolicy", "shareVolumeDevicePolicy", "transferEnv", "resourcesPolicy",
-}
+// sidecarOnly are the members that no container of a Pod has.
+var sidecarOnly = appsv1beta1.SidecarMembers()
 
 // sidecar is one container as it goes into Pods.
 type sidecar struct {
@@ -114,16 +111,8 @@ const maxContainerName = 63
 
 // checkHotUpgrade notes why no Pod can have the hot-upgrade pair of a sidecar.
 func (p *Program) checkHotUpgrade(c *appsv1beta1.SidecarContainer, field string) {
-	switch {
-	case p.invalid != nil:
-	case c.UpgradeStrategy.HotUpgradeEmptyImage == "":
-		p.invalid = &InvalidError{p.Name(), field + ".upgradeStrategy.hotUpgradeEmptyImage",
-			"is missing: name the image that the idle container of the hot-upgrade pair runs"}
-	default:
-		if working, _ := appsv1beta1.HotUpgradeNames(c.Name); len(working) > maxContainerName {
-			p.invalid = &InvalidError{p.Name(), field + ".name", fmt.Sprintf(
-				"is too long for a hot upgrade: %q and its sibling may have %d characters at most, so shorten the name", working, maxContainerName)}
-		}
+	if member, problem := c.HotUpgradeProblem(); problem != "" && p.invalid == nil {
+		p.invalid = &InvalidError{p.Name(), field + "." + member, problem}
 	}
 }
 

@@ -43,23 +43,10 @@ func (c *computation) fitSidecar(s placed) error {
 		return s.misfit(".securityContext."+refused[0], fmt.Sprintf("a Pod with spec.os.name %s cannot have a container with %s", spec.OS, strings.Join(refused, ", ")),
 			"remove them from the sidecar")
 	}
-	if d.restarts != "" && spec.RestartPolicy == string(corev1.RestartPolicyNever) {
-		return s.misfit(d.restarts, "RestartContainer is not possible in a Pod with restartPolicy Never", "use NotRequired")
-	}
-	if d.unmasked && !spec.NoHostUsers {
-		return s.misfit(".securityContext.procMount", "Unmasked is possible only in a Pod with hostUsers false", "set hostUsers of the Pod to false")
-	}
-	if d.device && spec.NoHostUsers {
-		return s.misfit(".volumeDevices", "a block device is not possible in a Pod with hostUsers false", "mount the volume as a file system")
-	}
-	for i, claim := range d.claims {
-		if !slices.Contains(spec.ResourceClaims, claim) {
-			return s.misfit(fmt.Sprintf(".resources.claims[%d].name", i), fmt.Sprintf("the Pod has no element %q of spec.resourceClaims", claim), "add it to the Pod")
+	for i := range d.needs {
+		if n := &d.needs[i]; n.isMet != nil && !n.isMet(spec) {
+			return s.misfit(n.member, n.problem(spec), n.remedy)
 		}
-	}
-	if grace := spec.gracePeriod(); d.sleep > grace {
-		return s.misfit(d.sleepField, fmt.Sprintf("%d seconds are longer than the terminationGracePeriodSeconds of the Pod, %d", d.sleep, grace),
-			"raise terminationGracePeriodSeconds of the Pod, or shorten the sleep")
 	}
 	for i := range d.volumes {
 		if err := c.fitVolume(s, &d.volumes[i]); err != nil {

@@ -66,34 +66,3 @@ func TestAdvice(t *testing.T) {
 		})
 	}
 }
-
-func TestPruned(t *testing.T) {
-	type object = map[string]any
-	type list = []any
-	tests := map[string]struct {
-		version string
-		spec    object
-		want    []string
-	}{
-		"nothing":              {"v1beta1", object{"containers": list{object{"name": "a", "new": 1, "securityContext": object{"new": 1}}}, "volumes": list{object{"new": object{"newer": 1}}}}, nil},
-		"of the other version": {"v1beta1", object{"namespace": "a", "customVersion": "v1"}, []string{"spec.namespace"}},
-		"of the newer version": {"v1alpha1", object{"namespace": "a", "customVersion": "v1"}, []string{"spec.customVersion"}},
-		"below":                {"v1beta1", object{"updateStrategy": object{"paussed": true}, "selector": object{"matchLabel": object{}}}, []string{"spec.selector.matchLabel", "spec.updateStrategy.paussed"}},
-		"of a sidecar": {"v1beta1", object{"containers": list{object{"transferEnv": list{object{"envname": "a"}}, "resourcesPolicy": object{"mode": "sum"}}}},
-			[]string{"spec.containers[0].resourcesPolicy.mode", "spec.containers[0].transferEnv[0].envname"}},
-		"null": {"v1beta1", object{"foo": nil}, nil},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			var got []string
-			for _, err := range validation.Pruned(object{"apiVersion": "apps.kruise.io/" + tc.version, "metadata": object{"name": "a"}, "spec": tc.spec}) {
-				if got = append(got, err.Field); !remedy.MatchString(err.Detail) {
-					t.Errorf("%v names no remedy", err)
-				}
-			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("fields (-want +got):\n%s", diff)
-			}
-		})
-	}
-}

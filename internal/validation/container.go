@@ -2,103 +2,94 @@ package validation
 
 import (
 	"fmt"
+	"iter"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/expr"
 )
 
-// validateContainers checks both lists. OpenKruise does not apply the rules for containers
-// alone to init containers.
+// validateContainers checks what a SidecarSet adds to containers, and their commonest faults,
+// for files without a cluster. API servers find all others: see package podtemplate.
 func validateContainers(spec *appsv1beta1.SidecarSetSpec, path place) {
 	if len(spec.InitContainers)+len(spec.Containers) == 0 {
 		path.required("at least one of containers and initContainers must have an element; add a sidecar")
 		return
 	}
 	volumes, names, targets := volumesByName(spec.Volumes), sets.New[string](), new(expr.Targets)
-	for i := range spec.InitContainers {
-		c, at := &spec.InitContainers[i], path.Child("initContainers").Index(i)
+	for c := range containersOf(spec) {
+		at := place{c.path, path.errs}
 		validateUniqueName(c.Name, names, at.Child("name"))
-		validateContainer(&c.Container, volumes, at)
-		validateInitContainer(c, at)
-		validateSidecar(c, c.IsNative(), targets, at)
+		validateImage(c.Image, at.Child("image"), "name the image that the sidecar runs")
+		validatePorts(c.Ports, at.Child("ports"))
+		validateMounts(&c.Container, volumes, at)
+		validateSidecar(c, targets, at)
 	}
-	for i := range spec.Containers {
-		c, at := &spec.Containers[i], path.Child("containers").Index(i)
-		validateUniqueName(c.Name, names, at.Child("name"))
-		validateContainer(&c.Container, volumes, at)
-		validateAppContainer(c, at)
-		validateSidecar(c, true, targets, at)
-	}
-	validateHostPortsAcross(spec.Containers, path.Child("containers"))
-	validateFileKeyVolumes(spec, path.errs)
 	validateHotUpgradeNames(spec, names, path)
 }
 
-// validateContainer checks what every container needs, in the order of its
-// fields. Members with values that the API server fills in may be absent.
-func validateContainer(c *corev1.Container, volumes map[string]*corev1.Volume, path place) {
-	validateImage(c.Image, path.Child("image"), "name the image that the sidecar runs")
-	validatePorts(c.Ports, path.Child("ports"))
-	validateEnvFrom(c.EnvFrom, path.Child("envFrom"))
-	validateEnv(c.Env, path.Child("env"))
-	validateResources(&c.Resources, path.Child("resources"))
-	validateResizePolicy(c.ResizePolicy, path.Child("resizePolicy"))
-	validateVolumeMounts(c, volumes, path.Child("volumeMounts"))
-	validateVolumeDevices(c, volumes, path.Child("volumeDevices"))
-	validateValue(&c.TerminationMessagePolicy, path.Child("terminationMessagePolicy"),
-		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)
-	validateValue(&c.ImagePullPolicy, path.Child("imagePullPolicy"), pullPolicies...)
-	ifSet(c.SecurityContext, path.Child("securityContext"), validateSecurityContext)
-	validateRestarts(c, path)
-}
-
-var pullPolicies = []corev1.PullPolicy{corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever}
-
-// validateInitContainer checks the rules for init containers alone.
-func validateInitContainer(c *appsv1beta1.SidecarContainer, path place) {
-	if c.IsNative() {
-		validateProbes(&c.Container, path)
-		return
-	}
-	for _, member := range []member{
-		{"livenessProbe", c.LivenessProbe != nil}, {"readinessProbe", c.ReadinessProbe != nil},
-		{"startupProbe", c.StartupProbe != nil}, {"lifecycle", c.Lifecycle != nil},
-	} {
-		if member.set {
-			path.Child(member.name).forbidden("an init container that ends has none; remove it, or set restartPolicy Always")
+func validatePorts(ports []corev1.ContainerPort, path place) {
+	for i := range ports {
+		at := path.Index(i)
+		if ports[i].ContainerPort == 0 {
+			at.Child("containerPort").required("say which port the sidecar listens on, 1 to 65535")
+		} else {
+			at.Child("containerPort").invalidBy(ports[i].ContainerPort, validation.IsValidPortNum(int(ports[i].ContainerPort)))
 		}
-	}
-	for i, policy := range c.ResizePolicy {
-		if policy.RestartPolicy == corev1.RestartContainer {
-			path.Child("resizePolicy").Index(i).Child("restartPolicy").invalid(policy.RestartPolicy, "an init container that ends is not restarted; remove it, or set restartPolicy Always")
+		if ports[i].HostPort != 0 {
+			at.Child("hostPort").invalidBy(ports[i].HostPort, validation.IsValidPortNum(int(ports[i].HostPort)))
 		}
 	}
 }
 
-// validateAppContainer checks the rules for containers alone.
-func validateAppContainer(c *appsv1beta1.SidecarContainer, path place) {
-	validateProbes(&c.Container, path)
-	validateChoice(c.PodInjectPolicy, path.Child("podInjectPolicy"), injectPolicies...)
-	validateChoice(c.ShareVolumePolicy.Type, path.Child("shareVolumePolicy", "type"), sharePolicies...)
-	validateTransferEnv(c.TransferEnv, path.Child("transferEnv"))
+// validateMounts checks that the container uses volumes of the SidecarSet, each path once.
+func validateMounts(c *corev1.Container, volumes map[string]*corev1.Volume, path place) {
+	paths := sets.New[string]()
+	for i, m := range c.VolumeMounts {
+		at := path.Child("volumeMounts").Index(i)
+		validateVolumeReference(m.Name, volumes, at.Child("name"))
+		switch {
+		case m.MountPath == "":
+			at.Child("mountPath").required("say where the sidecar sees the volume")
+		case paths.Has(m.MountPath):
+			at.Child("mountPath").invalid(m.MountPath, "must be unique in the container; change one of the mounts")
+		}
+		paths.Insert(m.MountPath)
+	}
+	for i, d := range c.VolumeDevices {
+		validateVolumeReference(d.Name, volumes, path.Child("volumeDevices").Index(i).Child("name"))
+	}
 }
 
-// validateSidecar checks what a SidecarSet adds to a container of either list. stays is true
-// for a container and for a native sidecar.
-func validateSidecar(c *appsv1beta1.SidecarContainer, stays bool, targets *expr.Targets, path place) {
+func validateVolumeReference(name string, volumes map[string]*corev1.Volume, path place) {
+	if volumes[name] == nil {
+		path.invalid(name, "is not a volume of this SidecarSet; declare it in spec.volumes")
+	}
+}
+
+// validateSidecar checks what a SidecarSet adds to a container. OpenKruise does not apply the
+// rules for containers alone to init containers.
+func validateSidecar(c located, targets *expr.Targets, path place) {
+	if !c.init {
+		validateChoice(c.PodInjectPolicy, path.Child("podInjectPolicy"), injectPolicies...)
+		validateChoice(c.ShareVolumePolicy.Type, path.Child("shareVolumePolicy", "type"), sharePolicies...)
+		validateTransferEnv(c.TransferEnv, path.Child("transferEnv"))
+	}
+	stays := !c.init || c.IsNative()
 	if stays {
-		validateHotUpgrade(c, path)
+		validateHotUpgrade(c.SidecarContainer, path)
 	}
 	if c.ResourcesPolicy != nil && !stays {
 		path.Child("resourcesPolicy").invalid("", "only an init container with restartPolicy Always may have it; remove it, and set resources")
 		return
 	}
-	validateResourcesPolicy(c, targets, path)
+	validateResourcesPolicy(c.SidecarContainer, targets, path)
 }
 
 // validateUniqueName checks the name of a container or volume, and adds it to names.
@@ -111,6 +102,8 @@ func validateUniqueName(name string, names sets.Set[string], path place) {
 	validateUnique(name, names, path, "names are unique across containers and initContainers, and among volumes; rename one")
 }
 
+// validateImage checks the name of an image. API servers find white space around it only in
+// Pods, not in templates.
 func validateImage(image string, path place, remedy string) {
 	requireText(image, path, remedy)
 	if strings.TrimSpace(image) != image {
@@ -122,6 +115,89 @@ var (
 	injectPolicies = []appsv1beta1.PodInjectPolicyType{appsv1beta1.BeforeAppContainer, appsv1beta1.AfterAppContainer}
 	sharePolicies  = []appsv1beta1.ShareVolumePolicyType{appsv1beta1.ShareVolumePolicyEnabled, appsv1beta1.ShareVolumePolicyDisabled}
 )
+
+// validateTransferEnv checks how entries find the name of their source container: in a label
+// or annotation of the Pod. An entry that copies nothing is accepted, with a warning.
+func validateTransferEnv(entries []appsv1beta1.TransferEnvVar, path place) {
+	for i := range entries {
+		from := entries[i].SourceContainerNameFrom
+		if from == nil || from.FieldRef == nil {
+			continue
+		}
+		ref, at := from.FieldRef, path.Index(i).Child("sourceContainerNameFrom", "fieldRef")
+		requireText(ref.APIVersion, at.Child("apiVersion"), "set it to v1")
+		if ref.APIVersion != "" && ref.APIVersion != "v1" {
+			at.Child("apiVersion").invalid(ref.APIVersion, "must be v1; correct it")
+		}
+		fieldPath := at.Child("fieldPath")
+		requireText(ref.FieldPath, fieldPath, "name a label or annotation of the Pod, for example metadata.labels['app']")
+		if ref.FieldPath != "" && !validateSubscript(ref.FieldPath, fieldPath) {
+			fieldPath.invalid(ref.FieldPath, "error converting fieldPath: only metadata.labels['<key>'] and metadata.annotations['<key>'] can name a container; correct it")
+		}
+	}
+}
+
+// validateSubscript checks a path that names one label or annotation, and reports whether it
+// is such a path.
+func validateSubscript(path string, at place) (subscripted bool) {
+	parent, key, found := strings.Cut(path, "['")
+	key, closed := strings.CutSuffix(key, "']")
+	if !found || !closed {
+		return false
+	}
+	switch parent {
+	case "metadata.annotations":
+		key = strings.ToLower(key)
+	case "metadata.labels":
+	default:
+		at.invalid(path, "only metadata.labels and metadata.annotations have keys; correct it")
+		return true
+	}
+	at.invalidBy(path, validation.IsQualifiedName(key))
+	return true
+}
+
+// validateHotUpgrade refuses a pair of containers that no Pod could have.
+func validateHotUpgrade(c *appsv1beta1.SidecarContainer, path place) {
+	if !c.IsHotUpgrade() {
+		return
+	}
+	if member, problem := c.HotUpgradeProblem(); problem != "" {
+		path.add(field.Invalid(path.Path.Child(member), field.OmitValueType{}, problem))
+		return
+	}
+	validateImage(c.UpgradeStrategy.HotUpgradeEmptyImage, path.Child("upgradeStrategy", "hotUpgradeEmptyImage"), "")
+}
+
+// validateHotUpgradeNames looks for containers that have the name of one of a pair, and for
+// pairs that ask for a port of the node. names has all names of the SidecarSet.
+func validateHotUpgradeNames(spec *appsv1beta1.SidecarSetSpec, names sets.Set[string], path place) {
+	for i := range spec.InitContainers {
+		if c := &spec.InitContainers[i]; c.IsNative() && c.IsHotUpgrade() {
+			validatePairNames(c, names, path.Child("initContainers").Index(i))
+		}
+	}
+	for i := range spec.Containers {
+		c, at := &spec.Containers[i], path.Child("containers").Index(i)
+		if !c.IsHotUpgrade() {
+			continue
+		}
+		validatePairNames(c, names, at)
+		for j, port := range c.Ports {
+			if port.HostPort != 0 {
+				at.Child("ports").Index(j).Child("hostPort").invalid(port.HostPort, "HotUpgrade injects two containers, which cannot share a port of the node; remove it or use ColdUpgrade")
+			}
+		}
+	}
+}
+
+func validatePairNames(c *appsv1beta1.SidecarContainer, names sets.Set[string], path place) {
+	for _, name := range c.PodContainerNames() {
+		if names.Has(name) {
+			path.Child("name").invalid(c.Name, fmt.Sprintf("HotUpgrade injects it as %s, which is another container of this SidecarSet; rename one", name))
+		}
+	}
+}
 
 // validateContainersUpdate lets containers be removed and changed, but neither added nor
 // renamed: running Pods could not be updated.
@@ -142,4 +218,44 @@ func validateContainersUpdate(containers, old []appsv1beta1.SidecarContainer, pa
 			at.Child("upgradeStrategy", "upgradeType").invalid(is, fmt.Sprintf("is immutable; set it back to %s, or delete the SidecarSet and create it again", was))
 		}
 	}
+}
+
+// located is a container of a SidecarSet and its place.
+type located struct {
+	*appsv1beta1.SidecarContainer
+	path *field.Path
+	init bool // of initContainers
+}
+
+// containersOf yields the containers of a SidecarSet, the init containers first.
+func containersOf(spec *appsv1beta1.SidecarSetSpec) iter.Seq[located] {
+	return func(yield func(located) bool) {
+		for i := range spec.InitContainers {
+			if !yield(located{&spec.InitContainers[i], field.NewPath("spec", "initContainers").Index(i), true}) {
+				return
+			}
+		}
+		for i := range spec.Containers {
+			if !yield(located{&spec.Containers[i], field.NewPath("spec", "containers").Index(i), false}) {
+				return
+			}
+		}
+	}
+}
+
+// namesInPod are the names that the container has in Pods.
+func (c located) namesInPod() []string {
+	if c.init {
+		return c.PodInitContainerNames()
+	}
+	return c.PodContainerNames()
+}
+
+// usedVolumes are the names of the volumes that are added to Pods.
+func usedVolumes(spec *appsv1beta1.SidecarSetSpec) sets.Set[string] {
+	used := sets.New[string]()
+	for c := range containersOf(spec) {
+		used.Insert(slices.Collect(c.UsedVolumes())...)
+	}
+	return used
 }

@@ -1,8 +1,12 @@
 package validation
 
 import (
-	"fmt"
+	"iter"
+	"reflect"
+	"slices"
+	"strings"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -42,8 +46,36 @@ func (p place) duplicate(value any, remedy string) {
 	p.add(err)
 }
 
-func (p place) tooMany(count, most int) {
-	err := field.TooMany(p.Path, count, most)
-	err.Detail = fmt.Sprintf("must have at most %d elements; remove some", most)
-	p.add(err)
+// validateChoice refuses a value, an empty one too, that is not one of those supported.
+func validateChoice[T ~string](value T, path place, supported ...T) {
+	if !slices.Contains(supported, value) {
+		path.add(field.NotSupported(path.Path, value, supported))
+	}
+}
+
+// validateUnique refuses a value that is in seen, and adds it to seen.
+func validateUnique[T comparable](value T, seen sets.Set[T], path place, remedy string) {
+	if seen.Has(value) {
+		path.duplicate(value, remedy)
+	}
+	seen.Insert(value)
+}
+
+// requireText refuses an empty string.
+func requireText(value string, path place, remedy string) {
+	if value == "" {
+		path.required(remedy)
+	}
+}
+
+// fieldsOf are the fields of a struct by their name in JSON, in the order of their
+// declaration.
+func fieldsOf(object reflect.Value) iter.Seq2[string, reflect.Value] {
+	return func(yield func(string, reflect.Value) bool) {
+		for _, f := range reflect.VisibleFields(object.Type()) {
+			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" && !yield(name, object.FieldByIndex(f.Index)) {
+				return
+			}
+		}
+	}
 }

@@ -46,8 +46,8 @@ func validateShare(share *intstr.IntOrString, path place) {
 	case share == nil:
 	case share.Type == intstr.String && !isPercentage(share.StrVal):
 		path.invalid(share.StrVal, "must be a whole number or a percentage such as 10%; correct it")
-	case share.Type == intstr.Int:
-		validateNotNegative(int64(share.IntVal), path)
+	case share.Type == intstr.Int && share.IntVal < 0:
+		path.invalid(share.IntVal, "must be 0 or more; correct or remove it")
 	}
 }
 
@@ -95,5 +95,7 @@ func validateRevision(revision *appsv1beta1.SidecarSetInjectRevision, recorded b
 	case !recorded:
 		path.Child("customVersion").invalid(*revision.CustomVersion, "cannot find ControllerRevision of this SidecarSet with this version; name one that was recorded")
 	}
-	validateValue(&revision.Policy, path.Child("policy"), appsv1beta1.AlwaysSidecarSetInjectRevisionPolicy, appsv1beta1.PartialSidecarSetInjectRevisionPolicy)
+	if revision.Policy != "" {
+		validateChoice(revision.Policy, path.Child("policy"), appsv1beta1.AlwaysSidecarSetInjectRevisionPolicy, appsv1beta1.PartialSidecarSetInjectRevisionPolicy)
+	}
 }

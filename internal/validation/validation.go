@@ -1,12 +1,18 @@
 // Package validation knows which SidecarSets may be stored. It looks at one
 // SidecarSet of the hub version, after defaulting, and at values that its caller
-// has gathered; it knows neither the API server nor how a Pod is injected.
+// has gathered; it knows neither the API server nor how a Pod is injected. What API servers
+// check about containers and volumes is asked of them: see package podtemplate. Here are the
+// commonest of these faults only, for files without a cluster.
 //
 // All problems are reported at once, each at its path and with its remedy.
 package validation
 
 import (
+	"slices"
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -26,8 +32,7 @@ type Environment struct {
 	// Recorded is true if injectionStrategy.revision names a ControllerRevision
 	// that exists and is this SidecarSet's. It is not read unless that is set.
 	Recorded bool
-	// Object is the SidecarSet as JSON, v1beta1 and defaulted, with the members that this
-	// build does not know. If it is nil, no such members are found.
+	// Object is the SidecarSet as JSON, v1beta1 and defaulted.
 	Object map[string]any
 	// Replaced is the object that an update replaces, in the same form; nil on creation.
 	Replaced map[string]any
@@ -36,9 +41,6 @@ type Environment struct {
 	SameWithoutImages bool
 	// ExcludedNamespaces are the namespaces whose Pods are never injected.
 	ExcludedNamespaces []string
-	// ServerMinor is the minor version of the API server; 0 if it is not known. It
-	// is not read unless DependsOnVersion says so.
-	ServerMinor int
 }
 
 // Bounds returns what is too large in a SidecarSet that is about to be created or, with old,
@@ -65,9 +67,7 @@ func contentProblems(set *appsv1beta1.SidecarSet, env Environment) (errs field.E
 	validateMetadata(&set.ObjectMeta, metadata)
 	validateCanary(set, env.Base, metadata, spec)
 	validateAnnotations(set.Annotations, metadata)
-	var ofSpec field.ErrorList
-	validateSpec(&set.Spec, env.Recorded, place{spec.Path, &ofSpec})
-	spec.add(withoutGuesses(ofSpec, env.Object)...)
+	validateSpec(&set.Spec, env.Recorded, spec)
 	validateNulls(env.Object, spec.Child("imagePullSecrets"))
 	spec.add(env.Conflicts.refused...)
 	return errs
@@ -92,4 +92,29 @@ func validateSpec(spec *appsv1beta1.SidecarSetSpec, recorded bool, path place) {
 	validateUpdateStrategy(spec, path.Child("updateStrategy"))
 	validateRevision(spec.InjectionStrategy.Revision, recorded, path.Child("injectionStrategy", "revision"))
 	validatePatchPodMetadata(spec.PatchPodMetadata, path.Child("patchPodMetadata"))
+}
+
+// Joined returns the problems that the rules have found, and those that an API server refuses.
+// Of two problems in one place the first one has the remedy.
+func Joined(found, refused field.ErrorList) field.ErrorList {
+	known := sets.New[string]()
+	for _, err := range found {
+		known.Insert(err.Field)
+	}
+	return append(found, slices.DeleteFunc(slices.Clone(refused), func(err *field.Error) bool { return known.Has(err.Field) })...)
+}
+
+// Together is Joined for warnings.
+func Together(found, more []string) []string {
+	known := sets.New[string]()
+	for _, line := range found {
+		known.Insert(fieldOf(line))
+	}
+	return append(found, slices.DeleteFunc(slices.Clone(more), func(line string) bool { return known.Has(fieldOf(line)) })...)
+}
+
+// fieldOf is the field that a warning begins with.
+func fieldOf(line string) string {
+	path, _, _ := strings.Cut(line, ": ")
+	return path
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,7 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	appsv1alpha1 "github.com/sidecarset/operator/apis/apps/v1alpha1"
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/selectors"
 )
 
@@ -40,12 +43,10 @@ func Warnings(set *appsv1beta1.SidecarSet, env Environment) []string {
 	if appsv1beta1.Enforced(set.Annotations) {
 		w.enforcedVolumes(set, path.Child("volumes"))
 	}
-	w.warnAboutVersion(spec, env.ServerMinor)
 	w.list = append(w.list, env.Conflicts.warned...)
 	if env.Replaced != nil && spec.UpdateStrategy.Type == appsv1beta1.RollingUpdateSidecarSetStrategyType {
 		w.update(env)
 	}
-	w.unknownMembers(env.Object)
 	return w.list
 }
 
@@ -125,35 +126,8 @@ func (w *warner) container(c *appsv1beta1.SidecarContainer, path *field.Path) {
 	}
 	w.kruiseVariables(c, path.Child("env"))
 	w.pairResources(c, path)
-	w.otherFields(&c.Container, path)
-}
-
-// otherFields finds members that an API server accepts only beside other fields of the Pod.
-func (w *warner) otherFields(c *corev1.Container, path *field.Path) {
-	for i := range c.Resources.Claims {
-		w.add(path.Child("resources", "claims").Index(i).Child("name"), "a Pod without an element %s of spec.resourceClaims is refused; select only Pods that have it", c.Resources.Claims[i].Name)
-	}
-	if l := c.Lifecycle; l != nil {
-		sleep := func(hook *corev1.LifecycleHandler, path *field.Path) {
-			if hook != nil && hook.Sleep != nil && hook.Sleep.Seconds > corev1.DefaultTerminationGracePeriodSeconds {
-				w.add(path.Child("sleep", "seconds"), "a Pod with a shorter terminationGracePeriodSeconds, which is %d by default, is refused; select only Pods with a longer one, or sleep at most %[1]d seconds", corev1.DefaultTerminationGracePeriodSeconds)
-			}
-		}
-		sleep(l.PostStart, path.Child("lifecycle", "postStart"))
-		sleep(l.PreStop, path.Child("lifecycle", "preStop"))
-		if l.StopSignal != nil {
-			w.add(path.Child("lifecycle", "stopSignal"), "a Pod without spec.os.name is refused; select only Pods that have it")
-		}
-	}
-	sc := c.SecurityContext
-	if sc == nil {
-		return
-	}
-	if sc.ProcMount != nil && *sc.ProcMount == corev1.UnmaskedProcMount {
-		w.add(path.Child("securityContext", "procMount"), "a Pod without hostUsers false is refused; select only Pods that have it")
-	}
-	if o := sc.WindowsOptions; o != nil && o.HostProcess != nil && *o.HostProcess {
-		w.add(path.Child("securityContext", "windowsOptions", "hostProcess"), "a Pod without hostNetwork, or with a container that does not have it, is refused; select only Pods of HostProcess containers")
+	for member, warning := range inject.Needs(c) {
+		w.list = append(w.list, path.String()+member+": "+warning)
 	}
 }
 
@@ -273,4 +247,150 @@ func (w *warner) patch(entry *appsv1beta1.SidecarSetPatchPodMetadata, path *fiel
 	default:
 		w.add(path.Child("patchPolicy"), "%q is unknown, so that the entry is ignored; use Retain, Overwrite or MergePatchJson", entry.PatchPolicy)
 	}
+}
+
+// mostVolumes is how many volumes a warning names.
+const mostVolumes = 10
+
+// enforcedVolumes finds volumes of an enforced SidecarSet that an app may have too, under the same
+// name and for another purpose. It takes a name that contains the SidecarSet's name, or that of
+// one of its containers, for one that no app has.
+func (w *warner) enforcedVolumes(set *appsv1beta1.SidecarSet, path *field.Path) {
+	own := []string{set.Name}
+	for c := range containersOf(&set.Spec) {
+		own = append(own, c.Name)
+	}
+	used := usedVolumes(&set.Spec)
+	var names []string
+	for i := range set.Spec.Volumes {
+		name := set.Spec.Volumes[i].Name
+		isOwn := func(owner string) bool { return owner != "" && strings.Contains(name, owner) }
+		if used.Has(name) && !slices.ContainsFunc(own, isOwn) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	example := set.Name + "-" + names[0]
+	if len(names) > mostVolumes {
+		names = append(names[:mostVolumes], "…")
+	}
+	w.add(path, "if a Pod has a volume of its own called %s, the enforced one of the same kind replaces it for the app too, and a Pod whose persistentVolumeClaim, secret, configMap or projected volume would be replaced by another kind is refused; "+
+		"choose names that no app has, such as %s", strings.Join(names, ", "), example)
+}
+
+// kruiseLaunchPriority is the annotation of Pods by which OpenKruise starts containers in their
+// order.
+const kruiseLaunchPriority = "apps.kruise.io/container-launch-priority"
+
+// What the variables of OpenKruise are for.
+const (
+	startsFirst = "starts before the app"
+	endsWithJob = "ends with the app of a Job"
+)
+
+// kruiseVariables are the variables on which programs of OpenKruise act, other than its
+// SidecarSets, with what a native sidecar does instead.
+var kruiseVariables = map[string]string{
+	"KRUISE_CONTAINER_PRIORITY":                         startsFirst,
+	"KRUISE_CONTAINER_BARRIER":                          startsFirst,
+	"KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT":            endsWithJob,
+	"KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT_WITH_IMAGE": endsWithJob,
+	"KRUISE_TERMINATE_SIDECAR_IGNORE_EXIT_CODE":         endsWithJob,
+}
+
+// kruiseVariables finds variables on which only OpenKruise acts.
+func (w *warner) kruiseVariables(c *appsv1beta1.SidecarContainer, path *field.Path) {
+	for i := range c.Env {
+		name := c.Env[i].Name
+		if does, ok := kruiseVariables[name]; ok {
+			w.add(path.Index(i).Child("name"), "only OpenKruise acts on %s; without OpenKruise, use a native sidecar (an element of initContainers with restartPolicy Always), which %s, and remove the variable", name, does)
+		}
+	}
+}
+
+// pairResources finds variables of a hot-upgrade sidecar that name the sidecar: its two
+// containers have other names in Pods.
+func (w *warner) pairResources(c *appsv1beta1.SidecarContainer, path *field.Path) {
+	if !c.IsHotUpgrade() {
+		return
+	}
+	for i := range c.Env {
+		if from := c.Env[i].ValueFrom; from != nil && from.ResourceFieldRef != nil && from.ResourceFieldRef.ContainerName == c.Name {
+			w.add(path.Child("env").Index(i).Child("valueFrom", "resourceFieldRef", "containerName"), "no container of a Pod is called %s, since HotUpgrade adds -1 and -2; remove containerName, which means the container itself", c.Name)
+		}
+	}
+}
+
+// pairPorts finds ports of a hot-upgrade sidecar. In a Pod on the node's network the API server
+// makes each of them a port of the node, which only one container can have.
+func (w *warner) pairPorts(c *appsv1beta1.SidecarContainer, path *field.Path) {
+	if c.IsHotUpgrade() && len(c.Ports) > 0 {
+		w.add(path.Child("ports"), "HotUpgrade gives them to two containers, so that a Pod with hostNetwork is refused; remove them, since a container can listen without them, or do not select such Pods")
+	}
+}
+
+// pairProbes finds probes of a hot-upgrade sidecar that do not tell its two containers apart,
+// because both have the Pod's address.
+func (w *warner) pairProbes(c *appsv1beta1.SidecarContainer, path *field.Path) {
+	if !c.IsHotUpgrade() {
+		return
+	}
+	for _, of := range []struct {
+		name  string
+		probe *corev1.Probe
+	}{{"livenessProbe", c.LivenessProbe}, {"readinessProbe", c.ReadinessProbe}, {"startupProbe", c.StartupProbe}} {
+		if p := of.probe; p != nil && (p.HTTPGet != nil || p.TCPSocket != nil || p.GRPC != nil) {
+			w.add(path.Child(of.name), "HotUpgrade probes both containers at the same port of the Pod, so that one of them can answer for the other, and a hot upgrade goes on before the new one serves; use exec")
+		}
+	}
+}
+
+// pairVolumes finds volumes that name a hot-upgrade sidecar.
+func (w *warner) pairVolumes(spec *appsv1beta1.SidecarSetSpec, path *field.Path) {
+	pairs := sets.New[string]()
+	for c := range containersOf(spec) {
+		if c.IsHotUpgrade() {
+			pairs.Insert(c.Name)
+		}
+	}
+	check := func(items []corev1.DownwardAPIVolumeFile, at *field.Path) {
+		for i := range items {
+			if ref := items[i].ResourceFieldRef; ref != nil && pairs.Has(ref.ContainerName) {
+				w.add(at.Index(i).Child("resourceFieldRef", "containerName"), "no container of a Pod is called %s, since HotUpgrade adds -1 and -2; name %[1]s-1", ref.ContainerName)
+			}
+		}
+	}
+	for i := range spec.Volumes {
+		v, at := &spec.Volumes[i], path.Index(i)
+		if v.DownwardAPI != nil {
+			check(v.DownwardAPI.Items, at.Child("downwardAPI", "items"))
+		}
+		if v.Projected == nil {
+			continue
+		}
+		for j := range v.Projected.Sources {
+			if source := v.Projected.Sources[j].DownwardAPI; source != nil {
+				check(source.Items, at.Child("projected", "sources").Index(j).Child("downwardAPI", "items"))
+			}
+		}
+	}
+}
+
+// IgnoredSelector is the warning about a namespaceSelector of v1alpha1 that has no effect.
+const IgnoredSelector = "spec.namespaceSelector: is ignored beside spec.namespace; remove one of them"
+
+// Ignored warns about members of a v1alpha1 manifest that the conversion to v1beta1 drops.
+func Ignored(sent map[string]any) []string {
+	spec := specOf(sent)
+	namespace, _ := spec["namespace"].(string)
+	if sent["apiVersion"] == appsv1alpha1.GroupVersion.String() && namespace != "" && spec["namespaceSelector"] != nil {
+		return []string{IgnoredSelector}
+	}
+	return nil
+}
+
+func isPrivileged(c *corev1.Container) bool {
+	return c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged
 }

@@ -95,43 +95,6 @@ volumes: [{name: data}, {name: agent-tmp}, {name: log-spool}, {name: config, con
 	}
 }
 
-func TestWarningsAboutTheVersionOfTheServer(t *testing.T) {
-	set := validationCase{spec: `{initContainers: [{name: i, image: b, envFrom: [{prefix: "2-", configMapRef: {name: c}}], restartPolicy: Always, restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [3]}}]}, {name: j, image: b, restartPolicy: Never, restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [3]}}]}],
-containers: [{name: a, restartPolicy: OnFailure, image: b, env: [{name: OK}, {name: 1A}, {name: F, valueFrom: {fileKeyRef: {volumeName: v, path: p, key: k}}}], lifecycle: {preStop: {sleep: {seconds: 0}}}}]}`}.set(t)
-	const refused, names = "so that it refuses Pods with the sidecar; ", "use letters, digits, '_', '-' and '.', with no digit first"
-	tests := map[string]struct {
-		minor int
-		want  []string
-	}{
-		"not known":          {0, nil},
-		"one that takes all": {36, nil},
-		"one that refuses what older ones drop": {35, []string{
-			"spec.initContainers[0].restartPolicyRules: API servers take restart rules of native sidecars since Kubernetes 1.36, and this one has 1.35, " + refused + "remove them",
-			"spec.initContainers[1].restartPolicyRules[0].action: API servers take RestartAllContainers since Kubernetes 1.36, and this one has 1.35, " + refused + "use Restart"}},
-		"one that takes most": {34, []string{
-			"spec.initContainers[1].restartPolicy: API servers take restart policies of init containers, except Always, since Kubernetes 1.35, and this one has 1.34, " + refused + "remove it and restartPolicyRules",
-			"spec.containers[0].env[2].valueFrom.fileKeyRef: API servers take variables from files since Kubernetes 1.35, and this one has 1.34, " + refused + "use configMapKeyRef or secretKeyRef",
-			"spec.containers[0].restartPolicy: API servers take restart policies of containers other than init containers since Kubernetes 1.35, and this one has 1.34, " + refused + "remove it and restartPolicyRules"}},
-		"one that takes none": {31, []string{
-			`spec.initContainers[0].envFrom[0].prefix: API servers take names such as "2-" since Kubernetes 1.32, and this one has 1.31, ` + refused + names,
-			"spec.initContainers[1].restartPolicy: API servers take restart policies of init containers, except Always, since Kubernetes 1.35, and this one has 1.31, " + refused + "remove it and restartPolicyRules",
-			`spec.containers[0].env[1].name: API servers take names such as "1A" since Kubernetes 1.32, and this one has 1.31, ` + refused + names,
-			"spec.containers[0].env[2].valueFrom.fileKeyRef: API servers take variables from files since Kubernetes 1.35, and this one has 1.31, " + refused + "use configMapKeyRef or secretKeyRef",
-			"spec.containers[0].lifecycle.preStop.sleep.seconds: API servers take a sleep of 0 seconds since Kubernetes 1.33, and this one has 1.31, " + refused + "use 1 or more, or remove the hook",
-			"spec.containers[0].restartPolicy: API servers take restart policies of containers other than init containers since Kubernetes 1.35, and this one has 1.31, " + refused + "remove it and restartPolicyRules"}},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, validation.Warnings(set, validation.Environment{ServerMinor: tc.minor})); diff != "" {
-				t.Errorf("warnings (-want +got):\n%s", diff)
-			}
-		})
-	}
-	if !validation.DependsOnVersion(set) || validation.DependsOnVersion(validationCase{spec: `containers: [{name: a, image: b, env: [{name: OK}]}]`}.set(t)) {
-		t.Error("DependsOnVersion is wrong")
-	}
-}
-
 func TestWarningsAboutUpdates(t *testing.T) {
 	const (
 		unreachable = "running Pods cannot be updated in place until they are recreated, neither to this content nor to later images; to update them in place, change only images, cpu and memory, and remove no amount"
@@ -147,7 +110,7 @@ func TestWarningsAboutUpdates(t *testing.T) {
 	}{
 		"nothing":                              {rolls(`selector: {matchLabels: {a: b}}`), rolls(`selector: {matchLabels: {a: b}}`), nil},
 		"an image":                             {rolls(`containers: [{name: a, image: "b:1"}]`), rolls(`containers: [{name: a, image: "b:2"}]`), nil},
-		"the members of two containers":        {rolls(`containers: [{name: a, image: "b:1", args: [x]}, {name: c, image: "b:1"}]`), rolls(`containers: [{name: a, image: "b:2", env: [{name: A}]}, {name: c, image: "b:1", novel: 1}]`), []string{"spec.containers[0]: a: args removed, env changed: " + unreachable, "spec.containers[1]: c: novel changed: " + unreachable, "spec.containers[1].novel: is unknown to this operator, which injects it unchanged; remove it if it is a mistake"}},
+		"the members of two containers":        {rolls(`containers: [{name: a, image: "b:1", args: [x]}, {name: c, image: "b:1"}]`), rolls(`containers: [{name: a, image: "b:2", env: [{name: A}]}, {name: c, image: "b:1", novel: 1}]`), []string{"spec.containers[0]: a: args removed, env changed: " + unreachable, "spec.containers[1]: c: novel changed: " + unreachable}},
 		"the tag latest":                       {rolls(`containers: [{name: a, image: "b:1"}]`), rolls(`containers: [{name: a, image: "b:latest"}]`), []string{"spec.containers[0]: a: imagePullPolicy changed: " + unreachable}},
 		"cpu":                                  {rolls(`containers: [{name: a, image: "b:1", resources: {requests: {cpu: "1"}}}]`), rolls(`containers: [{name: a, image: "b:2", resources: {requests: {cpu: "2"}}}]`), nil},
 		"cpu that is removed":                  {rolls(`containers: [{name: a, image: "b:1", resources: {requests: {cpu: "1"}}}]`), rolls(`containers: [{name: a, image: "b:2"}]`), []string{"spec.containers[0]: a: resources.requests.cpu removed: " + unreachable}},

@@ -4,13 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"reflect"
 	"regexp"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
@@ -94,27 +92,7 @@ func (w Whitelist) expressions(set labels.Set) ([]*regexp.Regexp, error) {
 	return expressions, nil
 }
 
-// remedy says what to ask an administrator for, and names the members of the whitelist that
-// are not read, because their names may be mistakes.
-func (w Whitelist) remedy() string {
-	text := "ask an administrator to add one to " + w.place()
-	var document map[string]any
-	if json.Unmarshal([]byte(w.Content), &document) != nil {
-		return text
-	}
-	const most = 5
-	count := 0
-	findUnknownIn(document, reflect.TypeFor[whitelistRules](), nil, true, func(path *field.Path, name string, known map[string]reflect.Type) {
-		if count++; count > most {
-			return
-		}
-		text += "; " + path.Child(name).String() + " is not known"
-		if meant := nearest(name, known); meant != "" {
-			text += ", " + meant + " may be meant"
-		}
-	})
-	return text
-}
+func (w Whitelist) remedy() string { return "ask an administrator to add one to " + w.place() }
 
 func (w Whitelist) place() string {
 	return fmt.Sprintf("key %s of ConfigMap %s/%s", WhitelistKey, w.Namespace, WhitelistConfigMap)

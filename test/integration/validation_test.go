@@ -11,13 +11,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/fixtures/random"
+	"github.com/sidecarset/operator/internal/hub"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/podtemplate"
 	"github.com/sidecarset/operator/internal/validation"
+	"github.com/sidecarset/operator/test/deploy"
 )
 
 type object = map[string]any
@@ -29,16 +35,15 @@ const (
 	triedAtMost  = 20 * wantAccepted
 )
 
-// If validation accepts a SidecarSet, the API server accepts an injected Pod, unless a warning
-// says that this API server is too old. SidecarSets that validation refuses are only
-// counted, because the API server would accept some of their Pods.
+// If the webhook accepts a SidecarSet, the API server accepts an injected Pod. SidecarSets that
+// it refuses are only counted, because the API server would accept some of their Pods.
 func TestTheAPIServerAcceptsPodsOfEveryValidSidecarSet(t *testing.T) {
 	const seed = 3
 	g := random.New(seed)
-	accepted, warned, tried, lenient := 0, 0, 0, map[string]int{}
+	accepted, tried, lenient := 0, 0, map[string]int{}
 	for ; accepted < wantAccepted && tried < triedAtMost; tried++ {
 		set := fixtures.Stored(asJSON(t, g.SidecarSet()))
-		problems := validation.Create(typedSet(t, set), validation.Environment{Object: set}).ToAggregate()
+		problems := problemsOf(t, set)
 		if problems == nil {
 			accepted++
 		} else if tried%10 != 0 {
@@ -46,8 +51,6 @@ func TestTheAPIServerAcceptsPodsOfEveryValidSidecarSet(t *testing.T) {
 		}
 		err := createWith(t, set)
 		switch {
-		case problems == nil && err != nil && warnedOfVersion(t, set):
-			warned++
 		case problems == nil && err != nil:
 			t.Errorf("accepted, yet its Pod is refused: %v\n%s", err, asText(t, set["spec"]))
 		case problems != nil && err == nil:
@@ -56,7 +59,7 @@ func TestTheAPIServerAcceptsPodsOfEveryValidSidecarSet(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of %d SidecarSets were accepted; of %d of them a warning says that %s refuses Pods", accepted, tried, warned, cluster.Version)
+	t.Logf("%d of %d SidecarSets were accepted", accepted, tried)
 	for _, problem := range slices.Sorted(maps.Keys(lenient)) {
 		t.Logf("refused here, perhaps not there (%d): %s", lenient[problem], problem)
 	}
@@ -65,12 +68,36 @@ func TestTheAPIServerAcceptsPodsOfEveryValidSidecarSet(t *testing.T) {
 	}
 }
 
-// warnedOfVersion says whether there are more warnings if validation knows the API server's
-// version.
-func warnedOfVersion(t *testing.T, set object) bool {
+// problemsOf returns what the rules and the API server find, as the webhook does. It asks
+// without the webhook, whose questions are bounded.
+func problemsOf(t *testing.T, set object) utilerrors.Aggregate {
 	t.Helper()
-	typed := typedSet(t, set)
-	return len(validation.Warnings(typed, validation.Environment{ServerMinor: cluster.Minor()})) > len(validation.Warnings(typed, validation.Environment{}))
+	found := validation.Create(typedSet(t, set), validation.Environment{Object: set})
+	verdict, err := askAbout(t, podtemplate.New(&hub.SidecarSet{Object: set, Set: typedSet(t, set)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return validation.Joined(found, verdict.Refused).ToAggregate()
+}
+
+// askAbout asks the API server.
+func askAbout(t *testing.T, question podtemplate.Question) (podtemplate.Verdict, error) {
+	t.Helper()
+	config := rest.CopyConfig(cluster.Config())
+	config.WarningHandler, config.QPS = rest.NoWarnings{}, -1
+	server, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	result := server.RESTClient().Post().AbsPath("/api/v1/namespaces", deploy.Namespace, "podtemplates").
+		Param("dryRun", podtemplate.DryRun).Param("fieldValidation", podtemplate.FieldValidation).
+		SetHeader("Content-Type", "application/json").Body(question.Body()).Do(t.Context())
+	var warnings []string
+	for _, warning := range result.Warnings() {
+		warnings = append(warnings, warning.Text)
+	}
+	answer, _ := result.Raw()
+	return question.Read(answer, warnings, result.Error())
 }
 
 // createWith creates a Pod with the sidecars in a dry run, in a namespace for whose Pods no

@@ -6,3 +6,7 @@ package sidecarsets
 //
 // In a ConfigMap the administrator says which annotations patchPodMetadata may set.
 // +kubebuilder:rbac:roleName=sidecarset-webhook,groups="",resources=configmaps,resourceNames=kruise-configuration,namespace=sidecarset-system,verbs=get
+//
+// It asks the API server about containers and volumes, as a PodTemplate that is created under
+// dry-run. RBAC does not tell a dry run from a real one.
+// +kubebuilder:rbac:roleName=sidecarset-webhook,groups="",resources=podtemplates,namespace=sidecarset-system,verbs=create

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/hub"
@@ -42,9 +41,9 @@ type ValidatorOptions struct {
 	// Reader reads SidecarSets, ControllerRevisions and ConfigMaps from the API server,
 	// not from a cache, if a rule about the SidecarSet needs them.
 	Reader client.Reader
-	// ServerMinor returns the minor version of the API server. If it fails or is nil,
-	// warnings that need the version are left out.
-	ServerMinor func(context.Context) (int, error)
+	// Content asks the API server about containers and volumes. If it is nil, only the rules
+	// of internal/validation apply to them.
+	Content *ContentCheck
 	// Namespace holds the ControllerRevisions, and the ConfigMap that says which
 	// annotations patchPodMetadata may set.
 	Namespace string
@@ -135,34 +134,32 @@ func (v *validator) validate(ctx context.Context, set, old *hub.SidecarSet) ([]s
 	}
 	env.Object, env.Replaced = set.Object, replaced
 	if old == nil {
-		return validation.Warnings(set.Set, env), refuse(set.Set, validation.Create(set.Set, env))
+		errs := validation.Create(set.Set, env)
+		content := v.Content.check(ctx, set, nil, len(errs) > 0, false).now
+		return validation.Together(validation.Warnings(set.Set, env), content.Warnings), refuse(set.Set, validation.Joined(errs, content.Refused))
 	}
 	env.SameWithoutImages = sameWithoutImages(set.Object, old.Object)
-	worse, kept, err := v.worsens(ctx, set, old, env)
-	if err != nil {
-		return nil, err
-	}
-	return append(kept, validation.Warnings(set.Set, env)...), refuse(set.Set, worse)
+	return v.update(ctx, set, old, env)
 }
 
-// worsens returns the problems that an update adds, and warnings about the problems that the
-// stored SidecarSet has already. It looks at the stored SidecarSet only if the updated one
-// has problems.
-func (v *validator) worsens(ctx context.Context, set, old *hub.SidecarSet, env validation.Environment) (worse field.ErrorList, warnings []string, err error) {
-	errs := validation.Update(set.Set, old.Set, env)
-	if len(errs) == 0 || !validation.MayKeep(set.Set, old.Set, old.Object) {
-		return errs, nil, nil
+// update decides whether set may replace old. Problems that the stored SidecarSet has already
+// are warnings. It looks for them only if the updated one has problems.
+func (v *validator) update(ctx context.Context, set, old *hub.SidecarSet, env validation.Environment) (warnings []string, err error) {
+	errs, mayKeep := validation.Update(set.Set, old.Set, env), validation.MayKeep(set.Set, old.Set, old.Object)
+	content := v.Content.check(ctx, set, old, len(errs) > 0, mayKeep)
+	if errs = validation.Joined(errs, content.now.Refused); len(errs) > 0 && mayKeep {
+		before, err := v.gather(ctx, old.Set)
+		if err != nil {
+			return nil, err
+		}
+		before.Object = old.Object
+		worse, kept := validation.Keep(errs, set.Object, old.Set, before, content.before.Refused)
+		errs = worse
+		for _, problem := range kept[:min(len(kept), maxProblems)] {
+			warnings = append(warnings, problem.Error()+" (the stored SidecarSet has this problem already)")
+		}
 	}
-	before, err := v.gather(ctx, old.Set)
-	if err != nil {
-		return nil, nil, err
-	}
-	before.Object = old.Object
-	worse, kept := validation.Keep(errs, set.Object, old.Set, before)
-	for _, problem := range kept[:min(len(kept), maxProblems)] {
-		warnings = append(warnings, problem.Error()+" (the stored SidecarSet has this problem already)")
-	}
-	return worse, warnings, nil
+	return append(warnings, validation.Together(validation.Warnings(set.Set, env), content.now.Warnings)...), refuse(set.Set, errs)
 }
 
 // sameWithoutImages reports whether the content hashes without images of two SidecarSets are
@@ -209,12 +206,6 @@ func (v *validator) gather(ctx context.Context, set *appsv1beta1.SidecarSet) (va
 	if len(set.Spec.PatchPodMetadata) > 0 {
 		if env.Whitelist.Content, err = v.whitelist(ctx); err != nil {
 			return env, err
-		}
-	}
-	if v.ServerMinor != nil && validation.DependsOnVersion(set) {
-		if env.ServerMinor, err = v.ServerMinor(ctx); err != nil { // a warning is not worth a refusal
-			log.FromContext(ctx).V(1).Info("Left out the warnings about the API server's version", "error", err.Error())
-			env.ServerMinor = 0
 		}
 	}
 	recorded, err := snapshot.RecordedRevisions{Reader: v.Reader, Namespace: v.Namespace}.Named(ctx, set)

@@ -1,11 +1,19 @@
 package v1beta1
 
 import (
+	"fmt"
 	"iter"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
+
+// SidecarMembers returns the members of a container of a SidecarSet that no container of a Pod
+// has.
+func SidecarMembers() []string {
+	return []string{"podInjectPolicy", "upgradeStrategy", "shareVolumePolicy", "shareVolumeDevicePolicy", "transferEnv", "resourcesPolicy"}
+}
 
 // IsNative reports whether an init container is a native sidecar: one that runs
 // as long as the Pod. It means nothing for an element of spec.containers.
@@ -22,6 +30,19 @@ func (c *SidecarContainer) IsHotUpgrade() bool {
 // HotUpgradeNames returns the names that the containers of a hot-upgrade sidecar
 // have in a Pod: that of the one that works first, and that of the idle one.
 func HotUpgradeNames(sidecar string) (working, idle string) { return sidecar + "-1", sidecar + "-2" }
+
+// HotUpgradeProblem returns why no Pod can have the pair of a hot-upgrade sidecar, and the member
+// that is wrong; "" if one can.
+func (c *SidecarContainer) HotUpgradeProblem() (member, problem string) {
+	working, _ := HotUpgradeNames(c.Name)
+	switch {
+	case c.UpgradeStrategy.HotUpgradeEmptyImage == "":
+		return "upgradeStrategy.hotUpgradeEmptyImage", "is missing: name the image that the idle container of the hot-upgrade pair runs"
+	case len(working) > validation.DNS1123LabelMaxLength:
+		return "name", fmt.Sprintf("is too long for a hot upgrade: %q and its sibling may have %d characters at most, so shorten the name", working, validation.DNS1123LabelMaxLength)
+	}
+	return "", ""
+}
 
 // PodInitContainerNames returns the names that an element of spec.initContainers
 // has in a Pod: its own, or both of a hot-upgrade pair.

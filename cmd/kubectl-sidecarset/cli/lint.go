@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,22 +17,28 @@ import (
 
 func (a *app) lint() *cobra.Command {
 	var flags filesFlags
-	var output, failOn, version string
+	var output, failOn, dry string
 	c := &cobra.Command{
 		Use:   "lint -f FILES",
-		Short: "Check SidecarSets in files, without a cluster",
-		Long: `Check SidecarSets in files, without a cluster, and show the place of each problem.
+		Short: "Check SidecarSets in files, without a cluster or with one",
+		Long: `Check SidecarSets in files, and show the place of each problem.
 
 An error is what the cluster refuses, a warning is what it warns about. Conflicts are those
 among the SidecarSets of the files. Advice is about what a SidecarSet leaves out that changes
 how the cluster treats the app's Pods; the cluster does not mention it.
 
+Without a cluster, lint knows the rules for SidecarSets, and the commonest faults of containers
+and volumes: names, images, duplicates, undeclared volumes, volumes of two kinds, ports. API
+servers check far more, each for its own version. With --dry-run=server, the cluster is asked: where
+the operator is installed, the SidecarSet is applied under dry-run; elsewhere its containers and
+volumes are, as a PodTemplate of the namespace (--namespace).
+
 The exit code is 0 if no finding is as severe as --fail-on, 2 if one is, and 1 if the files
 cannot be read.`,
 		Example: `  kubectl sidecarset lint -f sidecarsets/ --fail-on=warning
-  kubectl sidecarset lint -f sidecarsets/ -o github --kubernetes-version=1.34`,
+  kubectl sidecarset lint -f sidecarsets/ -o github --dry-run=server`,
 		Args: arguments(0, 0),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(c *cobra.Command, _ []string) error {
 			show, ok := map[string]func([]lint.Finding) error{"text": a.printFindings, "json": a.printFindingsJSON, "github": a.printAnnotations}[output]
 			if !ok {
 				return fmt.Errorf("--output is %q; use text, json or github", output)
@@ -42,11 +46,23 @@ cannot be read.`,
 			if failOn != string(lint.Error) && failOn != string(lint.Warning) {
 				return fmt.Errorf("--fail-on is %q; use error or warning", failOn)
 			}
-			input, err := flags.lintInput(a, version)
+			input, err := flags.lintInput(a)
 			if err != nil {
 				return err
 			}
-			findings := lint.Run(input)
+			switch dry {
+			case "server":
+				if input.Ask, err = a.asker(c.Context()); err != nil {
+					return err
+				}
+			case "none", "client":
+			default:
+				return fmt.Errorf("--dry-run is %q; use client (no cluster is asked) or server", dry)
+			}
+			findings, err := lint.Run(input)
+			if err != nil {
+				return err
+			}
 			if err := show(findings); err != nil {
 				return err
 			}
@@ -62,22 +78,13 @@ cannot be read.`,
 	flags.addFiles(c, "SidecarSets, and with what they refer to: the base of a canary, ControllerRevisions, the whitelist")
 	c.Flags().StringVarP(&output, "output", "o", "text", "`format`: text, json, or github for annotations of a pull request")
 	c.Flags().StringVar(&failOn, "fail-on", "error", "least `severity` with which the exit code is 2: error or warning")
-	c.Flags().StringVar(&version, "kubernetes-version", "", "`version` of the cluster, such as 1.34, for warnings about members that it lacks")
+	c.Flags().StringVar(&dry, "dry-run", "client", "`who` checks: client (no cluster), or server (the cluster too; it stores nothing)")
 	return c
 }
 
-var minorVersion = regexp.MustCompile(`^v?1\.([0-9]{1,3})(\..*|\+)?$`)
-
 // lintInput reads what lint looks at.
-func (f *filesFlags) lintInput(a *app, version string) (lint.Input, error) {
+func (f *filesFlags) lintInput(a *app) (lint.Input, error) {
 	in := lint.Input{ExcludedNamespaces: append([]string{a.operatorNamespace}, f.excluded...)}
-	if version != "" {
-		found := minorVersion.FindStringSubmatch(version)
-		if found == nil {
-			return in, fmt.Errorf("--kubernetes-version is %q; write it like 1.34", version)
-		}
-		in.ServerMinor, _ = strconv.Atoi(found[1]) // digits
-	}
 	files, err := f.read(a)
 	if err != nil {
 		return in, err

@@ -1,21 +1,26 @@
 // Package lint judges SidecarSets in files as the webhook would if they were created, and says
-// where in the files the problems are. It has no rule of its own.
+// where in the files the problems are. It has no rule of its own. Without a cluster it knows only
+// the commonest faults of containers and volumes, and the members of the Kubernetes that it was
+// built with.
 package lint
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
 
 	appsv1alpha1 "github.com/sidecarset/operator/apis/apps/v1alpha1"
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/manifest"
 	"github.com/sidecarset/operator/internal/hub"
+	"github.com/sidecarset/operator/internal/podtemplate"
 	"github.com/sidecarset/operator/internal/revision"
 	"github.com/sidecarset/operator/internal/validation"
 )
@@ -51,8 +56,9 @@ type Input struct {
 	Whitelist *validation.Whitelist
 	// ExcludedNamespaces are never injected.
 	ExcludedNamespaces []string
-	// ServerMinor is the minor version of the API server; 0 if it is not known.
-	ServerMinor int
+	// Ask asks a cluster about a SidecarSet. If it is nil, no cluster is asked. It fails if the
+	// cluster gives no verdict.
+	Ask func(*manifest.Object, *hub.SidecarSet) (podtemplate.Verdict, error)
 }
 
 // subject is one SidecarSet.
@@ -62,8 +68,9 @@ type subject struct {
 	findings []Finding
 }
 
-// Run returns the findings by the order of the SidecarSets, and then of the lines.
-func Run(in Input) []Finding {
+// Run returns the findings by the order of the SidecarSets, and then of the lines. It fails only
+// if Ask fails.
+func Run(in Input) ([]Finding, error) {
 	var subjects []*subject
 	var all []*appsv1beta1.SidecarSet
 	for _, o := range in.SidecarSets {
@@ -76,11 +83,41 @@ func Run(in Input) []Finding {
 	for _, s := range subjects {
 		if s.set != nil {
 			s.judge(in, all)
+			if err := s.ask(in); err != nil {
+				return nil, err
+			}
 		}
 		slices.SortStableFunc(s.findings, func(a, b Finding) int { return a.Line - b.Line })
 		findings = append(findings, s.findings...)
 	}
-	return findings
+	return findings, nil
+}
+
+// ask adds what a cluster says. What lint itself has found in the same place is not repeated.
+func (s *subject) ask(in Input) error {
+	if in.Ask == nil {
+		return nil
+	}
+	verdict, err := in.Ask(s.Object, s.set)
+	if err != nil {
+		return s.Errorf("%w", err)
+	}
+	found := map[string]bool{}
+	for _, f := range s.findings {
+		found[f.Field] = found[f.Field] || f.Severity == Error
+	}
+	for _, err := range verdict.Refused {
+		if !found[err.Field] {
+			s.add(Error, err.Field, err.ErrorBody())
+		}
+	}
+	for _, line := range verdict.Warnings {
+		isKnown := slices.ContainsFunc(s.findings, func(f Finding) bool { return f.Field+": "+f.Message == line })
+		if !isKnown {
+			s.addLines(Warning, []string{line})
+		}
+	}
+	return nil
 }
 
 // read fills in defaults and converts, as the cluster does before it validates.
@@ -96,9 +133,7 @@ func read(o *manifest.Object) *subject {
 		s.add(Error, "apiVersion", err.Error())
 		return s
 	}
-	for _, err := range validation.Pruned(sent) {
-		s.add(Error, err.Field, err.ErrorBody())
-	}
+	s.unknownMembers(text)
 	sent.Default()
 	s.set, err = sent.Hub()
 	if member, ok := errors.AsType[*hub.MemberError](err); ok {
@@ -108,6 +143,32 @@ func read(o *manifest.Object) *subject {
 	}
 	return s
 }
+
+var unknownField = regexp.MustCompile(`^unknown field "(.+)"$`)
+
+// unknownMembers finds members that this build does not know. Those of containers and volumes may
+// be newer than the build; kubectl refuses the others.
+func (s *subject) unknownMembers(text []byte) {
+	var into any = &appsv1beta1.SidecarSet{}
+	if s.APIVersion == appsv1alpha1.GroupVersion.String() {
+		into = &appsv1alpha1.SidecarSet{}
+	}
+	strict, _ := kjson.UnmarshalStrict(text, into) // Hub says where another error is
+	for _, err := range strict {
+		found := unknownField.FindStringSubmatch(err.Error())
+		if found == nil {
+			continue
+		}
+		path := found[1]
+		if ofPods.MatchString(path) {
+			s.add(Warning, path, "is unknown to this build of the plugin; if it is no mistake, --dry-run=server asks whether the cluster knows it")
+		} else {
+			s.add(Error, path, "is unknown, so that kubectl refuses it and API servers drop it; correct or remove it")
+		}
+	}
+}
+
+var ofPods = regexp.MustCompile(`^spec\.(containers|initContainers|volumes)\[`)
 
 // judge applies the rules of the webhook.
 func (s *subject) judge(in Input, all []*appsv1beta1.SidecarSet) {
@@ -127,26 +188,30 @@ func (s *subject) judge(in Input, all []*appsv1beta1.SidecarSet) {
 }
 
 // environment gathers what the rules need. If the files cannot tell, the rule is left out, and
-// the advice is to ask a cluster.
+// the advice is to ask a cluster, unless it is asked.
 func (s *subject) environment(in Input, all []*appsv1beta1.SidecarSet) validation.Environment {
 	set := s.set.Set
 	env := validation.Environment{
 		Conflicts: validation.FindConflicts(set, all), Object: s.set.Object,
-		ExcludedNamespaces: in.ExcludedNamespaces, ServerMinor: in.ServerMinor, Recorded: true,
+		ExcludedNamespaces: in.ExcludedNamespaces, Recorded: true,
 	}
-	const unchecked = "is not in the files, so that this is not checked; add its manifest, or use kubectl apply --dry-run=server"
+	unchecked := func(field, what string) {
+		if in.Ask == nil {
+			s.add(Advice, field, what+" is not in the files, so that this is not checked; add its manifest, or use --dry-run=server")
+		}
+	}
 	if name := appsv1beta1.BaseOfCanary(set.Annotations); name != "" {
 		env.Base = &metav1.ObjectMeta{Name: name}
 		if at := slices.IndexFunc(all, func(other *appsv1beta1.SidecarSet) bool { return other.Name == name }); at >= 0 {
 			env.Base = &all[at].ObjectMeta
 		} else {
-			s.add(Advice, "metadata.annotations["+appsv1beta1.AnnotationBase+"]", "SidecarSet "+name+" "+unchecked)
+			unchecked("metadata.annotations["+appsv1beta1.AnnotationBase+"]", "SidecarSet "+name)
 		}
 	}
 	if reference, names := revision.ReferenceOf(set.Spec.InjectionStrategy.Revision); names {
 		own := slices.DeleteFunc(slices.Clone(in.Revisions), func(r *appsv1.ControllerRevision) bool { return r.Labels[appsv1beta1.LabelSidecarSetName] != set.Name })
 		if len(own) == 0 {
-			s.add(Advice, "spec.injectionStrategy.revision", "the ControllerRevision "+unchecked)
+			unchecked("spec.injectionStrategy.revision", "the ControllerRevision")
 		} else {
 			env.Recorded = revision.NewHistory(own, revision.Owner{Name: set.Name, UID: set.UID}).Choose(reference) != nil
 		}
@@ -154,7 +219,7 @@ func (s *subject) environment(in Input, all []*appsv1beta1.SidecarSet) validatio
 	if in.Whitelist != nil {
 		env.Whitelist = *in.Whitelist
 	} else if env.Whitelist.AllowedByDefault = true; len(set.Spec.PatchPodMetadata) > 0 {
-		s.add(Advice, "spec.patchPodMetadata", "the whitelist, ConfigMap "+validation.WhitelistConfigMap+", "+unchecked)
+		unchecked("spec.patchPodMetadata", "the whitelist, ConfigMap "+validation.WhitelistConfigMap+",")
 	}
 	return env
 }

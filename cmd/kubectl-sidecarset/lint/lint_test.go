@@ -17,7 +17,8 @@ var needCluster = []string{"annotation-not-allowed.yaml", "canary-without-base.y
 
 var wanted = regexp.MustCompile(`(?m)^# want: (.+)$`)
 
-// What a cluster refuses, lint reports as an error, in the same words and at a line of the file.
+// What a cluster refuses, lint reports as an error, in the same words and at a line of the file,
+// unless only API servers know the rule.
 func TestBrokenSamplesAreErrors(t *testing.T) {
 	files, err := filepath.Glob("../../../config/samples/invalid/*.yaml")
 	if err != nil || len(files) < 20 {
@@ -37,8 +38,15 @@ func TestBrokenSamplesAreErrors(t *testing.T) {
 			if slices.Contains(needCluster, filepath.Base(file)) {
 				severity = lint.Advice
 			}
+			if strings.Contains(string(text), "\n# Found by an API server only.\n") {
+				return
+			}
+			findings, err := lint.Run(lint.Input{SidecarSets: read[0].Documents[0].Objects()})
+			if err != nil {
+				t.Fatal(err)
+			}
 			var said []string
-			for _, f := range lint.Run(lint.Input{SidecarSets: read[0].Documents[0].Objects()}) {
+			for _, f := range findings {
 				if f.Severity == severity {
 					said = append(said, f.Field+": "+f.Message)
 				}

@@ -1,0 +1,136 @@
+// Package podtemplate knows how to ask an API server whether Pods may have the containers and
+// volumes of a SidecarSet: as a PodTemplate that is created in a dry run. API servers check the
+// template as they check a Pod, for their own version and feature gates, and call no admission
+// of Pods. The package makes the question and reads the answer. Its callers send the question.
+package podtemplate
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/hub"
+)
+
+// DryRun and FieldValidation are the parameters of the request that a Question is for.
+const (
+	DryRun          = "All"  // nothing is stored
+	FieldValidation = "Warn" // members that the API server does not know are named in warnings
+)
+
+// Question is a PodTemplate, and the SidecarSet that it is made from.
+type Question struct {
+	set  *appsv1beta1.SidecarSet
+	spec map[string]any // of the template's Pod
+}
+
+// lists are the members of a SidecarSet that its Pods get, and that API servers can check.
+var lists = []string{"containers", "initContainers", "volumes", "imagePullSecrets"}
+
+// New returns the question about a SidecarSet of the hub version. It shares the SidecarSet's
+// values, and changes none of them.
+func New(of *hub.SidecarSet) Question {
+	q := Question{set: of.Set, spec: map[string]any{}}
+	sent, _ := of.Object["spec"].(map[string]any)
+	for _, name := range lists {
+		if list, _ := sent[name].([]any); len(list) > 0 {
+			q.spec[name] = list
+		}
+	}
+	isHostProcess := q.bringWhatPodsBring()
+	for _, name := range lists[:2] {
+		list, _ := q.spec[name].([]any)
+		list = slices.Clone(list)
+		for i, elem := range list {
+			container, isObject := elem.(map[string]any)
+			if !isObject {
+				continue // null
+			}
+			container = maps.Clone(container)
+			for _, own := range appsv1beta1.SidecarMembers() {
+				delete(container, own)
+			}
+			if isHostProcess { // on the network of the node a port needs an equal hostPort, which Pods get by default
+				delete(container, "ports")
+			}
+			list[i] = container
+		}
+		if list != nil {
+			q.spec[name] = list
+		}
+	}
+	if q.spec["containers"] == nil { // a Pod needs one
+		q.spec["containers"] = []any{map[string]any{"name": "sidecarset-placeholder", "image": "placeholder"}}
+	}
+	return q
+}
+
+// bringWhatPodsBring adds the members that a Pod has to have beside its sidecars, because not
+// every Pod lacks them. It reports whether the sidecars are HostProcess containers of Windows.
+func (q Question) bringWhatPodsBring() (isHostProcess bool) {
+	grace := int64(corev1.DefaultTerminationGracePeriodSeconds)
+	stops, isWindows := false, false
+	var claims []any
+	claimed := map[string]bool{"": true}
+	for _, c := range slices.Concat(q.set.Spec.InitContainers, q.set.Spec.Containers) {
+		for _, claim := range c.Resources.Claims {
+			if !claimed[claim.Name] {
+				claimed[claim.Name] = true
+				claims = append(claims, map[string]any{"name": claim.Name, "resourceClaimTemplateName": "placeholder"})
+			}
+		}
+		if hooks := c.Lifecycle; hooks != nil {
+			for _, hook := range []*corev1.LifecycleHandler{hooks.PostStart, hooks.PreStop} {
+				if hook != nil && hook.Sleep != nil {
+					grace = max(grace, hook.Sleep.Seconds)
+				}
+			}
+			stops = stops || hooks.StopSignal != nil
+		}
+		sc := c.SecurityContext
+		if sc == nil {
+			continue
+		}
+		if sc.ProcMount != nil && *sc.ProcMount == corev1.UnmaskedProcMount {
+			q.spec["hostUsers"] = false
+		}
+		if o := sc.WindowsOptions; o != nil {
+			isWindows = true
+			isHostProcess = isHostProcess || o.HostProcess != nil && *o.HostProcess
+		}
+	}
+	q.spec["terminationGracePeriodSeconds"] = grace
+	if claims != nil {
+		q.spec["resourceClaims"] = claims
+	}
+	switch {
+	case stops && isWindows:
+		q.spec["os"] = map[string]any{"name": string(corev1.Windows)}
+	case stops:
+		q.spec["os"] = map[string]any{"name": string(corev1.Linux)}
+	}
+	if isHostProcess {
+		q.spec["hostNetwork"] = true
+		q.spec["securityContext"] = map[string]any{"windowsOptions": map[string]any{"hostProcess": true}}
+	}
+	return isHostProcess
+}
+
+// Equal reports whether two questions have the same answer.
+func (q Question) Equal(other Question) bool {
+	return apiequality.Semantic.DeepEqual(q.spec, other.spec)
+}
+
+// Body is the PodTemplate as JSON. The API server makes up its name.
+func (q Question) Body() []byte {
+	text, _ := json.Marshal(map[string]any{ // a tree of JSON values always marshals
+		"apiVersion": "v1", "kind": "PodTemplate",
+		"metadata": map[string]any{"generateName": "sidecarset-dry-run-"},
+		"template": map[string]any{"spec": q.spec},
+	})
+	return text
+}

@@ -1,0 +1,137 @@
+package sidecarsets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"golang.org/x/time/rate"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/sidecarset/operator/internal/hub"
+	"github.com/sidecarset/operator/internal/podtemplate"
+)
+
+// The bounds of the questions of one process, because any Pod can send reviews of made-up
+// SidecarSets. A question costs the API server about 4 ms. The burst is enough for a tool that
+// applies all SidecarSets of a cluster at once.
+const (
+	contentSeats = 4
+	contentRate  = 20 // in a second
+	contentBurst = 500
+)
+
+// ContentCheck asks the API server whether Pods may have the containers and volumes of a
+// SidecarSet. It is safe for concurrent use. A nil ContentCheck asks nothing.
+type ContentCheck struct {
+	client    rest.Interface
+	namespace string
+	seats     chan struct{}
+	rate      *rate.Limiter
+	total     *prometheus.CounterVec
+}
+
+// NewContentCheck returns a ContentCheck that asks in a namespace. registry takes the metrics;
+// they are not exposed if it is nil.
+func NewContentCheck(config *rest.Config, client *http.Client, namespace string, registry prometheus.Registerer) (*ContentCheck, error) {
+	config = rest.CopyConfig(config)
+	config.WarningHandler = rest.NoWarnings{} // they are read from the answer
+	server, err := discovery.NewDiscoveryClientForConfigAndClient(config, client)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for questions about containers: %w", err)
+	}
+	total := promauto.With(registry).NewCounterVec(prometheus.CounterOpts{
+		Name: "sidecarset_content_checks_total",
+		Help: "SidecarSets whose containers and volumes the API server was to check, by result: accepted, refused, unchecked.",
+	}, []string{"result"})
+	for _, result := range []string{"accepted", "refused", "unchecked"} {
+		total.WithLabelValues(result)
+	}
+	return &ContentCheck{
+		client: server.RESTClient(), namespace: namespace, total: total,
+		seats: make(chan struct{}, contentSeats), rate: rate.NewLimiter(contentRate, contentBurst),
+	}, nil
+}
+
+// contentAnswer is what the API server says about a SidecarSet, and about the one that it
+// replaces, if an update may keep what is wrong with that one.
+type contentAnswer struct{ now, before podtemplate.Verdict }
+
+// check asks about a SidecarSet that is about to be created or to replace old. It asks nothing
+// if old has the same containers and volumes. isRefused says that another rule refuses the
+// SidecarSet: such questions are the first to be left out. If there is no verdict, the answer
+// has a warning only, because the reason is not the author's.
+func (c *ContentCheck) check(ctx context.Context, set, old *hub.SidecarSet, isRefused, mayKeep bool) contentAnswer {
+	var answer contentAnswer
+	if c == nil {
+		return answer
+	}
+	question := podtemplate.New(set)
+	var before podtemplate.Question
+	if old != nil {
+		if before = podtemplate.New(old); question.Equal(before) {
+			return answer
+		}
+	}
+	if isRefused && c.rate.Tokens() < contentBurst/2 {
+		return answer
+	}
+	err := c.askBoth(ctx, question, before, old != nil && mayKeep, &answer)
+	switch {
+	case err != nil:
+		c.total.WithLabelValues("unchecked").Inc()
+		logf.FromContext(ctx).Info("Could not ask the API server about containers", "SidecarSet", set.Set.Name, "reason", err.Error())
+		const longest = 500
+		answer = contentAnswer{now: podtemplate.Verdict{Warnings: []string{fmt.Sprintf(
+			"spec: the API server could not check the containers and volumes, so that it may refuse Pods with them: %.*s", longest, err.Error())}}}
+	case len(answer.now.Refused) > 0:
+		c.total.WithLabelValues("refused").Inc()
+	default:
+		c.total.WithLabelValues("accepted").Inc()
+	}
+	return answer
+}
+
+var errTooMany = errors.New("this replica of the operator is asked about too many SidecarSets at once; apply it again later")
+
+// askBoth asks one question and, if the API server refuses it and an update may keep problems,
+// the question about the stored SidecarSet.
+func (c *ContentCheck) askBoth(ctx context.Context, now, before podtemplate.Question, mayKeep bool, answer *contentAnswer) (err error) {
+	if !c.rate.Allow() {
+		return errTooMany
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, lookUpTimeout, fmt.Errorf("it has not answered within %s", lookUpTimeout))
+	defer cancel()
+	select {
+	case c.seats <- struct{}{}:
+		defer func() { <-c.seats }()
+	case <-ctx.Done():
+		return errTooMany
+	}
+	if answer.now, err = c.ask(ctx, now); err != nil || len(answer.now.Refused) == 0 || !mayKeep {
+		return err
+	}
+	answer.before, err = c.ask(ctx, before)
+	return err
+}
+
+func (c *ContentCheck) ask(ctx context.Context, q podtemplate.Question) (podtemplate.Verdict, error) {
+	result := c.client.Post().AbsPath("/api/v1/namespaces", c.namespace, "podtemplates").
+		Param("dryRun", podtemplate.DryRun).Param("fieldValidation", podtemplate.FieldValidation).
+		SetHeader("Content-Type", "application/json").Body(q.Body()).MaxRetries(0).Do(ctx)
+	var warnings []string
+	for _, warning := range result.Warnings() {
+		warnings = append(warnings, warning.Text)
+	}
+	answer, _ := result.Raw()
+	err := result.Error()
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return q.Read(answer, warnings, err)
+}

@@ -1,0 +1,215 @@
+package sidecarsets_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/rest"
+
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/webhooks/sidecarsets"
+)
+
+// apiServer answers questions about containers. test/integration asks a real one.
+type apiServer struct {
+	*httptest.Server
+	answer func(template map[string]any) (int, any) // nil: the template itself
+
+	mu    sync.Mutex
+	asked []string
+}
+
+func newAPIServer(t *testing.T) *apiServer {
+	t.Helper()
+	s := &apiServer{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.asked = append(s.asked, r.URL.String())
+		answer := s.answer
+		s.mu.Unlock()
+		var template map[string]any
+		if err := json.NewDecoder(r.Body).Decode(&template); err != nil {
+			t.Error(err)
+		}
+		code, body := http.StatusCreated, any(template)
+		if answer != nil {
+			code, body = answer(template)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		if err := json.NewEncoder(w).Encode(body); err != nil {
+			t.Log(err) // the client may be gone
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *apiServer) questions() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.asked)
+}
+
+// validator returns a webhook that asks s.
+func (s *apiServer) validator(t *testing.T) http.Handler {
+	t.Helper()
+	config := &rest.Config{Host: s.URL, QPS: -1}
+	content, err := sidecarsets.NewContentCheck(config, s.Client(), "ours", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := &live{}
+	return sidecarsets.NewValidator(sidecarsets.ValidatorOptions{Stored: reader.catalog, Reader: reader, Namespace: "ours", Content: content})
+}
+
+func invalid(fields ...string) func(map[string]any) (int, any) {
+	return func(map[string]any) (int, any) {
+		var errs field.ErrorList
+		for _, f := range fields {
+			errs = append(errs, &field.Error{Type: field.ErrorTypeInvalid, Field: f, BadValue: "x", Detail: "must be y"})
+		}
+		return http.StatusUnprocessableEntity, asStatus(apierrors.NewInvalid(schema.GroupKind{Kind: "PodTemplate"}, "a", errs))
+	}
+}
+
+func forbidden(map[string]any) (int, any) {
+	return http.StatusForbidden, asStatus(apierrors.NewForbidden(schema.GroupResource{Resource: "podtemplates"}, "", errors.New("nobody may")))
+}
+
+// asStatus is how an API server sends an error.
+func asStatus(err *apierrors.StatusError) metav1.Status {
+	status := err.Status()
+	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+	return status
+}
+
+const unchecked = "spec: the API server could not check the containers and volumes, so that it may refuse Pods with them: "
+
+func TestTheAPIServerIsAskedAboutContainers(t *testing.T) {
+	tests := map[string]struct {
+		manifest, old string
+		answer        func(map[string]any) (int, any)
+		questions     int
+		refused       []string // fields
+		warned        string   // how a warning begins
+	}{
+		"it accepts":                    {manifest: betaManifest, questions: 1},
+		"it refuses":                    {manifest: betaManifest, answer: invalid("template.spec.containers[0].env[0].name"), questions: 1, refused: []string{"spec.containers[0].env[0].name"}},
+		"it refuses, and a rule does":   {manifest: betaManifest + "  volumes: [{}]\n", answer: invalid("template.spec.containers[0].env[0].name", "template.spec.volumes[0].name"), questions: 1, refused: []string{"spec.volumes[0].name", "spec.containers[0].env[0].name"}},
+		"a fault of what Pods bring":    {manifest: betaManifest, answer: invalid("template.spec.hostNetwork"), questions: 1, warned: "spec: API servers refuse a Pod with these sidecars unless its own spec.hostNetwork is right"},
+		"a policy with the same status": {manifest: betaManifest, answer: invalid(""), questions: 1, warned: unchecked},
+		"a policy about one of both":    {manifest: betaManifest, answer: invalid("template.spec.volumes[0]", "spec.x"), questions: 1, warned: unchecked},
+		"nobody may ask":                {manifest: betaManifest, answer: forbidden, questions: 1, warned: unchecked + "podtemplates is forbidden: nobody may"},
+		"an answer that is none":        {manifest: betaManifest, answer: func(map[string]any) (int, any) { return http.StatusOK, "hello" }, questions: 1, warned: unchecked},
+		"an update of the strategy":     {manifest: betaManifest + "  injectionStrategy: {paused: true}\n", old: betaManifest, answer: forbidden},
+		"an update of what no Pod has":  {manifest: strings.Replace(betaManifest, "name: agent", "name: agent, podInjectPolicy: AfterAppContainer", 1), old: betaManifest, answer: forbidden},
+		"an update of what was wrong":   {manifest: strings.Replace(betaManifest, "1.36", "1.37", 1), old: betaManifest, answer: invalid("template.spec.containers[0].env[0].name"), questions: 2, warned: `spec.containers[0].env[0].name: Invalid value: "x": must be y (container agent) (the stored SidecarSet has this problem already)`},
+		"an update that makes it worse": {manifest: betaManifest + "  imagePullSecrets: [{name: s}]\n", old: betaManifest, questions: 2, refused: []string{"spec.containers[0].env[0].name"}, answer: func(template map[string]any) (int, any) {
+			if spec := template["template"].(map[string]any)["spec"].(map[string]any); spec["imagePullSecrets"] == nil {
+				return http.StatusCreated, template
+			}
+			return invalid("template.spec.containers[0].env[0].name")(template)
+		}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newAPIServer(t)
+			s.answer = tc.answer
+			old := tc.old
+			if old != "" {
+				old = defaulted(t, old)
+			}
+			answer := fixtures.Review(t, s.validator(t), sidecarSetReview(t, defaulted(t, tc.manifest), old))
+			var refused []string
+			if !answer.Allowed {
+				for _, cause := range answer.Result.Details.Causes {
+					refused = append(refused, cause.Field)
+				}
+			}
+			if !slices.Equal(refused, tc.refused) {
+				t.Errorf("refused for %q, want %q", refused, tc.refused)
+			}
+			about := slices.ContainsFunc(answer.Warnings, func(w string) bool { return tc.warned != "" && strings.HasPrefix(w, tc.warned) })
+			if about != (tc.warned != "") || tc.warned == "" && strings.Contains(strings.Join(answer.Warnings, ""), unchecked) {
+				t.Errorf("warnings are %q, want %q", answer.Warnings, tc.warned)
+			}
+			if got := s.questions(); got != tc.questions {
+				t.Errorf("%d questions, want %d", got, tc.questions)
+			}
+			for _, url := range s.asked {
+				if url != "/api/v1/namespaces/ours/podtemplates?dryRun=All&fieldValidation=Warn" {
+					t.Errorf("it asked %s", url)
+				}
+			}
+		})
+	}
+}
+
+// An API server that does not answer holds up a SidecarSet for a bounded time only.
+func TestAnAPIServerThatDoesNotAnswerRefusesNoSidecarSet(t *testing.T) {
+	s := newAPIServer(t)
+	end := make(chan struct{})
+	s.answer = func(template map[string]any) (int, any) { <-end; return http.StatusCreated, template }
+	defer close(end)
+	answer := fixtures.Review(t, s.validator(t), sidecarSetReview(t, defaulted(t, betaManifest), ""))
+	if !answer.Allowed || len(answer.Warnings) != 1 || answer.Warnings[0] != unchecked+"it has not answered within 2s" {
+		t.Errorf("allowed is %v, warnings are %q", answer.Allowed, answer.Warnings)
+	}
+}
+
+// Anybody can send reviews. A flood of them asks a bounded number of questions. The SidecarSets
+// beyond it are admitted with a warning, and those that a rule refuses ask none at the end.
+func TestAFloodOfReviewsAsksFewQuestions(t *testing.T) {
+	s := newAPIServer(t)
+	webhook := s.validator(t)
+	begin := time.Now()
+	flood := func(reviews int, manifest string) (unknown int) {
+		body := sidecarSetReview(t, defaulted(t, manifest), "")
+		var mu sync.Mutex
+		var group sync.WaitGroup
+		for range 10 {
+			group.Go(func() {
+				for range reviews / 10 {
+					answer := fixtures.Review(t, webhook, body)
+					mu.Lock()
+					if isUnchecked(answer) {
+						unknown++
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		group.Wait()
+		return unknown
+	}
+	unknown := flood(1000, betaManifest)
+	most := 500 + int(20*time.Since(begin).Seconds()) + 1
+	if got := s.questions(); got > most || got+unknown < 1000 {
+		t.Errorf("%d questions, want at most %d; %d SidecarSets are unchecked", got, most, unknown)
+	}
+	if unknown == 0 {
+		t.Skip("the machine is too slow for a flood")
+	}
+	before := s.questions()
+	flood(100, betaManifest+"  volumes: [{}]\n")
+	if got := s.questions() - before; got > 0 {
+		t.Errorf("%d questions about SidecarSets that a rule refuses", got)
+	}
+}
+
+func isUnchecked(answer *admissionv1.AdmissionResponse) bool {
+	return answer.Allowed && slices.ContainsFunc(answer.Warnings, func(w string) bool { return strings.HasPrefix(w, unchecked) })
+}
