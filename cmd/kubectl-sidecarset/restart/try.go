@@ -82,10 +82,10 @@ func (j *job) inPlaceOf(victim, pod *corev1.Pod) bool {
 // evict evicts one of the Pods that need to be replaced, and returns it; nil if there is none any
 // more. Of those that are Ready the newest is tried, and if a budget refuses it, one that is not
 // Ready: that one costs nothing.
-func (j *job) evict(ctx context.Context) (*corev1.Pod, error) {
-	ctx, cancel := context.WithTimeout(ctx, budgetPatience)
+func (j *job) evict(all context.Context) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(all, budgetPatience)
 	defer cancel()
-	var refused error
+	refused := errors.New("no Pod could be evicted")
 	for {
 		todo, err := j.needing(ctx)
 		if len(todo) == 0 && err == nil {
@@ -117,10 +117,10 @@ func (j *job) evict(ctx context.Context) (*corev1.Pod, error) {
 		if sleep(ctx, seldom) == nil {
 			continue
 		}
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) && refused != nil {
-			return nil, passedOver(fmt.Sprintf("%v (for %s)", refused, budgetPatience))
+		if all.Err() != nil {
+			return nil, all.Err()
 		}
-		return nil, ctx.Err()
+		return nil, passedOver(fmt.Sprintf("%v (for %s)", refused, budgetPatience))
 	}
 }
 
