@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -113,12 +112,8 @@ func addParts(parts *world.Parts, files []*manifest.File, all bool) error {
 			parts.Namespaces[o.Name] = namespace.Labels
 		case !all:
 		case isSidecarSet(o):
-			set := unstructured.Unstructured{Object: asWritten(o.Value)}
-			if prefix := set.GetGenerateName(); o.Name == "" && prefix != "" { // each is another one
-				generated++
-				set.SetName(fmt.Sprintf("%sgenerated-%d", prefix, generated))
-			}
-			parts.SidecarSets = append(parts.SidecarSets, set.Object)
+			generated++ // each is another one
+			parts.SidecarSets = append(parts.SidecarSets, asWritten(o.AsStored(generated)))
 		case o.APIVersion == "apps/v1" && o.Kind == "ControllerRevision":
 			revision := new(appsv1.ControllerRevision)
 			if err := decode(o, revision); err != nil {

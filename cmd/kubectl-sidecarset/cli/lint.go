@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -46,9 +47,9 @@ cannot be read.`,
 			if failOn != string(lint.Error) && failOn != string(lint.Warning) {
 				return fmt.Errorf("--fail-on is %q; use error or warning", failOn)
 			}
-			input, err := flags.lintInput(a)
+			input, unread, err := flags.lintInput(a)
 			if err != nil {
-				return err
+				return errors.Join(err, unread)
 			}
 			switch dry {
 			case "server":
@@ -69,6 +70,9 @@ cannot be read.`,
 			if output == "text" {
 				fmt.Fprintln(a.ErrOut, summary(len(input.SidecarSets), findings))
 			}
+			if unread != nil {
+				return unread
+			}
 			if countOf(findings, lint.Error) > 0 || failOn == string(lint.Warning) && countOf(findings, lint.Warning) > 0 {
 				return exit(exitChanges)
 			}
@@ -82,16 +86,16 @@ cannot be read.`,
 	return c
 }
 
-// lintInput reads what lint looks at.
-func (f *filesFlags) lintInput(a *app) (lint.Input, error) {
-	in := lint.Input{ExcludedNamespaces: append([]string{a.operatorNamespace}, f.excluded...)}
-	files, err := f.read(a)
-	if err != nil {
-		return in, err
+// lintInput reads what lint looks at. unread is about files that cannot be read, beside others.
+func (f *filesFlags) lintInput(a *app) (in lint.Input, unread, err error) {
+	in = lint.Input{ExcludedNamespaces: append([]string{a.operatorNamespace}, f.excluded...)}
+	files, unread := f.read(a)
+	if len(files) == 0 && unread != nil {
+		return in, nil, unread
 	}
 	parts := world.Parts{Namespaces: map[string]labels.Set{}}
 	if err := addParts(&parts, files, true); err != nil {
-		return in, err
+		return in, unread, err
 	}
 	in.Revisions = parts.Revisions
 	for _, o := range objectsOf(files) {
@@ -101,25 +105,62 @@ func (f *filesFlags) lintInput(a *app) (lint.Input, error) {
 		case o.APIVersion == "v1" && o.Kind == "ConfigMap" && o.Name == validation.WhitelistConfigMap && o.Namespace == a.operatorNamespace:
 			var config corev1.ConfigMap
 			if err := decode(o, &config); err != nil {
-				return in, err
+				return in, unread, err
 			}
 			in.Whitelist = &validation.Whitelist{Namespace: o.Namespace, Content: config.Data[validation.WhitelistKey]}
 		}
 	}
 	if len(in.SidecarSets) == 0 {
-		return in, errors.New("no SidecarSet is in the files of --filename")
+		return in, unread, errors.New("no SidecarSet is in the files of --filename")
 	}
-	return in, nil
+	return in, unread, nil
 }
 
-// printFindings prints a line for each finding, in the form that editors know.
+// printFindings prints a line for each finding, in the form that editors know. Advice that many
+// containers get is printed once, with the places of the others.
 func (a *app) printFindings(findings []lint.Finding) error {
 	paint := a.painter()
 	colours := map[lint.Severity]func(string) string{lint.Error: paint.red, lint.Warning: paint.yellow, lint.Advice: paint.faint}
+	same := map[string][]lint.Finding{}
 	for _, f := range findings {
+		same[sameAdvice(f)] = append(same[sameAdvice(f)], f)
+	}
+	printed := map[string]bool{}
+	for _, f := range findings {
+		key := sameAdvice(f)
+		others := same[key][1:]
+		isGroup := f.Severity == lint.Advice && len(others) > 1
+		if isGroup && printed[key] {
+			continue
+		}
+		printed[key] = true
 		fmt.Fprintf(a.Out, "%s:%d:%d: %s: %s\n", f.File, f.Line, f.Column, colours[f.Severity](string(f.Severity)), describe(f))
+		if isGroup {
+			fmt.Fprintf(a.Out, "    and %d more: %s\n", len(others), placesOf(others))
+		}
 	}
 	return nil
+}
+
+var ofContainer = regexp.MustCompile(`^(container \S+|each of the containers (\S+, )*\S+) `)
+
+// sameAdvice is equal for findings that differ only in their containers and SidecarSets.
+func sameAdvice(f lint.Finding) string {
+	return string(f.Severity) + ofContainer.ReplaceAllString(f.Message, "")
+}
+
+// placesOf are the places of the first findings.
+func placesOf(findings []lint.Finding) string {
+	const most = 5
+	var places []string
+	for _, f := range findings[:min(len(findings), most)] {
+		places = append(places, fmt.Sprintf("%s:%d (%s)", f.File, f.Line, f.SidecarSet))
+	}
+	text := strings.Join(places, ", ")
+	if len(findings) > most {
+		text += ", ...; -o json has all"
+	}
+	return text
 }
 
 func (a *app) printFindingsJSON(findings []lint.Finding) error {

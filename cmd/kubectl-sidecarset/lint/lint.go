@@ -14,6 +14,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kjson "sigs.k8s.io/json"
 
 	appsv1alpha1 "github.com/sidecarset/operator/apis/apps/v1alpha1"
@@ -73,8 +74,8 @@ type subject struct {
 func Run(in Input) ([]Finding, error) {
 	var subjects []*subject
 	var all []*appsv1beta1.SidecarSet
-	for _, o := range in.SidecarSets {
-		s := read(o)
+	for i, o := range in.SidecarSets {
+		s := read(o, i)
 		if subjects = append(subjects, s); s.set != nil {
 			all = append(all, s.set.Set)
 		}
@@ -120,10 +121,13 @@ func (s *subject) ask(in Input) error {
 	return nil
 }
 
-// read fills in defaults and converts, as the cluster does before it validates.
-func read(o *manifest.Object) *subject {
+// read fills in defaults and converts, as the cluster does before it validates. n numbers it.
+func read(o *manifest.Object, n int) *subject {
 	s := &subject{Object: o}
-	text, err := json.Marshal(o.Value)
+	if o.Namespace != "" {
+		s.add(Warning, "metadata.namespace", "a SidecarSet has no namespace, so kubectl and API servers drop it; remove it")
+	}
+	text, err := json.Marshal(o.AsStored(n))
 	if err != nil {
 		s.add(Error, "", err.Error())
 		return s
@@ -238,8 +242,16 @@ func (s *subject) addLines(severity Severity, lines []string) {
 func (s *subject) add(severity Severity, path, message string) {
 	line, column := s.Place(s.written(path))
 	s.findings = append(s.findings, Finding{
-		File: s.File(), Line: line, Column: column, Severity: severity, SidecarSet: s.Name, Field: path, Message: message,
+		File: s.File(), Line: line, Column: column, Severity: severity, SidecarSet: s.name(), Field: path, Message: message,
 	})
+}
+
+// name is the name, or what it begins with.
+func (s *subject) name() string {
+	if prefix := (&unstructured.Unstructured{Object: s.Value}).GetGenerateName(); s.Name == "" && prefix != "" {
+		return prefix + "*"
+	}
+	return s.Name
 }
 
 // written is where the author has a field of v1beta1: two have other places in v1alpha1.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -296,6 +297,22 @@ func (o *Object) Describe() string {
 		name = o.Namespace + "/" + name
 	}
 	return o.Kind + " " + name
+}
+
+// AsStored returns the object of a cluster-scoped kind as API servers store it: without a namespace,
+// and with a name in the place of generateName, of which n is the end.
+func (o *Object) AsStored(n int) map[string]any {
+	metadata, _ := o.Value["metadata"].(map[string]any)
+	metadata = maps.Clone(metadata)
+	delete(metadata, "namespace")
+	if prefix, _ := metadata["generateName"].(string); o.Name == "" && prefix != "" {
+		metadata["name"] = fmt.Sprintf("%s%05d", prefix, n)
+	}
+	out := maps.Clone(o.Value)
+	if metadata != nil {
+		out["metadata"] = metadata
+	}
+	return out
 }
 
 // Errorf returns an error that names the file, the line and the object.
