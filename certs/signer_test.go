@@ -113,13 +113,13 @@ func (s *signer) issue(ctx context.Context, t *testing.T, certificate *certmanag
 	if certificate.Spec.IsCA {
 		s.ca = issueCA(t, time.Now(), certificate.Spec.Duration.Duration)
 		pair = &tls.Certificate{Certificate: [][]byte{s.ca.Certificate.Raw}, PrivateKey: s.ca.Key}
-	} else if pair, err = s.ca.IssueLeaf(certs.Subject{DNSNames: certificate.Spec.DNSNames}, time.Now(), certificate.Spec.Duration.Duration); err != nil {
+	} else if pair, err = s.ca.IssueLeaf(certs.Subject{DNSNames: certificate.Spec.DNSNames}); err != nil {
 		t.Errorf("IssueLeaf: %v", err)
 		return
 	}
 	delete(s.expired, certificate.Name)
 	cert, key := encode(t, pair)
-	secret.Data = map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": bundleOf(s.ca)}
+	secret.Data = map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": bundleOf(s.ca.Certificate)}
 	if secret.ResourceVersion == "" {
 		err = s.client.Create(ctx, secret)
 	} else {
@@ -139,3 +139,14 @@ func encode(t *testing.T, pair *tls.Certificate) (cert, key []byte) {
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
+
+func issueCA(t *testing.T, now time.Time, lifetime time.Duration) certs.KeyPair {
+	t.Helper()
+	ca, err := certs.IssueCA("test", now, lifetime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+func bundleOf(cas ...*x509.Certificate) []byte { return certs.EncodeBundle(cas) }

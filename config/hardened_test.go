@@ -267,12 +267,11 @@ func TestHardenedLayoutSplitsTheRoles(t *testing.T) {
 	}
 }
 
-// Processes that the network reaches write reviews, events about Pods that they refused, and the certificate's Secret if
-// there is none, and nothing else.
-func TestTheHardenedWebhookMayWriteOnlyReviewsEventsAndSecrets(t *testing.T) {
+// Processes that the network reaches write reviews, and events about Pods that they refused, and nothing else.
+func TestTheHardenedWebhookMayWriteOnlyReviewsAndEvents(t *testing.T) {
 	allowed := map[string][]string{
 		"ClusterRole": {"tokenreviews", "subjectaccessreviews"},
-		"Role":        {"secrets", "events"},
+		"Role":        {"events"},
 	}
 	for _, kind := range []string{"ClusterRole", "Role"} {
 		roles := all[rbacv1.ClusterRole](t, hardened, kind)

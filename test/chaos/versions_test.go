@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -170,4 +171,22 @@ func objectVersions(ctx context.Context) (map[string]string, error) {
 		versions[list.Items[i].Name] = list.Items[i].ResourceVersion
 	}
 	return versions, nil
+}
+
+// handOver stops the leader of two replicas, and starts it again when the other one leads.
+func handOver(t *testing.T, f *fleet, leader int) {
+	t.Helper()
+	if err := f.replicas[leader].Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	heir := f.replicas[1-leader]
+	await.Eventually(t, heir.Name+" leads", func(context.Context) error {
+		if !strings.Contains(heir.Log(), "Successfully acquired lease") {
+			return errors.New("it does not say so")
+		}
+		return nil
+	})
+	if err := f.start(t, leader); err != nil {
+		t.Fatal(err)
+	}
 }
