@@ -139,18 +139,21 @@ func (v view) notObserved() error {
 	return errors.New("reading the CA bundles of the webhook configurations and the CustomResourceDefinition: not done yet")
 }
 
-// missing says which objects of the manifests do not exist, or have lost their webhooks.
-func (v view) missing() error {
-	var errs []error
+// missing says which objects of the manifests do not exist, have lost their webhooks, or call another server.
+func (v view) missing() (errs []error) {
 	for _, name := range v.names {
 		switch at := slices.IndexFunc(v.objects, func(o *object) bool { return o.objectKey == name }); {
 		case at < 0:
 			errs = append(errs, fmt.Errorf("%s does not exist, apply it", name))
 		case len(v.objects[at].clients) == 0 && len(v.objects[at].others) == 0:
 			errs = append(errs, fmt.Errorf("%s calls no webhook, apply it again", name))
+		default:
+			for _, c := range v.objects[at].others {
+				errs = append(errs, fmt.Errorf("%s: %s calls %s, which is not this operator; apply it again if it should be", name, c.entry, c.host))
+			}
 		}
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 // elsewhere is an error if all entries of a webhook configuration of the manifests call another server: this replica is

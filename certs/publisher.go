@@ -3,6 +3,7 @@ package certs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -110,9 +111,9 @@ func (p *Publisher) Start(ctx context.Context) error {
 		p.decide(v)
 		p.publish(ctx, v, begun)
 		missing := v.missing()
-		targetsMissing.Set(float64(strings.Count(fmt.Sprint(missing), "apply it")))
-		if missing != nil && v.observed && missing.Error() != reported {
-			reported = missing.Error()
+		targetsMissing.Set(float64(len(missing)))
+		if reason := errors.Join(missing...); reason != nil && v.observed && reason.Error() != reported {
+			reported = reason.Error()
 			log.FromContext(ctx).Info("Waiting for objects to publish the CA bundle in", "reason", strings.ReplaceAll(reported, "\n", "; "))
 		}
 		select {

@@ -19,8 +19,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/conformance"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
@@ -81,7 +83,7 @@ func (s *scenario) run(t *testing.T, first int, roles []string) {
 	// The roles wait for each other: one for a published CA bundle, the other for
 	// conversions that work.
 	for i, role := range roles {
-		replica, err := s.StartReplicaUnready(t.Context(), first+i, "--role="+role, "--requester-check=enforce", "--cert-poll=500ms")
+		replica, err := s.StartReplicaUnready(t.Context(), first+i, "--role="+role, "--requester-check=enforce")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -236,19 +238,29 @@ func (s *scenario) askForEverything(t *testing.T) {
 	})
 }
 
-// repair makes the leader rotate the CA, and restore its Secret and a CA bundle.
+// repair makes the leader rotate the CA, and make its Secret anew.
 func (s *scenario) repair(t *testing.T) {
 	t.Helper()
 	secrets := s.Clients.CoreV1().Secrets(deploy.Namespace)
 	before := s.bundle(t.Context())
-	rotate := []byte(`{"metadata": {"annotations": {"sidecarset.io/ca-rotate": "now"}}}`)
-	if _, err := secrets.Patch(t.Context(), deploy.CertSecret, types.MergePatchType, rotate, metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	rotated := conformance.Due(t, 0)
+	await.Within(t, rolloutPatience, "a next CA that is due", func(ctx context.Context) error {
+		secret, err := secrets.Get(ctx, deploy.CertSecret, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		a := certs.Decode(secret)
+		a.Next = rotated
+		if err := a.Encode(secret); err != nil {
+			return err
+		}
+		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
+		return err
+	})
 	await.Within(t, rolloutPatience, "the rotation", func(ctx context.Context) error {
 		secret, err := secrets.Get(ctx, deploy.CertSecret, metav1.GetOptions{})
-		if err == nil && secret.Annotations["sidecarset.io/ca-rotate"] != "" {
-			err = fmt.Errorf("the annotations are %v", secret.Annotations)
+		if err == nil && !certs.Decode(secret).Current.Certificate.Equal(rotated.Certificate) {
+			err = errors.New("another one signs")
 		}
 		return err
 	})

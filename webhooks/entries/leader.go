@@ -267,7 +267,11 @@ func (l *leader) uninstalling(ctx context.Context, v *view) (bool, error) {
 // snapshot cannot tell: an API server may end the watch of SidecarSets before it has
 // sent all deletions, and the last SidecarSets that the snapshot holds then stay in it.
 func (l *leader) definitionIsGone(ctx context.Context, v *view) (bool, error) {
-	if len(v.catalog.Programs()) == 0 || v.now.Sub(l.definitionSeen) < definitionRecheck {
+	recheck := definitionRecheck
+	if len(v.catalog.Programs()) == 0 {
+		recheck = later // slots have a barrier entry even so
+	}
+	if v.now.Sub(l.definitionSeen) < recheck {
 		return false, nil
 	}
 	crd := snapshot.Metadata(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
