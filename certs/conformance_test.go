@@ -84,9 +84,11 @@ var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v
 // newMode returns what all modes share.
 func newMode(t *testing.T) *conformance.Mode {
 	server := newAPIServer(t)
+	times := certs.DefaultTimes
+	times.Glance = 5 * time.Second // a bubble of half an hour takes a fifth of the time
 	return &conformance.Mode{
 		Client: server, Host: host, Informers: func(t *testing.T) certs.Informers { return informers{t, server} },
-		Options:  certs.Options{Namespace: "system", SecretName: "ca", Subject: certs.Subject{DNSNames: []string{host}}, Times: certs.DefaultTimes},
+		Options:  certs.Options{Namespace: "system", SecretName: "ca", Subject: certs.Subject{DNSNames: []string{host}}, Times: times},
 		Targets:  certs.Targets{Mutating: "defaulting", Validating: "checking", Definition: crdName},
 		Patience: 30 * time.Minute, Interval: 5 * time.Second, Lag: 20 * time.Second,
 		Bundles: func(context.Context) (map[string]conformance.Bundle, error) { return publishedBundles(t, server), nil },
