@@ -138,21 +138,26 @@ func NewAuthority(now time.Time) (Authority, error) {
 // unusable.
 func (a Authority) Due(now time.Time, subject Subject) (due Authority, change string, reason error) {
 	current, next := a.Current.unusable(now, subject), a.Next.unusable(now, subject)
+	switch {
+	case current != nil:
+		change, reason = "replaced", fmt.Errorf("%s: %w", currentCertKey, current)
+	case next != nil:
+		change, reason = "replaced", fmt.Errorf("%s: %w", nextCertKey, next)
+	case now.After(rotateAt(a.Next.Certificate)):
+		change = "rotated"
+	default:
+		return a, "", nil
+	}
 	fresh, err := NewAuthority(now)
 	switch {
 	case err != nil:
 		return a, "", err
 	case current != nil && next != nil:
-		fresh.Previous = a.Current.Certificate
-		return fresh, "replaced", fmt.Errorf("%s: %w", currentCertKey, current)
-	case current != nil:
-		return Authority{a.Next, fresh.Next, a.Current.Certificate}, "replaced", fmt.Errorf("%s: %w", currentCertKey, current)
+		return Authority{fresh.Current, fresh.Next, a.Current.Certificate}, change, reason
 	case next != nil:
-		return Authority{a.Current, fresh.Next, a.Previous}, "replaced", fmt.Errorf("%s: %w", nextCertKey, next)
-	case now.After(rotateAt(a.Next.Certificate)):
-		return Authority{a.Next, fresh.Next, a.Current.Certificate}, "rotated", nil
+		return Authority{a.Current, fresh.Next, a.Previous}, change, reason
 	}
-	return a, "", nil
+	return Authority{a.Next, fresh.Next, a.Current.Certificate}, change, reason
 }
 
 // rotateAt returns when the next CA begins to sign: when it is a third of its life old.

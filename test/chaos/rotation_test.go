@@ -8,8 +8,13 @@ import (
 	"testing"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/test/await"
@@ -27,7 +32,48 @@ func useQuickOperator(t *testing.T) {
 		t.Fatal(err)
 	}
 	operator.Amend = func(c *stand.Command) { c.Path = program }
-	t.Cleanup(func() { operator.Amend = nil })
+	t.Cleanup(func() {
+		operator.Amend = nil
+		forgetCAs(t)
+	})
+}
+
+// forgetCAs removes the CA Secret and all CA bundles. Otherwise a replica of the next test would wait for
+// two minutes until it is ready, because the CAs have changed a short while ago.
+func forgetCAs(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), await.Patience)
+	defer cancel()
+	err := await.Until(ctx, func(ctx context.Context) error {
+		errs := []error{client.IgnoreNotFound(clients[0].CoreV1().Secrets(deploy.Namespace).Delete(ctx, deploy.CertSecret, metav1.DeleteOptions{}))}
+		mutating, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=sidecarset"})
+		if err != nil {
+			return err
+		}
+		for i := range mutating.Items {
+			c := &mutating.Items[i]
+			for at := range c.Webhooks {
+				c.Webhooks[at].ClientConfig.CABundle = nil
+			}
+			errs = append(errs, api.Update(ctx, c))
+		}
+		validating := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+		if err := api.Get(ctx, client.ObjectKey{Name: validatingConfiguration}, validating); err != nil {
+			return err
+		}
+		for at := range validating.Webhooks {
+			validating.Webhooks[at].ClientConfig.CABundle = nil
+		}
+		errs = append(errs, api.Update(ctx, validating))
+		crd := &unstructured.Unstructured{}
+		crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+		crd.SetName(deploy.CRD)
+		none := []byte(`{"spec":{"conversion":{"webhook":{"clientConfig":{"caBundle":null}}}}}`)
+		return errors.Join(append(errs, api.Patch(ctx, crd, client.RawPatch(types.MergePatchType, none)))...)
+	})
+	if err != nil {
+		t.Errorf("removing the CAs: %v", err)
+	}
 }
 
 // CAs change, and the CA Secret is deleted, damaged and restored. Meanwhile Pods are created, objects
