@@ -127,12 +127,15 @@ func (s *Source) Start(ctx context.Context) error {
 		switch {
 		case err == nil:
 			reported = ""
-		case ctx.Err() == nil && err.Error() != reported:
-			logger.Error(err, "Could not refresh the serving certificate", "serving", s.serving.Load() != nil)
-			reported = err.Error()
-		}
-		if s.serving.Load() == nil {
+		case s.serving.Load() == nil:
 			pause = s.opts.Times.Glance
+			if err.Error() != reported {
+				logger.Info("Waiting for a serving certificate", "reason", err.Error())
+			}
+			reported = err.Error()
+		case ctx.Err() == nil && err.Error() != reported:
+			logger.Error(err, "Could not refresh the serving certificate")
+			reported = err.Error()
 		}
 		s.lookUntil(ctx, time.After(pause))
 	}

@@ -73,14 +73,14 @@ func (k *keeper) Start(ctx context.Context) error {
 	for ctx.Err() == nil {
 		pause := k.opts.Times.Poll
 		err := k.keep(ctx)
-		if err != nil && ctx.Err() == nil && err.Error() != reported {
-			log.FromContext(ctx).Error(err, "Could not look after the CA", "Secret", k.opts.SecretName)
-			reported = err.Error()
-		}
-		if err != nil {
-			pause = k.opts.Times.Glance
-		} else {
+		switch {
+		case err == nil:
 			reported = ""
+		case errors.Is(err, errObserving), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err): // somebody was faster
+			pause = k.opts.Times.Glance
+		case ctx.Err() == nil && err.Error() != reported:
+			log.FromContext(ctx).Error(err, "Could not look after the CA", "Secret", k.opts.SecretName)
+			reported, pause = err.Error(), k.opts.Times.Glance
 		}
 		select {
 		case <-ctx.Done():

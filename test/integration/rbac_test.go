@@ -238,7 +238,7 @@ func (s *scenario) askForEverything(t *testing.T) {
 	})
 }
 
-// repair makes the leader rotate the CA, and make its Secret anew.
+// repair makes the leader rotate the CA, make its Secret anew, and mend it.
 func (s *scenario) repair(t *testing.T) {
 	t.Helper()
 	secrets := s.Clients.CoreV1().Secrets(deploy.Namespace)
@@ -273,8 +273,20 @@ func (s *scenario) repair(t *testing.T) {
 	if err := secrets.Delete(t.Context(), deploy.CertSecret, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await.Within(t, rolloutPatience, "the Secret", func(ctx context.Context) error {
-		_, err := secrets.Get(ctx, deploy.CertSecret, metav1.GetOptions{})
+	await.Within(t, rolloutPatience, "a garbage key in the Secret", func(ctx context.Context) error {
+		secret, err := secrets.Get(ctx, deploy.CertSecret, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		secret.Data[corev1.TLSPrivateKeyKey] = []byte("garbage")
+		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
+		return err
+	})
+	await.Within(t, rolloutPatience, "another pair", func(ctx context.Context) error {
+		secret, err := secrets.Get(ctx, deploy.CertSecret, metav1.GetOptions{})
+		if err == nil && certs.Decode(secret).Current.Key == nil {
+			err = errors.New("the key is garbage")
+		}
 		return err
 	})
 }
