@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -56,9 +55,6 @@ func TestTheOperatorUsesExactlyItsRights(t *testing.T) {
 				}
 				return nil
 			})
-			if name == "hardened" {
-				s.writeAsTheWebhook(t)
-			}
 		})
 	}
 }
@@ -343,35 +339,6 @@ func (s *scenario) scrape(t *testing.T) {
 		response.Body.Close()
 		if response.StatusCode != http.StatusForbidden {
 			t.Errorf("%s answers %s", replica.Name, response.Status)
-		}
-	}
-}
-
-// writeAsTheWebhook tries writes that RBAC cannot forbid to the webhook's ServiceAccount.
-func (s *scenario) writeAsTheWebhook(t *testing.T) {
-	t.Helper()
-	config := rest.CopyConfig(s.cluster.Config())
-	config.Impersonate = rest.ImpersonationConfig{
-		UserName: "system:serviceaccount:" + deploy.Namespace + ":sidecarset-webhook",
-		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + deploy.Namespace, "system:authenticated"},
-	}
-	webhook, err := client.New(config, client.Options{Scheme: s.api.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret := func(name string, kind corev1.SecretType) *corev1.Secret {
-		return &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: deploy.Namespace, Name: name, Annotations: map[string]string{corev1.ServiceAccountNameKey: "sidecarset-controller"}},
-			Type:       kind,
-			Data:       map[string][]byte{corev1.TLSCertKey: nil, corev1.TLSPrivateKeyKey: nil},
-		}
-	}
-	for name, object := range map[string]client.Object{
-		"a Secret of another name": secret("another", corev1.SecretTypeTLS),
-		"a token of the leader's":  secret(deploy.CertSecret, corev1.SecretTypeServiceAccountToken),
-	} {
-		if err := webhook.Create(t.Context(), object, client.DryRunAll); !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) || !strings.Contains(fmt.Sprint(err), "its own TLS Secret") {
-			t.Errorf("%s: %v, want a refusal", name, err)
 		}
 	}
 }
