@@ -2,9 +2,11 @@ package certs
 
 import (
 	"context"
+	"crypto"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"maps"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -332,4 +334,88 @@ func issued(t *testing.T, lifetime time.Duration) KeyPair {
 		t.Fatal(err)
 	}
 	return ca
+}
+
+// suppliedBy returns the files of a leaf that begins now.
+func suppliedBy(t *testing.T, ca KeyPair, subject Subject) map[string][]byte {
+	t.Helper()
+	pair, err := ca.IssueLeaf(subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := *pair.Leaf
+	template.NotBefore = time.Now()
+	key, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok {
+		t.Fatal("the key cannot sign")
+	}
+	leaf, err := sign(&template, ca.Certificate, key.Public(), ca.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := secretOf(t, Authority{Current: KeyPair{leaf, key}, Next: ca})
+	return map[string][]byte{suppliedCertKey: secret.Data[currentCertKey], suppliedKeyKey: secret.Data[currentKeyKey], suppliedCAKey: encodeCertificate(ca.Certificate)}
+}
+
+func TestSuppliedPartsHaveToBelongTogether(t *testing.T) {
+	t.Parallel()
+	subject := Subject{DNSNames: []string{"webhook.ours.svc"}}
+	ca, other := issued(t, caLife), issued(t, caLife)
+	good, foreign := suppliedBy(t, ca, subject), suppliedBy(t, other, subject)
+	if m, err := supplied(supplying{}, good, subject.DNSNames[0]); err != nil || !m.signing.Certificate.Equal(ca.Certificate) || !m.written.Equal(m.leaf.Leaf.NotBefore) {
+		t.Errorf("a good pair: %v", err)
+	}
+	for part, content := range map[string][]byte{suppliedCertKey: foreign[suppliedCertKey], suppliedKeyKey: foreign[suppliedKeyKey], suppliedCAKey: foreign[suppliedCAKey]} {
+		spoiled := maps.Clone(good)
+		spoiled[part] = content
+		if _, err := supplied(supplying{}, spoiled, subject.DNSNames[0]); err == nil {
+			t.Errorf("%s of another pair is taken", part)
+		}
+		spoiled[part] = good[part][:len(good[part])/2]
+		if _, err := supplied(supplying{}, spoiled, subject.DNSNames[0]); err == nil {
+			t.Errorf("half of %s is taken", part)
+		}
+	}
+	if _, err := supplied(supplying{}, good, "elsewhere.svc"); err == nil {
+		t.Error("a leaf for another name is taken")
+	}
+}
+
+// Other issuers do not back-date. A renewed leaf is served when API servers whose clocks are behind accept it.
+func TestARenewedLeafIsServedWhenItIsMinutesOld(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		subject := Subject{DNSNames: []string{"webhook.ours.svc"}}
+		ca := issued(t, caLife)
+		load := func() *material {
+			m, err := supplied(supplying{}, suppliedBy(t, ca, subject), subject.DNSNames[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}
+		p := newPublished(nil, subject, Targets{})
+		p.observed = true
+		from := supplying{load()}
+		s := newSource(from, p, Options{Subject: subject, Times: DefaultTimes})
+		for i, want := range []time.Duration{0, 5 * time.Minute, 5 * time.Minute} {
+			if i > 0 {
+				<-time.After(time.Hour)
+				*from.material = *load()
+			}
+			begun := time.Now()
+			for range 1000 {
+				if err := s.Refresh(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if s.served.Leaf.Equal(from.leaf.Leaf) {
+					break
+				}
+				<-time.After(time.Second)
+			}
+			if took := time.Since(begun).Round(time.Minute); took != want {
+				t.Errorf("leaf %d is served after %s, want %s", i, took, want)
+			}
+		}
+	})
 }

@@ -27,7 +27,6 @@ type signer struct {
 	mu      sync.Mutex
 	ca      certs.KeyPair
 	expired map[string]bool // Certificates to issue anew
-	refuses string          // why nothing is issued, "" if it is
 }
 
 // start runs the signer until the test ends.
@@ -55,13 +54,6 @@ func (s *signer) renew(_ *testing.T, name string) {
 	s.expired[name] = true
 }
 
-// refuse stops issuing, for this reason.
-func (s *signer) refuse(why string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refuses = why
-}
-
 func (s *signer) sign(ctx context.Context, t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,11 +76,7 @@ func (s *signer) sign(ctx context.Context, t *testing.T) {
 	for i := range certificates.Items { // "sidecarset-ca" before "sidecarset-serving"
 		certificate := &certificates.Items[i]
 		condition := certmanagerv1.CertificateCondition{Type: certmanagerv1.CertificateConditionReady, Status: certmanagermetav1.ConditionTrue, Reason: "Ready"}
-		if s.refuses != "" {
-			condition.Status, condition.Reason, condition.Message = certmanagermetav1.ConditionFalse, "DoesNotExist", s.refuses
-		} else {
-			s.issue(ctx, t, certificate)
-		}
+		s.issue(ctx, t, certificate)
 		if conditions := []certmanagerv1.CertificateCondition{condition}; !slices.Equal(certificate.Status.Conditions, conditions) {
 			certificate.Status.Conditions = conditions
 			s.update(ctx, t, certificate)
