@@ -295,7 +295,7 @@ func TestAPinnedBundleHoldsAChangeUpUntilTheOldLeafEnds(t *testing.T) {
 			return err
 		}
 		calls := 0
-		for end := old.Certificate.NotAfter; time.Now().Before(end); <-time.After(time.Hour) {
+		for end := old.Certificate.NotAfter; time.Now().Before(end); <-time.After(4 * time.Hour) {
 			if err := s.Refresh(t.Context()); err != nil {
 				t.Fatal(err)
 			}
