@@ -33,8 +33,9 @@ const (
 // CertManager declares to cert-manager what the operator needs, and reports cert-manager's progress. It is a manager.Runnable that
 // needs the leader. Every replica reads these objects, by name.
 type CertManager struct {
-	client client.Client
-	opts   Options
+	client     client.Client
+	opts       Options
+	serverName string
 
 	undeclared atomic.Pointer[error] // why the last attempt to declare failed
 }
@@ -46,7 +47,7 @@ func (m *CertManager) NeedLeaderElection() bool { return true }
 func (m *CertManager) Start(ctx context.Context) error {
 	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithName("cert-manager"))
 	var since time.Time // when there began to be a problem
-	var reported lastReason
+	reported := ""
 	for ctx.Err() == nil {
 		err := m.Declare(ctx)
 		m.undeclared.Store(&err)
@@ -55,11 +56,12 @@ func (m *CertManager) Start(ctx context.Context) error {
 		if problem == nil {
 			since, reported = time.Time{}, ""
 		} else {
-			pause = min(pause, m.opts.Patience/4, 5*time.Second)
+			pause = min(pause, m.opts.Times.Patience/4, 5*time.Second)
 			if since.IsZero() {
 				since = time.Now()
 			}
-			if ctx.Err() == nil && time.Since(since) >= m.opts.Patience && reported.news(problem) {
+			if ctx.Err() == nil && time.Since(since) >= m.opts.Times.Patience && problem.Error() != reported {
+				reported = problem.Error()
 				m.report(ctx, problem)
 			}
 		}
@@ -72,7 +74,7 @@ func (m *CertManager) Start(ctx context.Context) error {
 }
 
 func (m *CertManager) report(ctx context.Context, problem error) {
-	log.FromContext(ctx).Error(problem, "No certificate from cert-manager", "waited", m.opts.Patience)
+	log.FromContext(ctx).Error(problem, "No certificate from cert-manager", "waited", m.opts.Times.Patience)
 	ref := &corev1.ObjectReference{APIVersion: "v1", Kind: "Secret", Namespace: m.opts.Namespace, Name: servingCertificateName}
 	if notReady, ok := errors.AsType[*notReadyError](problem); ok {
 		ref.APIVersion, ref.Kind, ref.Name = certmanagerv1.SchemeGroupVersion.String(), notReady.kind, notReady.name
@@ -100,20 +102,19 @@ func (m *CertManager) String() string {
 
 // load reads the Secret of the serving certificate. The replica reads it periodically instead of watching it: that needs fewer
 // rights, and a watch can go silent.
-func (m *CertManager) load(ctx context.Context) (material, error) {
+func (m *CertManager) load(ctx context.Context) (*material, error) {
 	secret := &corev1.Secret{}
 	err := m.get(ctx, servingCertificateName, secret)
 	switch {
 	case apierrors.IsNotFound(err):
-		return material{}, fmt.Errorf("waiting for %s: %w", m, m.why(ctx))
+		return nil, fmt.Errorf("waiting for %s: %w", m, m.why(ctx))
 	case err != nil:
-		return material{}, fmt.Errorf("getting %s: %w", m, err)
+		return nil, fmt.Errorf("getting %s: %w", m, err)
 	}
-	supplied := material{secret.Data[signingCertKey], secret.Data[signingKeyKey], secret.Data[bundleKey]}
-	if len(supplied.cert) == 0 || len(supplied.key) == 0 || len(supplied.ca) == 0 {
-		return material{}, fmt.Errorf("waiting for %s, %s and %s in %s: %w", signingCertKey, signingKeyKey, bundleKey, m, m.why(ctx))
+	if len(secret.Data[suppliedCertKey]) == 0 || len(secret.Data[suppliedKeyKey]) == 0 || len(secret.Data[suppliedCAKey]) == 0 {
+		return nil, fmt.Errorf("waiting for %s, %s and %s in %s: %w", suppliedCertKey, suppliedKeyKey, suppliedCAKey, m, m.why(ctx))
 	}
-	return supplied, nil
+	return supplied(m, secret.Data, m.serverName)
 }
 
 // why returns the reason that there is no certificate.

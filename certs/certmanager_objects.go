@@ -44,7 +44,7 @@ func (o Options) declarations() []declaration {
 	}
 	return []declaration{
 		issuer(selfSignedIssuerName, applyv1.IssuerSpec().WithSelfSigned(applyv1.SelfSignedIssuer())),
-		certificate(caCertificateName, selfSignedIssuerName, o.CALifetime, applyv1.CertificateSpec().
+		certificate(caCertificateName, selfSignedIssuerName, caLife, applyv1.CertificateSpec().
 			WithIsCA(true).
 			WithCommonName(caName).
 			WithUsages(certmanagerv1.UsageCertSign, certmanagerv1.UsageCRLSign).
@@ -52,7 +52,7 @@ func (o Options) declarations() []declaration {
 			// old one.
 			WithPrivateKey(privateKey(certmanagerv1.RotationPolicyNever))),
 		issuer(caIssuerName, applyv1.IssuerSpec().WithCA(applyv1.CAIssuer().WithSecretName(caCertificateName))),
-		certificate(servingCertificateName, caIssuerName, o.LeafLifetime, applyv1.CertificateSpec().
+		certificate(servingCertificateName, caIssuerName, suppliedLife, applyv1.CertificateSpec().
 			WithDNSNames(o.Subject.DNSNames...).
 			WithIPAddresses(ips...).
 			WithUsages(certmanagerv1.UsageDigitalSignature, certmanagerv1.UsageServerAuth).

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,214 +14,266 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// servingLeaf is a leaf and the CA that signed it.
-type servingLeaf struct {
-	*tls.Certificate
-	issuer *x509.Certificate
+// supply is where certificates come from; there is one for each mode.
+type supply interface {
+	// load looks once for material. The error says what is missing and what to do.
+	load(ctx context.Context) (*material, error)
+	// String names the place in messages.
+	String() string
 }
 
-// leaves holds the leaf that is served and, during a change of CA, the leaf that waits. It is safe for concurrent use.
-//
-// It does what the Sources have in common: it looks for new material, and answers handshakes.
-//
-// Durations are measured with time.Now, whose monotonic reading does not change when the clock is set. Times that are passed as
-// arguments are compared with certificates only.
-type leaves struct {
+// material is what a supply has at one moment.
+type material struct {
+	cas     []*x509.Certificate // that clients must trust
+	signing KeyPair             // signs leaves; no Key if leaf is supplied
+	leaf    *tls.Certificate    // nil if signing signs leaves
+	written time.Time           // when it was last changed, by the API server's clock
+	first   bool                // no API server was ever told to trust another CA
+}
+
+// held is a leaf, its CA, and since when all bundles that are not empty have accepted it, by the monotonic clock.
+type held struct {
+	*tls.Certificate
+	issuer *x509.Certificate
+	since  time.Time // zero while one refuses it
+}
+
+// look notes what bundles say about the leaf.
+func (h *held) look(v view, now time.Time) verdict {
+	says := v.about(h.Certificate, now)
+	switch {
+	case len(says.refused) > 0 || !v.observed:
+		h.since = time.Time{}
+	case h.since.IsZero():
+		h.since = now
+	}
+	return says
+}
+
+// lasts is for how long all bundles have accepted the leaf.
+func (h *held) lasts(now time.Time) time.Duration {
+	if h.since.IsZero() {
+		return -1
+	}
+	return now.Sub(h.since)
+}
+
+// Source has the serving certificate of this replica. During a change of CA it holds the next one back until API servers accept it.
+// It is safe for concurrent use. Only Start and Refresh do I/O.
+type Source struct {
+	from      supply
 	opts      Options
 	published *Published
-	origin    fmt.Stringer                // where certificates come from, for messages
-	load      func(context.Context) error // looks once for new material
-	look      func()                      // called whenever what is published may have changed
 
 	loading sync.Mutex // one load at a time, so that an older reading does not replace a newer one
 
-	served  atomic.Pointer[servingLeaf]
-	failure atomic.Pointer[error] // why the last attempt to get a new leaf failed
+	serving        atomic.Pointer[tls.Certificate]
+	ready, trusted atomic.Pointer[error]
 
 	mu           sync.Mutex
-	next         *servingLeaf // not served yet because a client would refuse it
-	trustedSince time.Time    // when this replica first saw that every API server would accept it; zero if one would refuse it
-	heldSince    time.Time    // when this replica first had the next leaf
-	heldReported bool
-	coming       *x509.Certificate
-	carriedSince time.Time // when this replica first saw the coming CA in every bundle; zero if one lacks it
+	failure      error     // why the last attempt to read material failed
+	last         *material // nil before the first
+	known        time.Time // when its CAs were first read
+	served, next *held
+	wasReady     bool
+	wasRefused   bool // some bundle has refused a leaf that was served
+	heldSince    time.Time
 }
 
-// offer stores a leaf to be served once no client refuses it. It replaces a leaf that was offered before.
-func (l *leaves) offer(next *servingLeaf) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.next == nil || next == nil || !l.next.Leaf.Equal(next.Leaf) {
-		l.next, l.trustedSince = next, time.Time{}
-	}
-}
-
-// heldTooLong is how long a leaf may be held back, in addition to the time to settle, before that counts as an error.
-const heldTooLong = time.Hour
-
-// hold records that a leaf is held back because of err, or that none is held back.
-func (l *leaves) hold(ctx context.Context, err error) {
-	if err == nil {
-		l.heldSince, l.heldReported = time.Time{}, false
-		heldBack.Set(0)
-		return
-	}
-	if l.heldSince.IsZero() {
-		l.heldSince = time.Now()
-	}
-	held := time.Since(l.heldSince)
-	heldBack.Set(held.Seconds())
-	if held > heldTooLong+l.opts.Settle && !l.heldReported {
-		l.heldReported = true
-		log.FromContext(ctx).Error(err, "The new serving certificate has been held back for long, and the old one expires",
-			"since", l.heldSince, "notAfter", l.served.Load().Leaf.NotAfter)
-	}
-}
-
-// adopt serves the next leaf, unless an API server that accepts the served leaf would refuse it. So a leaf of a new CA waits until
-// that CA has been published for long enough. A leaf that no client accepts any more, because it has expired or its CA was removed,
-// is replaced at once.
-func (l *leaves) adopt(ctx context.Context, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.next == nil {
-		l.hold(ctx, nil)
-		return
-	}
-	err := l.obstacle(now)
-	l.hold(ctx, err)
-	if err != nil {
-		log.FromContext(ctx).V(1).Info("Serving the old certificate until the new one is trusted", "reason", err.Error())
-		return
-	}
-	l.served.Store(l.next)
-	certificateNotAfter.WithLabelValues("serving").Set(float64(l.next.Leaf.NotAfter.Unix()))
-	log.FromContext(ctx).Info("Serving a new certificate", "issuer", l.next.issuer.Subject.CommonName,
-		"notAfter", l.next.Leaf.NotAfter, "renewAt", RenewAt(l.next.Leaf))
-	l.next = nil
-}
-
-// obstacle returns why the next leaf cannot be served yet.
-func (l *leaves) obstacle(now time.Time) error {
-	current := l.served.Load()
-	if current == nil || current.issuer.Equal(l.next.issuer) || !now.Round(0).Before(current.Leaf.NotAfter) {
-		return nil
-	}
-	if err := l.published.refuses(l.next.Certificate, current.Certificate, now); err != nil {
-		l.trustedSince = time.Time{}
-		return err
-	}
-	if l.trustedSince.IsZero() {
-		l.trustedSince = time.Now()
-	}
-	since := l.trustedSince
-	if l.coming != nil && l.coming.Equal(l.next.issuer) && !l.carriedSince.IsZero() && l.carriedSince.Before(since) {
-		since = l.carriedSince
-	}
-	lasts := now.Round(0).Add(2 * l.opts.Poll).Before(current.Leaf.NotAfter) // an expired leaf fails every call; a leaf that is early fails few
-	if lasts && time.Since(since) < l.opts.Settle && l.published.accepts(current.Certificate, now) {
-		return errors.New("API servers may not have noticed yet that the CA of the next one is published")
-	}
-	return nil
-}
-
-// expect tells l which CA will sign next, so that the time for which clients have had it counts from before it signs. If ca is nil,
-// expect changes nothing.
-func (l *leaves) expect(coming *KeyPair) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if coming != nil && (l.coming == nil || !l.coming.Equal(coming.Certificate)) {
-		l.coming, l.carriedSince = coming.Certificate, time.Time{}
-	}
-}
-
-// isComing reports whether the CA was the last one that was expected to sign next.
-func (l *leaves) isComing(ca *x509.Certificate) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.coming != nil && l.coming.Equal(ca)
-}
-
-// lookOut records when every API server first had the coming CA, and returns for how long all have had it.
-func (l *leaves) lookOut(ctx context.Context) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.coming == nil {
-		return 0
-	}
-	if err := l.published.carries(l.coming); err != nil {
-		log.FromContext(ctx).V(1).Info("Not every API server has the next CA", "reason", err.Error())
-		l.carriedSince = time.Time{}
-		return 0
-	}
-	if l.carriedSince.IsZero() {
-		l.carriedSince = time.Now()
-	}
-	return time.Since(l.carriedSince)
-}
-
-// GetCertificate returns the served leaf, even if it has expired: the client decides whether to accept it.
-func (l *leaves) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if leaf := l.served.Load(); leaf != nil {
-		return leaf.Certificate, nil
-	}
-	if err := l.failure.Load(); err != nil && *err != nil {
-		return nil, fmt.Errorf("loading the serving certificate: %w", *err)
-	}
-	return nil, fmt.Errorf("loading the serving certificate: %s has not been read yet", l.origin)
-}
-
-// Refresh looks once for new material. Until there is a certificate, GetCertificate returns its error.
-func (l *leaves) Refresh(ctx context.Context) error {
-	l.loading.Lock()
-	defer l.loading.Unlock()
-	err := l.load(ctx)
-	l.failure.Store(&err)
-	if err != nil {
-		refreshFailures.Inc()
-	}
-	l.look()
-	return err
+func newSource(from supply, published *Published, opts Options) *Source {
+	s := &Source{from: from, opts: opts, published: published, failure: fmt.Errorf("%s has not been read yet", from)}
+	s.look(context.Background())
+	return s
 }
 
 // NeedLeaderElection has a manager start the Source on every replica.
-func (l *leaves) NeedLeaderElection() bool { return false }
+func (s *Source) NeedLeaderElection() bool { return false }
 
-// Start looks for new material periodically until ctx ends, and serves a new leaf as soon as it may be served. It logs a failure
-// once, and tries again.
-func (l *leaves) Start(ctx context.Context) error {
+// GetCertificate answers TLS handshakes. It returns the served leaf, even if it has ended: the client decides whether to accept it.
+// The result is shared; callers must not change it.
+func (s *Source) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if leaf := s.serving.Load(); leaf != nil {
+		return leaf, nil
+	}
+	return nil, *s.ready.Load()
+}
+
+// Ready returns nil if this replica can answer calls, as it was when Start last looked: after each change of what is published, and
+// each second. It does no I/O.
+func (s *Source) Ready() error { return *s.ready.Load() }
+
+// Trusted returns nil if every bundle that is published accepts the served leaf, whether or not this replica is ready.
+func (s *Source) Trusted(context.Context) error { return *s.trusted.Load() }
+
+// CAs are those that the material names, the oldest first; nil before it is read.
+func (s *Source) CAs() []*x509.Certificate {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last == nil {
+		return nil
+	}
+	return s.last.cas
+}
+
+// Start looks for new material until ctx ends, and serves a new leaf as soon as it may be served. It logs a failure once, and tries
+// again.
+func (s *Source) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithName("certs")
 	ctx = log.IntoContext(ctx, logger)
-	var reported lastReason
+	reported := ""
 	for ctx.Err() == nil {
-		pause := l.opts.Poll
-		err := l.Refresh(ctx)
-		if ctx.Err() == nil && reported.news(err) {
-			logger.Error(err, "Could not refresh the serving certificate", "serving", l.served.Load() != nil)
+		err := s.Refresh(ctx)
+		pause := s.opts.Times.Poll
+		switch {
+		case err == nil:
+			reported = ""
+		case s.serving.Load() == nil:
+			pause = s.opts.Times.Glance
+			if err.Error() != reported {
+				logger.Info("Waiting for a serving certificate", "reason", err.Error())
+			}
+			reported = err.Error()
+		case ctx.Err() == nil && err.Error() != reported:
+			logger.Error(err, "Could not refresh the serving certificate")
+			reported = err.Error()
 		}
-		if err != nil && l.served.Load() == nil {
-			pause = min(pause, retryAfter)
-		}
-		l.opts.ServerClock.report(logger)
-		l.adoptUntil(ctx, time.After(pause))
+		s.lookUntil(ctx, time.After(pause))
 	}
 	return nil
 }
 
-// adoptUntil waits. Meanwhile it serves a leaf that was held back as soon as no client refuses it, and notices if a client loses the
-// coming CA.
-func (l *leaves) adoptUntil(ctx context.Context, done <-chan time.Time) {
+func (s *Source) lookUntil(ctx context.Context, done <-chan time.Time) {
 	for {
-		changed := l.published.Changed()
-		l.look()
-		l.lookOut(ctx)
-		l.adopt(ctx, l.opts.ServerClock.Now())
+		changed := s.published.Changed()
+		s.look(ctx)
 		select {
 		case <-ctx.Done():
 			return
 		case <-done:
 			return
 		case <-changed:
+		case <-time.After(s.opts.Times.Glance):
 		}
 	}
+}
+
+// Refresh looks once for new material. If that fails, it changes nothing.
+func (s *Source) Refresh(ctx context.Context) error {
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	m, err := s.from.load(ctx)
+	if err == nil {
+		err = s.take(m)
+	}
+	s.mu.Lock()
+	s.failure = err
+	s.mu.Unlock()
+	if err != nil {
+		refreshFailures.Inc()
+	}
+	s.look(ctx)
+	return err
+}
+
+// take notes what the supply has, and makes a leaf if another CA signs.
+func (s *Source) take(m *material) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last == nil || !slices.EqualFunc(s.last.cas, m.cas, (*x509.Certificate).Equal) {
+		s.known = time.Now()
+	}
+	s.last = m
+	certificateNotAfter.WithLabelValues("ca").Set(float64(m.signing.Certificate.NotAfter.Unix()))
+	same := func(h *held) bool {
+		return h != nil && h.issuer.Equal(m.signing.Certificate) && (m.leaf == nil || h.Leaf.Equal(m.leaf.Leaf))
+	}
+	if same(s.served) {
+		s.next = nil // the one that was held back is gone
+	}
+	if same(s.served) || same(s.next) {
+		return nil
+	}
+	leaf := m.leaf
+	if leaf == nil {
+		var err error
+		if leaf, err = m.signing.IssueLeaf(s.opts.Subject); err != nil {
+			return err
+		}
+	}
+	s.next = &held{Certificate: leaf, issuer: m.signing.Certificate}
+	return nil
+}
+
+// look serves the next leaf if it may be served, and judges whether this replica is ready.
+func (s *Source) look(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, v := time.Now(), s.published.view()
+	if obstacle := s.obstacle(v, now); obstacle != nil {
+		if s.heldSince.IsZero() {
+			s.heldSince = now
+		}
+		heldBack.Set(now.Sub(s.heldSince).Seconds())
+		log.FromContext(ctx).V(1).Info("Serving the old certificate until the new one is trusted", "reason", obstacle.Error())
+	} else {
+		s.heldSince = time.Time{}
+		heldBack.Set(0)
+		if s.next != nil {
+			s.served, s.next = s.next, nil
+			s.serving.Store(s.served.Certificate)
+			certificateNotAfter.WithLabelValues("serving").Set(float64(s.served.Leaf.NotAfter.Unix()))
+			log.FromContext(ctx).Info("Serving a new certificate", "issuer", s.served.issuer.Subject.CommonName, "notAfter", s.served.Leaf.NotAfter)
+		}
+	}
+	ready, trusted := s.judge(v, now)
+	s.wasReady = s.wasReady || ready == nil
+	s.ready.Store(&ready)
+	s.trusted.Store(&trusted)
+}
+
+// errHeld says that API servers may not have noticed yet which CA is published.
+var errHeld = errors.New("API servers may not have noticed yet that the CA of the next certificate is published")
+
+// obstacle returns why the next leaf is not served yet. There is none if there is no next leaf.
+func (s *Source) obstacle(v view, now time.Time) error {
+	if s.next == nil {
+		return nil
+	}
+	says, lasts := s.next.look(v, now), s.next.lasts(now)
+	if s.served == nil {
+		return nil
+	}
+	old, next := s.served.Leaf, s.next.Leaf
+	switch {
+	case now.Add(min(early, old.NotAfter.Sub(old.NotBefore)/4)).After(old.NotAfter):
+		return nil
+	case s.last.leaf != nil && now.Before(next.NotBefore.Add(min(s.opts.Times.Season, next.NotAfter.Sub(next.NotBefore)/10))):
+		return errors.New("API servers' clocks may be behind, and the next certificate has only just begun")
+	case s.last.leaf != nil && now.After(next.NotAfter):
+		return errors.New("the next certificate has ended already")
+	case s.next.issuer.Equal(s.served.issuer):
+		return nil
+	case !v.observed:
+		return v.notObserved()
+	case says.replaces(v.about(s.served.Certificate, now), lasts, s.opts.Times.Hold):
+		return nil
+	}
+	return errors.Join(append(says.refused, errHeld)...)
+}
+
+// judge returns whether this replica is ready, and whether every bundle accepts the served leaf.
+func (s *Source) judge(v view, now time.Time) (ready, trusted error) {
+	if s.served == nil {
+		err := fmt.Errorf("loading the serving certificate: %w", s.failure)
+		return err, err
+	}
+	says := s.served.look(v, now)
+	s.wasRefused = s.wasRefused || len(says.refused) > 0
+	if trusted = errors.Join(says.refused...); says.accepted == 0 && trusted == nil {
+		trusted = errEmpty
+	}
+	return standing{
+		verdict: says, ready: s.wasReady, acceptedFor: s.served.lasts(now), known: now.Sub(s.known), age: now.Round(0).Sub(s.last.written),
+		wasRefused: s.wasRefused, first: v.first || s.last.first, elsewhere: v.elsewhere(), notObserved: v.notObserved(),
+	}.judge(s.opts.Times), trusted
 }

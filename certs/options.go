@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 )
 
 // Mode is the origin of certificates.
@@ -34,49 +34,62 @@ type Options struct {
 	// Subject has the names for which leaves are valid: the ServiceName at least, and IP addresses if API servers call webhooks by
 	// URL. In mode files the mounted leaf must be valid for them.
 	Subject Subject
-
-	// CALifetime is how long a CA is valid; default one year. The leader rotates it after two thirds of that, unattended, so a longer
-	// life has no advantage, and an operation that happens often is known to work. Mode files does not use it.
-	CALifetime time.Duration
-	// LeafLifetime is how long a serving certificate is valid; default 30 days. It is renewed after 20. That leaves ten days to repair
-	// what keeps a replica from reading the Secret. In mode self it is also how long an old CA stays in the bundle after a rotation.
-	// Mode files does not use it.
-	LeafLifetime time.Duration
-	// Settle is how long every client must have had the next CA in its bundle before that CA signs, or before a leaf of it is served;
-	// default ten minutes. API servers follow within milliseconds, and a rotation has time.
-	Settle time.Duration
-	// Overlap is how long a CA stays in the bundle after the material stopped naming it, in the modes cert-manager and files; default
-	// one hour. In that time every replica must notice the new material. That takes seconds, or as long as a kubelet takes to update a
-	// volume.
-	Overlap time.Duration
-	// Poll is how often each replica reads the Secret or the files and looks at the wall clock; default ten seconds.
-	Poll time.Duration
-	// Patience is how long cert-manager may take before a missing certificate is reported as an error; default two minutes.
-	Patience time.Duration
 	// PublishedElsewhere says that another program, such as cert-manager's cainjector, writes the bundle into the objects of the
-	// manifests. Then the leader writes only targets that are Optional. Mode files only.
+	// manifests. Then the leader writes only the slots. Mode files only.
 	PublishedElsewhere bool
-
 	// Events receives what administrators need to know. If it is nil, no events are emitted.
 	Events events.EventRecorder
-	// Clock shows the time that certificates are compared with, if ServerClock is nil; the real time if nil. Durations are measured
-	// with the process's monotonic clock, which does not change when the clock is set.
-	Clock clock.PassiveClock
-	// ServerClock reads the clock, and knows how wrong it is. If it is nil, Clock counts as correct, except that Setup has a
-	// ServerClock learn from the API servers' answers.
-	ServerClock *ServerClock
+	// Times are DefaultTimes if zero.
+	Times Times
 }
+
+// Times are the durations of the rules. They depend on one another, and on those of the operator's other versions: replicas hold a
+// leaf back for a shorter time than the leader waits before it removes trust.
+type Times struct {
+	Poll       time.Duration // between two reads of the Secret or the files; until there is a Secret, each Glance
+	Glance     time.Duration // between two looks at the clock
+	Hold       time.Duration // for how long every bundle must have accepted a leaf of another CA before it is served
+	Remove     time.Duration // for how long every bundle must have held the CAs of the Secret before others are removed
+	RemoveFile time.Duration // Remove where a kubelet delivers certificates, which takes minutes
+	WriteAgain time.Duration // after a bundle was changed, its object is written once more
+	Settled    time.Duration // after which API servers follow what was written
+	Season     time.Duration // the age at which a renewed leaf of another issuer is served: API servers' clocks may be behind
+	Patience   time.Duration // after which it is reported that cert-manager has not issued a certificate
+}
+
+// DefaultTimes are those of production. Those of Hold and Remove must not change between neighbouring versions.
+var DefaultTimes = Times{
+	Poll: 10 * time.Second, Glance: time.Second, Hold: 2 * time.Minute, Remove: 5 * time.Minute, RemoveFile: time.Hour, WriteAgain: 30 * time.Second,
+	Settled: 10 * time.Minute, Season: 5 * time.Minute, Patience: 2 * time.Minute,
+}
+
+// Faster returns the times divided by a factor, for tests.
+func (t Times) Faster(factor int) Times {
+	f := time.Duration(factor)
+	return Times{
+		Poll: t.Poll / f, Glance: t.Glance / f, Hold: t.Hold / f, Remove: t.Remove / f, RemoveFile: t.RemoveFile / f, WriteAgain: t.WriteAgain / f,
+		Settled: t.Settled / f, Season: t.Season / f, Patience: t.Patience / f,
+	}
+}
+
+const day = 24 * time.Hour
+
+// The life of certificates in mode self and cert-manager.
+const (
+	// caLife is how long a CA is valid. It signs from a third of that on, and two thirds after that nothing is signed by it.
+	caLife = 365 * day
+	// early is how long before it is made a CA begins to be valid, and how long before its end a leaf is replaced in any case.
+	early = day
+	// unusableBefore is how long before its end a CA is replaced.
+	unusableBefore = 30 * day
+	// suppliedLife is how long a leaf of cert-manager is valid.
+	suppliedLife = 30 * day
+)
 
 // complete fills in defaults and checks what was given.
 func (o Options) complete() (Options, error) {
 	o.Mode = cmp.Or(o.Mode, ModeSelf)
-	o.CALifetime = cmp.Or(o.CALifetime, 365*24*time.Hour)
-	o.LeafLifetime = cmp.Or(o.LeafLifetime, 30*24*time.Hour)
-	o.Settle = cmp.Or(o.Settle, 10*time.Minute)
-	o.Overlap = cmp.Or(o.Overlap, time.Hour)
-	o.Poll = cmp.Or(o.Poll, 10*time.Second)
-	o.Patience = cmp.Or(o.Patience, 2*time.Minute)
-	o.ServerClock = cmp.Or(o.ServerClock, NewServerClock(o.Clock))
+	o.Times = cmp.Or(o.Times, DefaultTimes)
 	return o, o.validate()
 }
 
@@ -93,18 +106,9 @@ func (o Options) validate() error {
 		if o.Namespace == "" || o.SecretName == "" {
 			errs = append(errs, errors.New("the CA Secret has no namespace or no name"))
 		}
-		errs = append(errs, o.validateLifetimes(o.Settle)...)
-		// A leaf is renewed in the last third of its life, and a replica looks every Poll.
-		if o.LeafLifetime/3 < 2*o.Poll {
-			errs = append(errs, fmt.Errorf("a third of a leaf's lifetime of %s is less than two polls of %s", o.LeafLifetime, o.Poll))
-		}
 	case ModeCertManager:
 		if o.Namespace == "" {
 			errs = append(errs, errors.New("what is declared to cert-manager has no namespace"))
-		}
-		errs = append(errs, o.validateLifetimes(0)...)
-		if o.LeafLifetime < time.Hour { // cert-manager's own bound
-			errs = append(errs, fmt.Errorf("cert-manager issues no certificate for less than an hour, and a leaf's lifetime is %s", o.LeafLifetime))
 		}
 	case ModeFiles:
 		if o.Directory == "" {
@@ -119,25 +123,18 @@ func (o Options) validate() error {
 	if len(o.Subject.DNSNames)+len(o.Subject.IPs) == 0 {
 		errs = append(errs, errors.New("the serving certificate has neither a DNS name nor an IP address"))
 	}
-	if min(o.CALifetime, o.LeafLifetime, o.Settle, o.Overlap, o.Poll, o.Patience) < 0 {
-		errs = append(errs, errors.New("a duration is negative"))
-	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("configuring certificates: %w", err)
 	}
 	return nil
 }
 
-// validateLifetimes checks that a CA outlives its leaves. The CA is replaced in the last third of its life, and a leaf that it
-// signed just before must remain valid until its own end.
-func (o Options) validateLifetimes(settle time.Duration) []error {
-	if o.CALifetime/3 >= o.LeafLifetime+settle {
-		return nil
-	}
-	return []error{fmt.Errorf("a third of the CA's lifetime of %s is less than a leaf's of %s and the time to settle of %s",
-		o.CALifetime, o.LeafLifetime, settle)}
-}
+// ReasonCAReplaced is the reason of the event that says which pair of the CA Secret could not be used, and was replaced.
+const ReasonCAReplaced = "CAReplaced"
 
-func (o Options) policy() Policy {
-	return Policy{CALifetime: o.CALifetime, LeafLifetime: o.LeafLifetime, Subject: o.Subject}
+// warn emits a Warning event about an object. The note must contain nothing secret.
+func (o Options) warn(about *corev1.ObjectReference, reason, action, note string) {
+	if o.Events != nil {
+		o.Events.Eventf(about, nil, corev1.EventTypeWarning, reason, action, "%s", note)
+	}
 }

@@ -15,13 +15,9 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
-
-// Backdate is how long before its issue a certificate begins to be valid, for API servers whose clock is behind this one.
-const Backdate = time.Hour
 
 // KeyPair is a certificate and the private key that belongs to it.
 type KeyPair struct {
@@ -54,16 +50,18 @@ func ServiceName(service, namespace string) string {
 	return service + "." + namespace + ".svc"
 }
 
-// IssueCA makes a self-signed ECDSA P-256 CA that is valid until now+lifetime. Its subject contains the time of issue, so that two
-// CAs in one bundle can be told apart.
+// IssueCA makes a self-signed ECDSA P-256 CA that is valid from a day before now until now+lifetime. Its subject contains the time
+// of issue and a number, so that two CAs in one bundle can be told apart.
 func IssueCA(name string, now time.Time, lifetime time.Duration) (KeyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return KeyPair{}, fmt.Errorf("generating CA key: %w", err)
 	}
+	number := make([]byte, 4)
+	_, _ = rand.Read(number) // never fails
 	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: name + "@" + strconv.FormatInt(now.Unix(), 10)},
-		NotBefore:             now.Add(-Backdate),
+		Subject:               pkix.Name{CommonName: fmt.Sprintf("%s@%d-%x", name, now.Unix(), number)},
+		NotBefore:             now.Add(-early),
 		NotAfter:              now.Add(lifetime),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		BasicConstraintsValid: true,
@@ -77,20 +75,16 @@ func IssueCA(name string, now time.Time, lifetime time.Duration) (KeyPair, error
 	return KeyPair{Certificate: cert, Key: key}, nil
 }
 
-// IssueLeaf makes a serving certificate with a new ECDSA P-256 key. It is valid until now+lifetime, but never longer than the CA.
-func (ca KeyPair) IssueLeaf(subject Subject, now time.Time, lifetime time.Duration) (*tls.Certificate, error) {
+// IssueLeaf makes a serving certificate with a new ECDSA P-256 key. It begins and ends with the CA.
+func (ca KeyPair) IssueLeaf(subject Subject) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("generating serving key: %w", err)
 	}
-	notAfter := now.Add(lifetime)
-	if notAfter.After(ca.Certificate.NotAfter) {
-		notAfter = ca.Certificate.NotAfter
-	}
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "sidecarset-operator"},
-		NotBefore:             now.Add(-Backdate),
-		NotAfter:              notAfter,
+		NotBefore:             ca.Certificate.NotBefore,
+		NotAfter:              ca.Certificate.NotAfter,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true,
@@ -113,7 +107,7 @@ func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypt
 }
 
 // Verify checks a serving certificate as an API server does that has this bundle and calls host, a DNS name or an IP address. If
-// host is empty, it is not compared.
+// host is empty, it is not compared. cert.Leaf must be set.
 func Verify(cert *tls.Certificate, bundle []byte, host string, now time.Time) error {
 	if len(bundle) == 0 {
 		return errors.New("the CA bundle is empty")
@@ -122,17 +116,13 @@ func Verify(cert *tls.Certificate, bundle []byte, host string, now time.Time) er
 	if !roots.AppendCertsFromPEM(bundle) {
 		return errors.New("the CA bundle holds no certificate")
 	}
-	leaf, err := leafOf(cert)
-	if err != nil {
-		return err
-	}
 	intermediates := x509.NewCertPool()
 	for _, der := range cert.Certificate[1:] {
 		if c, err := x509.ParseCertificate(der); err == nil {
 			intermediates.AddCert(c)
 		}
 	}
-	_, err = leaf.Verify(x509.VerifyOptions{
+	_, err := cert.Leaf.Verify(x509.VerifyOptions{
 		DNSName:       host,
 		Roots:         roots,
 		Intermediates: intermediates,
@@ -140,34 +130,6 @@ func Verify(cert *tls.Certificate, bundle []byte, host string, now time.Time) er
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 	return err
-}
-
-// leafOf returns the parsed first certificate of a chain. A caller may have left Leaf unset.
-func leafOf(cert *tls.Certificate) (*x509.Certificate, error) {
-	if cert == nil || len(cert.Certificate) == 0 {
-		return nil, errors.New("there is no certificate")
-	}
-	if cert.Leaf != nil {
-		return cert.Leaf, nil
-	}
-	return x509.ParseCertificate(cert.Certificate[0])
-}
-
-// RenewAt returns when a certificate should be replaced: after two thirds of its life, so that the last third is left for attempts.
-// The hour of back-dating is not part of the life, unless the certificate lives no longer than that: then this package has not
-// issued it.
-func RenewAt(cert *x509.Certificate) time.Time {
-	issued := cert.NotBefore.Add(Backdate)
-	if !issued.Before(cert.NotAfter) {
-		issued = cert.NotBefore
-	}
-	return issued.Add(cert.NotAfter.Sub(issued) / 3 * 2)
-}
-
-// NeedsRenewal reports whether a certificate is past RenewAt by the wall clock, or not valid yet because the clock was set back.
-func NeedsRenewal(cert *x509.Certificate, now time.Time) bool {
-	now = now.Round(0) // a monotonic reading does not advance while the machine sleeps
-	return now.Before(cert.NotBefore) || !now.Before(RenewAt(cert))
 }
 
 // withinLife returns the time in a certificate's life that is closest to now.
@@ -228,17 +190,4 @@ func oldestFirst(bundle []*x509.Certificate) []*x509.Certificate {
 
 func encodeCertificate(cert *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
-}
-
-// parseKeyPair reads what Encode wrote, and what other tools write: PKCS #8, PKCS #1 and SEC 1 keys.
-func parseKeyPair(cert, key []byte) (KeyPair, error) {
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		return KeyPair{}, err
-	}
-	signer, ok := pair.PrivateKey.(crypto.Signer)
-	if !ok {
-		return KeyPair{}, errors.New("the private key cannot sign")
-	}
-	return KeyPair{Certificate: pair.Leaf, Key: signer}, nil
 }

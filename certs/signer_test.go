@@ -27,7 +27,6 @@ type signer struct {
 	mu      sync.Mutex
 	ca      certs.KeyPair
 	expired map[string]bool // Certificates to issue anew
-	refuses string          // why nothing is issued, "" if it is
 }
 
 // start runs the signer until the test ends.
@@ -55,13 +54,6 @@ func (s *signer) renew(_ *testing.T, name string) {
 	s.expired[name] = true
 }
 
-// refuse stops issuing, for this reason.
-func (s *signer) refuse(why string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refuses = why
-}
-
 func (s *signer) sign(ctx context.Context, t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,11 +76,7 @@ func (s *signer) sign(ctx context.Context, t *testing.T) {
 	for i := range certificates.Items { // "sidecarset-ca" before "sidecarset-serving"
 		certificate := &certificates.Items[i]
 		condition := certmanagerv1.CertificateCondition{Type: certmanagerv1.CertificateConditionReady, Status: certmanagermetav1.ConditionTrue, Reason: "Ready"}
-		if s.refuses != "" {
-			condition.Status, condition.Reason, condition.Message = certmanagermetav1.ConditionFalse, "DoesNotExist", s.refuses
-		} else {
-			s.issue(ctx, t, certificate)
-		}
+		s.issue(ctx, t, certificate)
 		if conditions := []certmanagerv1.CertificateCondition{condition}; !slices.Equal(certificate.Status.Conditions, conditions) {
 			certificate.Status.Conditions = conditions
 			s.update(ctx, t, certificate)
@@ -113,13 +101,13 @@ func (s *signer) issue(ctx context.Context, t *testing.T, certificate *certmanag
 	if certificate.Spec.IsCA {
 		s.ca = issueCA(t, time.Now(), certificate.Spec.Duration.Duration)
 		pair = &tls.Certificate{Certificate: [][]byte{s.ca.Certificate.Raw}, PrivateKey: s.ca.Key}
-	} else if pair, err = s.ca.IssueLeaf(certs.Subject{DNSNames: certificate.Spec.DNSNames}, time.Now(), certificate.Spec.Duration.Duration); err != nil {
+	} else if pair, err = s.ca.IssueLeaf(certs.Subject{DNSNames: certificate.Spec.DNSNames}); err != nil {
 		t.Errorf("IssueLeaf: %v", err)
 		return
 	}
 	delete(s.expired, certificate.Name)
 	cert, key := encode(t, pair)
-	secret.Data = map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": bundleOf(s.ca)}
+	secret.Data = map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": bundleOf(s.ca.Certificate)}
 	if secret.ResourceVersion == "" {
 		err = s.client.Create(ctx, secret)
 	} else {
@@ -139,3 +127,14 @@ func encode(t *testing.T, pair *tls.Certificate) (cert, key []byte) {
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
+
+func issueCA(t *testing.T, now time.Time, lifetime time.Duration) certs.KeyPair {
+	t.Helper()
+	ca, err := certs.IssueCA("test", now, lifetime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+func bundleOf(cas ...*x509.Certificate) []byte { return certs.EncodeBundle(cas) }

@@ -9,131 +9,90 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Target is an object with a caBundle of the operator: one object by name, or all objects of a kind with some labels.
-type Target struct {
-	kind     targetKind
-	name     string
-	selector labels.Selector
-	isOurs   func(name string) bool // which of the objects that selector selects; nil for all
-	optional bool
-}
-
-// Optional returns the target as one that exists only while it is needed, so its absence is not reported. The operator makes such
-// objects, so the leader publishes to them even if another program publishes to the objects of the manifests.
-func (t Target) Optional() Target {
-	t.optional = true
-	return t
-}
-
-// targetKind is a kind of object, and how to find the clientConfigs in it.
-type targetKind struct {
-	schema.GroupVersionKind
-	// list returns an empty list. Webhook configurations are read as Go structs: the objects
-	// for the entries of the Pod webhook are large, and each SidecarSet changes some.
-	list    func() client.ObjectList
-	clients func(o client.Object) []clientConfig
-	// without says what is wrong with an object that was requested by name and has no clientConfig; "" if that is allowed.
-	without string
-	// contested reports whether another program may use such an object instead of this operator.
-	contested bool
+// Targets are the objects that tell API servers which CAs to trust.
+type Targets struct {
+	// Mutating, Validating and Definition are the names of the objects of the manifests that the leader writes the bundle into. An
+	// empty name is none.
+	Mutating, Validating, Definition string
+	// IsSlot reports whether a MutatingWebhookConfiguration holds the operator's own entries, by its name. Package entries writes the
+	// bundle of these. If it is nil, there are none.
+	IsSlot func(name string) bool
 }
 
 var (
-	mutatingKind = targetKind{
-		GroupVersionKind: admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"),
-		list:             func() client.ObjectList { return &admissionregistrationv1.MutatingWebhookConfigurationList{} },
-		clients:          webhookClients,
-	}
-	validatingKind = targetKind{
-		GroupVersionKind: admissionregistrationv1.SchemeGroupVersion.WithKind("ValidatingWebhookConfiguration"),
-		list:             func() client.ObjectList { return &admissionregistrationv1.ValidatingWebhookConfigurationList{} },
-		clients:          webhookClients,
-	}
-	definitionKind = targetKind{
-		GroupVersionKind: schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
-		list: func() client.ObjectList {
-			list := &unstructured.UnstructuredList{}
-			list.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinitionList"})
-			return list
-		},
-		clients:   conversionClients,
-		without:   "has no conversion webhook",
-		contested: true,
-	}
+	mutatingKind   = admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration")
+	validatingKind = admissionregistrationv1.SchemeGroupVersion.WithKind("ValidatingWebhookConfiguration")
+	definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 )
 
-// MutatingWebhooks is the MutatingWebhookConfiguration of that name.
-func MutatingWebhooks(name string) Target {
-	return Target{kind: mutatingKind, name: name}
+// prototypes are empty objects of the kinds that the targets are of.
+func (t Targets) prototypes() []client.Object {
+	definition := &unstructured.Unstructured{}
+	definition.SetGroupVersionKind(definitionKind)
+	return []client.Object{&admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}, definition}
 }
 
-// ValidatingWebhooks is the ValidatingWebhookConfiguration of that name.
-func ValidatingWebhooks(name string) Target {
-	return Target{kind: validatingKind, name: name}
-}
-
-// MutatingWebhooksLabelled is every MutatingWebhookConfiguration that selector selects and that has one of the operator's names.
-// There may be none. If an administrator copied an object, the copy has the labels under another name: RBAC does not let the
-// operator write it, and API servers call the operator through it only if the operator wrote it. RBAC cannot restrict list and
-// watch to these names, as it does for the other targets.
-func MutatingWebhooksLabelled(selector labels.Selector, isOurs func(name string) bool) Target {
-	return Target{kind: mutatingKind, selector: selector, isOurs: isOurs}
-}
-
-// ConversionWebhook is the conversion webhook of the CustomResourceDefinition of that name.
-func ConversionWebhook(crd string) Target {
-	return Target{kind: definitionKind, name: crd}
-}
-
-func (t Target) String() string {
-	if t.name == "" {
-		return fmt.Sprintf("%s with %s", t.kind.Kind, t.selector)
+// CacheByObject are the options of a cache for the kinds that only this package reads. RBAC allows to watch one object of each, by
+// name. Of the CustomResourceDefinition the cache keeps the conversion only.
+func (t Targets) CacheByObject() map[client.Object]cache.ByObject {
+	prototypes := t.prototypes()
+	return map[client.Object]cache.ByObject{
+		prototypes[1]: {Field: fields.OneTermEqualSelector("metadata.name", t.Validating)},
+		prototypes[2]: {Field: fields.OneTermEqualSelector("metadata.name", t.Definition), Transform: keepConversion},
 	}
-	return t.kind.Kind + " " + t.name
 }
 
-// listOptions selects the target at the API server. RBAC with resourceNames allows a field selector on the name.
-func (t Target) listOptions() *client.ListOptions {
-	if t.name == "" {
-		return &client.ListOptions{LabelSelector: t.selector}
+func keepConversion(object any) (any, error) {
+	definition, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return object, nil
 	}
-	return &client.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", t.name)}
+	kept := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{
+		"name": definition.GetName(), "uid": string(definition.GetUID()), "resourceVersion": definition.GetResourceVersion(),
+	}}}
+	kept.SetGroupVersionKind(definition.GroupVersionKind())
+	if conversion, ok, _ := unstructured.NestedFieldNoCopy(definition.Object, "spec", "conversion"); ok {
+		kept.Object["spec"] = map[string]any{"conversion": conversion}
+	}
+	return kept, nil
 }
 
-// object is the part of a published object that matters here. It is immutable.
+// names are the objects of the manifests.
+func (t Targets) names() []objectKey {
+	return slices.DeleteFunc([]objectKey{{mutatingKind, t.Mutating}, {validatingKind, t.Validating}, {definitionKind, t.Definition}},
+		func(k objectKey) bool { return k.name == "" })
+}
+
+type objectKey struct {
+	gvk  schema.GroupVersionKind
+	name string
+}
+
+func (k objectKey) String() string { return k.gvk.Kind + " " + k.name }
+
+// has reports whether an object is one of the targets, and whether it is a slot.
+func (t Targets) has(k objectKey) (has, slot bool) {
+	if slices.Contains(t.names(), k) {
+		return true, false
+	}
+	slot = k.gvk == mutatingKind && t.IsSlot != nil && t.IsSlot(k.name)
+	return slot, slot
+}
+
+// object is the part of a target that matters here. It is immutable.
 type object struct {
-	gvk             schema.GroupVersionKind
-	name            string
+	objectKey
 	resourceVersion string
-	optional        bool // whether its target is optional
-	clients         []clientConfig
-	others          []clientConfig // entries that call another server; the leader does not write them
-}
-
-func (o *object) String() string { return o.gvk.Kind + " " + o.name }
-
-// observe extracts from an object what tells API servers which CAs to trust. The argument hosts has the operator's names.
-func (t Target) observe(read client.Object, hosts []string) *object {
-	o := &object{
-		gvk:             t.kind.GroupVersionKind,
-		name:            read.GetName(),
-		resourceVersion: read.GetResourceVersion(),
-		optional:        t.optional,
-	}
-	for _, c := range t.kind.clients(read) {
-		if slices.Contains(hosts, c.host) {
-			o.clients = append(o.clients, c)
-		} else {
-			o.others = append(o.others, c)
-		}
-	}
-	return o
+	slot            bool
+	annotated       bool           // has annotations
+	clients         []clientConfig // that call the operator
+	others          []clientConfig // that call another server; the leader does not write them
 }
 
 // clientConfig is one place in an object that tells API servers which server to call and which CAs to trust.
@@ -144,61 +103,51 @@ type clientConfig struct {
 	bundle string // PEM; "" if there is none
 }
 
-func webhookClients(o client.Object) []clientConfig {
-	var clients []clientConfig
+// observe extracts from an object what tells API servers which CAs to trust. hosts are the operator's names.
+func observe(key objectKey, slot bool, read client.Object, hosts []string) *object {
+	o := &object{objectKey: key, resourceVersion: read.GetResourceVersion(), slot: slot, annotated: len(read.GetAnnotations()) > 0}
 	shared := map[string]string{} // hundreds of entries have the same bundle: keep it once
-	add := func(i int, name string, config *admissionregistrationv1.WebhookClientConfig) {
+	add := func(entry, path string, config *admissionregistrationv1.WebhookClientConfig) {
 		bundle, ok := shared[string(config.CABundle)]
 		if !ok {
 			bundle = string(config.CABundle)
 			shared[bundle] = bundle
 		}
-		clients = append(clients, clientConfig{"webhook " + name, fmt.Sprintf("/webhooks/%d/clientConfig", i), hostCalledBy(config), bundle})
+		c := clientConfig{entry, path, hostCalledBy(config), bundle}
+		if slices.Contains(hosts, c.host) {
+			o.clients = append(o.clients, c)
+		} else {
+			o.others = append(o.others, c)
+		}
 	}
-	switch o := o.(type) {
+	switch read := read.(type) {
 	case *admissionregistrationv1.MutatingWebhookConfiguration:
-		for i := range o.Webhooks {
-			add(i, o.Webhooks[i].Name, &o.Webhooks[i].ClientConfig)
+		for i := range read.Webhooks {
+			add("webhook "+read.Webhooks[i].Name, fmt.Sprintf("/webhooks/%d/clientConfig", i), &read.Webhooks[i].ClientConfig)
 		}
 	case *admissionregistrationv1.ValidatingWebhookConfiguration:
-		for i := range o.Webhooks {
-			add(i, o.Webhooks[i].Name, &o.Webhooks[i].ClientConfig)
+		for i := range read.Webhooks {
+			add("webhook "+read.Webhooks[i].Name, fmt.Sprintf("/webhooks/%d/clientConfig", i), &read.Webhooks[i].ClientConfig)
+		}
+	case *unstructured.Unstructured:
+		var config admissionregistrationv1.WebhookClientConfig // has the same members
+		client, ok, _ := unstructured.NestedMap(read.Object, "spec", "conversion", "webhook", "clientConfig")
+		if ok && runtime.DefaultUnstructuredConverter.FromUnstructured(client, &config) == nil {
+			add("conversion webhook", "/spec/conversion/webhook/clientConfig", &config)
 		}
 	}
-	return clients
+	return o
 }
 
-func conversionClients(o client.Object) []clientConfig {
-	u, ok := o.(*unstructured.Unstructured)
-	if !ok {
-		return nil
-	}
-	strategy, _, _ := unstructured.NestedString(u.Object, "spec", "conversion", "strategy")
-	read, ok, _ := unstructured.NestedMap(u.Object, "spec", "conversion", "webhook", "clientConfig")
-	if strategy != "Webhook" || !ok {
-		return nil
-	}
-	var config admissionregistrationv1.WebhookClientConfig // has the same members
-	if runtime.DefaultUnstructuredConverter.FromUnstructured(read, &config) != nil {
-		return nil
-	}
-	return []clientConfig{{"conversion webhook", "/spec/conversion/webhook/clientConfig", hostCalledBy(&config), string(config.CABundle)}}
-}
-
-// hostCalledBy returns the host that API servers call: that of the Service, else that of the URL.
+// hostCalledBy returns the host that API servers call: that of the Service, else that of the URL; "" if there is none.
 func hostCalledBy(config *admissionregistrationv1.WebhookClientConfig) string {
-	switch {
-	case config.Service != nil:
+	if config.Service != nil {
 		return ServiceName(config.Service.Name, config.Service.Namespace)
-	case config.URL != nil:
-		return hostOf(*config.URL)
 	}
-	return ""
-}
-
-// hostOf is the host of a URL; "" if it does not parse.
-func hostOf(raw string) string {
-	u, err := url.Parse(raw)
+	if config.URL == nil {
+		return ""
+	}
+	u, err := url.Parse(*config.URL)
 	if err != nil {
 		return ""
 	}
@@ -206,13 +155,4 @@ func hostOf(raw string) string {
 		return ip.String()
 	}
 	return u.Hostname()
-}
-
-// selects applies listOptions again, for clients that do not select at the server, and the conditions that listOptions cannot
-// express.
-func (t Target) selects(o client.Object) bool {
-	if t.name == "" {
-		return t.selector.Matches(labels.Set(o.GetLabels())) && (t.isOurs == nil || t.isOurs(o.GetName()))
-	}
-	return o.GetName() == t.name
 }

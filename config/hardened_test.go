@@ -267,12 +267,12 @@ func TestHardenedLayoutSplitsTheRoles(t *testing.T) {
 	}
 }
 
-// Processes that the network reaches write reviews, events about Pods that they refused, and the certificate's Secret if
-// there is none, and nothing else. They create PodTemplates under dry-run, from which RBAC cannot tell the right.
-func TestTheHardenedWebhookMayWriteOnlyReviewsEventsAndSecrets(t *testing.T) {
+// Processes that the network reaches write reviews, and events about Pods that they refused, and nothing else. They
+// create PodTemplates under dry-run, from which RBAC cannot tell the right.
+func TestTheHardenedWebhookMayWriteOnlyReviewsAndEvents(t *testing.T) {
 	allowed := map[string][]string{
 		"ClusterRole": {"tokenreviews", "subjectaccessreviews"},
-		"Role":        {"secrets", "events", "podtemplates"},
+		"Role":        {"events", "podtemplates"},
 	}
 	for _, kind := range []string{"ClusterRole", "Role"} {
 		roles := all[rbacv1.ClusterRole](t, hardened, kind)

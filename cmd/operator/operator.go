@@ -10,6 +10,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net/http"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -96,7 +97,7 @@ func Run(ctx context.Context, version string, o Options) error {
 	catalog := snapshot.NewCatalog(mgr.GetCache(), metrics.Registry)
 	slots := entries.NewSlots(mgr.GetCache(), mgr.GetAPIReader())
 	knowledge := entries.NewKnowledge(slots, catalog, health, mgr.GetAPIReader(), metrics.Registry)
-	serving, err = certs.Setup(mgr, o.serverName(), o.certificates(), bundleTargets(o.podWebhook.mode)...)
+	serving, err = certs.Setup(mgr, o.serverName(), o.certificates(), o.bundleTargets())
 	if err != nil {
 		return err
 	}
@@ -217,7 +218,7 @@ func (p *parts) addWebhooks(webhookServer *server.Server) error {
 	if err := webhooks.Setup(p.mgr, webhookServer, setup); err != nil {
 		return err
 	}
-	p.probes.AddReadiness("certificate", p.serving.Readiness.Check)
+	p.probes.AddReadiness("certificate", func(*http.Request) error { return p.serving.Source.Ready() })
 	return nil
 }
 
@@ -231,19 +232,17 @@ func addAll(mgr ctrl.Manager, runnables ...manager.Runnable) error {
 }
 
 // bundleTargets are the objects that hold CA bundles for API servers. Those of the
-// Pod webhook count only while they hold entries, and not at all where an administrator
-// maintains the entry: the leader has no right to write what is left in these objects.
-func bundleTargets(podWebhook string) []certs.Target {
-	targets := []certs.Target{
-		certs.MutatingWebhooks(mutatingConfiguration),
-		certs.ValidatingWebhooks(validatingConfiguration),
-		certs.ConversionWebhook(appsv1beta1.Resource.GroupResource().String()),
+// Pod webhook do not count where an administrator maintains the entry: the leader has
+// no right to write what is left in these objects.
+func (o Options) bundleTargets() certs.Targets {
+	targets := certs.Targets{
+		Mutating: mutatingConfiguration, Validating: validatingConfiguration, Definition: appsv1beta1.Resource.GroupResource().String(),
 	}
-	if podWebhook != podWebhookStatic {
-		targets = append(targets, certs.MutatingWebhooksLabelled(entry.Labelled(), func(name string) bool {
+	if o.podWebhook.mode != podWebhookStatic {
+		targets.IsSlot = func(name string) bool {
 			_, ok := entry.Index(name)
 			return ok
-		}).Optional())
+		}
 	}
 	return targets
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	clientconfig "sigs.k8s.io/controller-runtime/pkg/client/config"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -148,7 +150,7 @@ func (o Options) check(rest []string) error {
 	if o.leaderElect && o.leaseDuration <= o.renewDeadline {
 		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration=%s: use more than --leader-elect-renew-deadline, which is %s", o.leaseDuration, o.renewDeadline))
 	}
-	errs = append(errs, o.podWebhook.check(o.excludedNamespaces), o.certs.check(o.certificates()), o.checkURLIsVouchedFor())
+	errs = append(errs, o.podWebhook.check(o.excludedNamespaces), o.certificates().Validate(), o.checkURLIsVouchedFor())
 	return errors.Join(errs...)
 }
 
@@ -204,7 +206,7 @@ func (o Options) server(certificate getCertificate, stopping <-chan struct{}) (s
 func (o Options) manager(health *snapshot.Health) ctrl.Options {
 	return ctrl.Options{
 		Scheme: scheme,
-		Cache:  snapshot.CacheOptions(health, o.revisionNamespace),
+		Cache:  o.cache(health),
 		Client: client.Options{Cache: &client.CacheOptions{
 			Unstructured: true,
 			DisableFor:   []client.Object{&corev1.Pod{}, &corev1.Secret{}, &corev1.ConfigMap{}},
@@ -223,6 +225,13 @@ func (o Options) manager(health *snapshot.Health) ctrl.Options {
 		RetryPeriod:                   &o.retryPeriod,
 		GracefulShutdownTimeout:       new(o.drainGrace + 15*time.Second), // the server's grace and its bound on requests in flight
 	}
+}
+
+// cache returns the options of the manager's cache. Each part names what it follows.
+func (o Options) cache(health *snapshot.Health) cache.Options {
+	options := snapshot.CacheOptions(health, o.revisionNamespace)
+	maps.Copy(options.ByObject, o.bundleTargets().CacheByObject())
+	return options
 }
 
 // restConfig sets no rate limit of the client: the API server's priority and fairness

@@ -1,13 +1,12 @@
 package operator
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"net"
 	"net/url"
 	"slices"
-	"time"
+	"strconv"
 
 	"github.com/sidecarset/operator/certs"
 )
@@ -23,30 +22,10 @@ func (o *certificateOptions) bind(flags *flag.FlagSet) {
 	flags.StringVar(&o.SecretName, "cert-secret", "sidecarset-webhook-certs", "`name` of the Secret with the CA of the serving certificates, in mode self")
 	flags.StringVar(&o.Directory, "cert-dir", "/var/run/sidecarset/certs", "`directory` of tls.crt, tls.key and ca.crt, in mode files")
 	flags.BoolVar(&o.publish, "cert-publish-bundle", true, "write the CA bundle into the webhook configurations and the CustomResourceDefinition; false, in mode files only, leaves those of the manifests to another program, such as cert-manager's cainjector")
-	flags.DurationVar(&o.CALifetime, "cert-ca-lifetime", 365*24*time.Hour, "`time` that a CA is valid; it is rotated after two thirds of that. At least three times the sum of --cert-leaf-lifetime and --cert-settle")
-	flags.DurationVar(&o.LeafLifetime, "cert-leaf-lifetime", 30*24*time.Hour, "`time` that a serving certificate is valid; it is renewed after two thirds of that")
-	flags.DurationVar(&o.Settle, "cert-settle", 10*time.Minute, "`time` that a new CA is published before a certificate from it is served")
-	flags.DurationVar(&o.Overlap, "cert-overlap", time.Hour, "`time` that a CA stays published after it was replaced, in modes cert-manager and files")
-	flags.DurationVar(&o.Poll, "cert-poll", 10*time.Second, "`time` between two reads of the Secret or the files")
-	flags.DurationVar(&o.Patience, "cert-manager-timeout", 2*time.Minute, "`time` after which it is an error that cert-manager has not issued a certificate")
 }
 
-// check says which flags cannot be used.
-func (o certificateOptions) check(all certs.Options) error {
-	var errs []error
-	for name, value := range map[string]time.Duration{
-		"cert-ca-lifetime": o.CALifetime, "cert-leaf-lifetime": o.LeafLifetime, "cert-settle": o.Settle,
-		"cert-overlap": o.Overlap, "cert-poll": o.Poll, "cert-manager-timeout": o.Patience,
-	} {
-		if value <= 0 {
-			errs = append(errs, fmt.Errorf("--%s=%s: use a time that is positive", name, value))
-		}
-	}
-	if len(errs) == 0 {
-		errs = append(errs, all.Validate())
-	}
-	return errors.Join(errs...)
-}
+// faster divides the times of the rules about certificates. Only the linker sets it, for tests of whole processes.
+var faster = "1"
 
 // checkURLIsVouchedFor refuses a URL for which API servers would not accept the
 // serving certificate. The operator takes entries that call such a URL for another
@@ -75,5 +54,7 @@ func (o Options) certificates() certs.Options {
 	}
 	options := o.certs.Options
 	options.Namespace, options.Subject, options.PublishedElsewhere = o.namespace, subject, !o.certs.publish
+	factor, _ := strconv.Atoi(faster)
+	options.Times = certs.DefaultTimes.Faster(max(factor, 1))
 	return options
 }

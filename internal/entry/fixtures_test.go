@@ -102,7 +102,12 @@ func applied(slot, version int) *configuration {
 	}}
 }
 
-func bare(t testing.TB, slot int) *entry.Slot { return parsed(t, applied(slot, 100)) }
+// bare is a slot without entries, as the leader keeps it.
+func bare(t testing.TB, slot int) *entry.Slot { return bareWith(t, slot, settings()) }
+
+func bareWith(t testing.TB, slot int, settings *entry.Settings) *entry.Slot {
+	return stored(t, parsed(t, applied(slot, 90)).Reconcile(nil, nil, keep, false, settings).Next)
+}
 
 func parsed(t testing.TB, c *configuration) *entry.Slot {
 	t.Helper()

@@ -57,13 +57,10 @@ func minus(values, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return slices.Contains(others, v) })
 }
 
-// carry gives the rendering of an entry the bundle of the present one, and what another program
-// leaves out there, in the form that the program gave it: it would restore that form.
+// carry gives the rendering of an entry what another program leaves out in the present one, in the
+// form that the program gave it: it would restore that form.
 // The rendering then shares memory with the present entry.
 func carry(present, w *admissionregistrationv1.MutatingWebhook) {
-	if len(present.ClientConfig.CABundle) > 0 {
-		w.ClientConfig.CABundle = present.ClientConfig.CABundle
-	}
 	if isNarrowed(w.NamespaceSelector, present.NamespaceSelector) {
 		w.NamespaceSelector = present.NamespaceSelector
 	}

@@ -31,12 +31,12 @@ type Plan struct {
 // needs that wanted does not have, and about those that it has in an older generation. anew has
 // the object written although nothing differs.
 //
+// A slot without entries has its barrier entry, so that it has a bundle that API servers know when
+// the first entry comes.
+//
 // The needs in wanted stay, and are raised to what is stored. An entry without needs goes. An
 // entry of which only needs of reviews are left is not changed.
 func (s *Slot) Reconcile(wanted []Entry, leftOut map[string]bool, verdict func(entry string, n Need) Verdict, anew bool, settings *Settings) (p Plan) {
-	if s.Serial == 0 && s.IsEmpty() && len(wanted) == 0 {
-		return p // as the manifests have it
-	}
 	w := s.write(settings, settings.excluded())
 	exclude(w.object.Webhooks, s.Excluded, w.record.Excluded)
 	kept := make([]*Entry, 0, len(wanted))
@@ -51,6 +51,9 @@ func (s *Slot) Reconcile(wanted []Entry, leftOut map[string]bool, verdict func(e
 	}
 	p.Refused = w.want(kept)
 	p.Foreign = w.clear(leftOut)
+	for i := range w.object.Webhooks {
+		w.object.Webhooks[i].ClientConfig.CABundle = settings.Bundle
+	}
 	if w.raised || anew || !sameObject(w.finish(s.Serial), s.Object) {
 		p.Next = w.next()
 	}
@@ -166,7 +169,7 @@ func sameObject(a, b *admissionregistrationv1.MutatingWebhookConfiguration) bool
 }
 
 // Says reports whether the slot has an entry as it is wanted, with its policy, its timeout and its
-// needs, but for what another program leaves out. It does not look at the bundle.
+// needs, but for what another program leaves out. It only asks whether there is a bundle.
 func (s *Slot) Says(e *Entry, settings *Settings) bool {
 	at := find(s.Object, e.Name)
 	if at < 0 || slices.ContainsFunc(e.Needs, func(n Need) bool { return !s.Holds(e.Name, n) }) {
@@ -176,5 +179,6 @@ func (s *Slot) Says(e *Entry, settings *Settings) bool {
 	webhook := settings.webhook(e, settings.excluded())
 	webhook.ClientConfig = settings.clientConfig(PodsPath(s.Index, s.Number))
 	carry(&present, &webhook)
-	return same(present, webhook)
+	webhook.ClientConfig.CABundle = present.ClientConfig.CABundle
+	return len(present.ClientConfig.CABundle) > 0 && same(present, webhook)
 }

@@ -31,7 +31,7 @@ type Settings struct {
 	URL     string
 	// Reinvocation is Never if empty.
 	Reinvocation admissionregistrationv1.ReinvocationPolicyType
-	// Bundle is the CA bundle of new entries.
+	// Bundle is the CA bundle of all entries. Review takes that of the slot instead.
 	Bundle []byte
 }
 
@@ -131,14 +131,7 @@ func rules(resource string) []admissionregistrationv1.RuleWithOperations {
 	}}
 }
 
-// same reports whether two webhooks are equal, except for the bundle, which package certs keeps
-// up to date. Each has one.
 func same(a, b admissionregistrationv1.MutatingWebhook) bool {
-	return len(a.ClientConfig.CABundle) > 0 && len(b.ClientConfig.CABundle) > 0 && sameButBundle(a, b)
-}
-
-func sameButBundle(a, b admissionregistrationv1.MutatingWebhook) bool {
-	a.ClientConfig.CABundle, b.ClientConfig.CABundle = nil, nil
 	return equality.Semantic.DeepEqual(a, b)
 }
 

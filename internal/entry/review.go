@@ -17,8 +17,18 @@ import (
 // entry, in any generation. With other selectors it does not count: a stranger can make up a
 // review that names any SidecarSet. elsewhere is the number of entries of other slots of which no
 // SidecarSet is stored. refused has the entries that got no need, by name, with the reason. The
-// object is nil if no need was written.
+// object is nil if no need was written. The leader alone decides about bundles: a new entry takes that
+// of the barrier entry.
 func (s *Slot) Review(entries []Entry, stored func(entry string, n Need) bool, elsewhere int, settings *Settings) (next *admissionregistrationv1.MutatingWebhookConfiguration, refused map[string]error) {
+	own := *settings
+	if own.Bundle = s.Bundle(); len(own.Bundle) == 0 {
+		refused = map[string]error{}
+		for i := range entries {
+			refused[entries[i].Name] = errNoBundle
+		}
+		return nil, refused
+	}
+	settings = &own
 	excluded := s.Excluded // as the leader rendered the other entries
 	if len(excluded) == 0 {
 		excluded = settings.excluded()
@@ -124,5 +134,5 @@ func (r *review) place(e *Entry, webhook *admissionregistrationv1.MutatingWebhoo
 func asRendered(present *admissionregistrationv1.MutatingWebhook, w admissionregistrationv1.MutatingWebhook) bool {
 	carry(present, &w)
 	w.ClientConfig, w.FailurePolicy, w.TimeoutSeconds, w.ReinvocationPolicy = present.ClientConfig, present.FailurePolicy, present.TimeoutSeconds, present.ReinvocationPolicy
-	return sameButBundle(*present, w)
+	return same(*present, w)
 }

@@ -128,6 +128,14 @@ func isPodEntry(w *admissionregistrationv1.MutatingWebhook) bool {
 	return strings.HasSuffix(w.Name, nameSuffix)
 }
 
+// Bundle is the CA bundle of the barrier entry; nil if there is none.
+func (s *Slot) Bundle() []byte {
+	if at := find(s.Object, s.Object.Name+barrierSuffix); at >= 0 {
+		return s.Object.Webhooks[at].ClientConfig.CABundle
+	}
+	return nil
+}
+
 // IsEmpty reports whether the object has no webhooks.
 func (s *Slot) IsEmpty() bool { return len(s.Object.Webhooks) == 0 }
 

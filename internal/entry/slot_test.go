@@ -32,7 +32,7 @@ func TestSettingsShowInEntries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			settings := settings()
 			tc.change(settings)
-			reviewed, _ := bare(t, e.Slot()).Review([]entry.Entry{e}, none, 0, settings)
+			reviewed, _ := bareWith(t, e.Slot(), settings).Review([]entry.Entry{e}, none, 0, settings)
 			s := stored(t, stored(t, reviewed).Reconcile([]entry.Entry{e}, nil, keep, false, settings).Next)
 			if w := webhookOf(s, e.Name); !tc.shows(s, w) || !s.Says(&e, settings) {
 				t.Errorf("the entry is %v", w)

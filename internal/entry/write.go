@@ -41,9 +41,10 @@ const (
 var (
 	errFull = fmt.Errorf("its slot, which follows from its selectors, has the most entries that are allowed (%d), or is too large: "+
 		"let SidecarSets share selectors, or shorten their selectors", MaxEntries)
-	errBusy  = errors.New("too many SidecarSets that are not stored yet are being admitted; the leader writes the webhook entry as soon as this one is stored")
-	errLarge = errors.New("its selectors are large; the leader writes the webhook entry as soon as the SidecarSet is stored")
-	errLost  = errors.New("another program has edited the webhook entry; the leader restores it")
+	errBusy     = errors.New("too many SidecarSets that are not stored yet are being admitted; the leader writes the webhook entry as soon as this one is stored")
+	errLarge    = errors.New("its selectors are large; the leader writes the webhook entry as soon as the SidecarSet is stored")
+	errNoBundle = errors.New("the leader has not written the slot of its webhook entry yet; it writes the entry as soon as the SidecarSet is stored")
+	errLost     = errors.New("another program has edited the webhook entry; the leader restores it")
 )
 
 // writing is the next version of a slot. Its parts are shared with the present version and with
@@ -127,7 +128,7 @@ func (w *writing) finish(serial uint64) *admissionregistrationv1.MutatingWebhook
 			c.Webhooks[i].ClientConfig = config
 		}
 	}
-	if len(c.Webhooks) > 0 {
+	if len(s.Bundle) > 0 { // RemoveAll has none
 		c.Webhooks = append(c.Webhooks, barrier)
 	}
 	setKey(&c.Labels, LabelConfiguration, "true")

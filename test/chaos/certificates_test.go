@@ -21,56 +21,13 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// quickCAs returns flags with which a requested rotation takes seconds, and CAs live for so
-// long that no rotation is due by itself.
-func quickCAs() []string {
-	flags := []string{"--cert-ca-lifetime=24h", "--cert-leaf-lifetime=6h", "--cert-settle=500ms", "--cert-poll=250ms"}
-	return append(flags, steadyLeases...)
-}
-
-// The clock of the API server that the leader uses looks two hours ahead. So the leader must
-// assume that its own clock is two hours behind. The test requests a rotation meanwhile.
-func TestClockThatDiffersWritesNoCertificate(t *testing.T) {
-	p, flags := startProxy(t)
-	f := startReplicas(t, 1, append(flags, quickCAs()...)...)
-	leader := f.awaitLeader(t)
-	other := startFleet(t, &fleet{args: quickCAs(), serving: true}, 2, 1)
-	both := &fleet{replicas: []*deploy.Replica{f.replicas[leader], other.replicas[0]}}
-	d := startDrill(t, both, "differs")
-	d.rotate(t, 1, true) // the CA may be another test's
-
-	unready := watchReadiness(t, both.replicas)
-	d.phase(t, "the leader's clock differs by two hours", func() {
-		p.seem(2 * time.Hour)
-		awaitEvent(t, certs.ReasonClockDiffers)
-		annotateCASecret(t, certs.RotateAnnotation, "now")
-		before := caSecret(t)
-		made := d.load.Figures().Created
-		await.Eventually(t, "Pods", func(context.Context) error {
-			if now := d.load.Figures().Created; now < made+testkit.Scaled(50, 500) {
-				return fmt.Errorf("%d so far", now-made)
-			}
-			return nil
-		})
-		if now := caSecret(t); now.ResourceVersion != before.ResourceVersion {
-			t.Error("the leader wrote the Secret")
-		}
-	})
-	d.phase(t, "it agrees again, and rotates", func() {
-		p.seem(0)
-		d.rotate(t, 1, false)
-	})
-	unready()
-	d.end(t)
-}
-
 // While no replica leads, the test empties the CA bundle of one object, or puts another
 // bundle there. A copy of one of the operator's objects is present all the time. Replicas
 // answer the calls that API servers make because of the other objects.
 func TestSpoiledBundleTakesNoReplicaOut(t *testing.T) {
-	flags := []string{"--cert-ca-lifetime=24h", "--cert-leaf-lifetime=6h", "--cert-settle=500ms", "--cert-poll=250ms"}
-	controllers := startControllers(t, 1, append(flags, fastLeases...)...)
-	webhooks := startReplicas(t, 2, append(flags, "--role=webhook")...)
+	useQuickOperator(t)
+	controllers := startControllers(t, 1, fastLeases...)
+	webhooks := startReplicas(t, 2, "--role=webhook")
 	namespace := newNamespace(t)
 	applySidecarSet(t, namespace, "spoiled")
 	awaitInjection(t, webhooks, namespace, "spoiled", 5)
@@ -105,7 +62,7 @@ func TestSpoiledBundleTakesNoReplicaOut(t *testing.T) {
 	// The copy does not prevent the rotation of the CA.
 	running := load.Start(t.Context())
 	before := caSecret(t)
-	annotateCASecret(t, certs.RotateAnnotation, "now")
+	rotateSoon(t)
 	await.Eventually(t, "another CA that signs", func(context.Context) error {
 		controllers.revive(t)
 		if bytes.Equal(caSecret(t).Data[corev1.TLSCertKey], before.Data[corev1.TLSCertKey]) {

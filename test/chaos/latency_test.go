@@ -175,7 +175,7 @@ func answering(t *testing.T, patch func(review []byte) ([]byte, error), http2 bo
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaf, err := ca.IssueLeaf(certs.Subject{IPs: []net.IP{net.IPv4(127, 0, 0, 1)}}, time.Now(), time.Hour)
+	leaf, err := ca.IssueLeaf(certs.Subject{IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	if err != nil {
 		t.Fatal(err)
 	}

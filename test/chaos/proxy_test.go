@@ -31,7 +31,6 @@ import (
 type proxy struct {
 	server *httptest.Server
 	fault  atomic.Pointer[fault] // nil: none
-	ahead  atomic.Int64          // by how much the API server's clock seems to be ahead
 	lag    lag                   // set before replicas start
 
 	mu      sync.Mutex
@@ -62,12 +61,6 @@ func startProxy(t *testing.T) (*proxy, []string) {
 		ErrorLog:      log.New(io.Discard, "", 0), // of the faults that the test imposes
 	}
 	p := &proxy{watches: map[*http.Request]func(){}}
-	reverse.ModifyResponse = func(r *http.Response) error {
-		if date, err := http.ParseTime(r.Header.Get("Date")); err == nil {
-			r.Header.Set("Date", date.Add(time.Duration(p.ahead.Load())).Format(http.TimeFormat))
-		}
-		return nil
-	}
 	p.server = httptest.NewUnstartedServer(p.handle(reverse))
 	p.server.EnableHTTP2 = true
 	p.server.Config.ErrorLog = reverse.ErrorLog
@@ -189,9 +182,6 @@ func (l *lateWriter) stop() {
 func (p *proxy) impose(f fault) { p.fault.Store(&f) }
 
 func (p *proxy) lift() { p.fault.Store(nil) }
-
-// seem makes the API server's clock look ahead to replicas.
-func (p *proxy) seem(ahead time.Duration) { p.ahead.Store(int64(ahead)) }
 
 // cutWatches ends all watches in the middle.
 func (p *proxy) cutWatches() {

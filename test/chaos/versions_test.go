@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
@@ -31,12 +33,20 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 		t.Skip("SKIP: there is no operator of an earlier commit; make chaos builds one where the history of the repository is there")
 	}
 	var old [2]atomic.Bool
+	quick, err := deploy.QuickProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
 	operator.Amend = func(c *stand.Command) {
+		c.Path = quick // the earlier version leaves a Secret that the new one writes again
 		if number := strings.TrimPrefix(c.Name, "operator-"); number == "1" && old[0].Load() || number == "2" && old[1].Load() {
 			c.Path = previous
 		}
 	}
-	t.Cleanup(func() { operator.Amend = nil })
+	t.Cleanup(func() {
+		operator.Amend = nil
+		forgetCAs(t)
+	})
 	old[0].Store(true)
 	old[1].Store(true)
 	publishAPIServers(t) // so that the operator waits for both
@@ -212,4 +222,22 @@ func objectVersions(ctx context.Context) (map[string]string, error) {
 		versions[list.Items[i].Name] = list.Items[i].ResourceVersion
 	}
 	return versions, nil
+}
+
+// handOver stops the leader of two replicas, and starts it again when the other one leads.
+func handOver(t *testing.T, f *fleet, leader int) {
+	t.Helper()
+	if err := f.replicas[leader].Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	heir := f.replicas[1-leader]
+	await.Eventually(t, heir.Name+" leads", func(context.Context) error {
+		if !strings.Contains(heir.Log(), "Successfully acquired lease") {
+			return errors.New("it does not say so")
+		}
+		return nil
+	})
+	if err := f.start(t, leader); err != nil {
+		t.Fatal(err)
+	}
 }

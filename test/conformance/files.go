@@ -66,7 +66,7 @@ func (m *Mode) Files(dir string) {
 // PairFiles returns a new key pair of the CA as the three files.
 func PairFiles(t *testing.T, ca certs.KeyPair, subject certs.Subject) map[string][]byte {
 	t.Helper()
-	leaf, err := ca.IssueLeaf(subject, time.Now(), 12*time.Hour)
+	leaf, err := ca.IssueLeaf(subject)
 	if err != nil {
 		t.Fatal(err)
 	}

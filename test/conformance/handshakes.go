@@ -55,7 +55,8 @@ func connection() (near, far net.Conn, err error) {
 }
 
 // callers are API servers that call replicas all the time, each call with a new handshake. Some
-// API servers are behind: they use a bundle that was published a while ago.
+// API servers are behind: they use a bundle that was published a while ago. Some have gone back: they
+// use the version before the newest one, until the object is written again.
 type callers struct {
 	mode     *Mode
 	replicas []*replica
@@ -69,8 +70,11 @@ type callers struct {
 
 // publication is a bundle that was published somewhere.
 type publication struct {
-	place, bundle string
-	until         time.Time // when it was seen last in this place
+	place  string
+	bundle Bundle
+	until  time.Time // when it was seen last in this place
+	newest bool      // of this place
+	before bool      // the version before the newest one
 }
 
 // call waits until every place holds the bundle of the replicas, and calls them
@@ -113,10 +117,13 @@ func (c *callers) round(ctx context.Context) {
 	}
 	for _, bundle := range c.inUse(bundles, began) {
 		for i, r := range c.replicas {
-			if time.Since(bundle.until) > c.mode.Lag {
+			if !bundle.before && time.Since(bundle.until) > c.mode.Lag {
 				break // this process did not run for a while: no API server is so far behind
 			}
-			err := r.handshake(ctx, bundle.bundle)
+			if r.Source.Ready() != nil {
+				continue // it is no endpoint
+			}
+			err := r.handshake(ctx, bundle.bundle.PEM)
 			if err != nil {
 				err = fmt.Errorf("replica %d, called because of %s: %w", i, bundle.place, err)
 			}
@@ -125,36 +132,34 @@ func (c *callers) round(ctx context.Context) {
 	}
 }
 
-// inUse returns the bundles of the last Lag, each once, with the place where it was seen last:
-// two places with the same bundle cause the same handshake.
-func (c *callers) inUse(bundles map[string]string, now time.Time) []publication {
+// inUse returns the bundles that an API server may use, each once.
+func (c *callers) inUse(bundles map[string]Bundle, now time.Time) []publication {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for place, bundle := range bundles {
-		known := false
-		for i := range c.history {
-			if c.history[i].place == place && c.history[i].bundle == bundle {
-				c.history[i].until, known = now, true
+		at := slices.IndexFunc(c.history, func(p publication) bool { return p.place == place && p.newest })
+		switch {
+		case at >= 0 && c.history[at].bundle == bundle:
+			c.history[at].until = now
+			continue
+		case at >= 0:
+			for i := range c.history {
+				if c.history[i].place == place {
+					c.history[i].before = i == at && c.history[at].bundle.Version != ""
+					c.history[i].newest = false
+				}
 			}
 		}
-		if !known {
-			c.history = append(c.history, publication{place, bundle, now})
-		}
+		c.history = append(c.history, publication{place: place, bundle: bundle, until: now, newest: true})
 	}
-	used := c.history[:0]
-	for _, p := range c.history {
-		if now.Sub(p.until) <= c.mode.Lag {
-			used = append(used, p)
-		}
-	}
-	c.history = used
+	c.history = slices.DeleteFunc(c.history, func(p publication) bool { return !p.before && now.Sub(p.until) > c.mode.Lag })
 	var different []publication
-	for _, p := range used {
-		switch i := slices.IndexFunc(different, func(d publication) bool { return d.bundle == p.bundle }); {
-		case i < 0:
+	for _, p := range c.history {
+		if p.bundle.PEM == "" {
+			continue // no call succeeds, whatever a replica serves
+		}
+		if !slices.ContainsFunc(different, func(d publication) bool { return d.bundle.PEM == p.bundle.PEM }) {
 			different = append(different, p)
-		case p.until.After(different[i].until):
-			different[i] = p
 		}
 	}
 	return different
@@ -177,13 +182,18 @@ func (c *callers) count(ctx context.Context, err error) {
 func (c *callers) end(t *testing.T) {
 	t.Helper()
 	<-time.After(c.mode.Lag + 2*c.mode.Interval)
+	c.mode.await(t, "calls enough to show something", func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.made < 10 {
+			return fmt.Errorf("%d were made", c.made)
+		}
+		return nil
+	})
 	c.stop()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t.Logf("%d calls, %d failed", c.made, len(c.failed))
-	if c.made < 10 {
-		t.Errorf("%d calls: this run shows nothing", c.made)
-	}
 	if len(c.failed) > 0 {
 		t.Errorf("%d of %d calls failed, at first: %v", len(c.failed), c.made, c.failed[0])
 	}

@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,9 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -29,20 +33,22 @@ import (
 // Mode is one way to obtain certificates, on one API server. Each test gets a Mode of its own,
 // without certificates.
 type Mode struct {
-	// Client is the client of the administrator and of replicas.
-	Client client.WithWatch
-	// Options, Host and Targets are those of every replica. Options.Settle has to
-	// be longer than Lag.
+	// Client is the client of the administrator and of replicas. Informers returns what one replica
+	// watches with.
+	Client    client.WithWatch
+	Informers func(t *testing.T) certs.Informers
+	// Options, Host and Targets are those of every replica. Options.Times.Hold has to be longer than
+	// Lag.
 	Options certs.Options
 	Host    string
-	Targets []certs.Target
-	// Bundles returns the CA bundles that API servers trust, by place.
-	Bundles func(ctx context.Context) (map[string]string, error)
-	// Reset removes the bundle from one place.
-	Reset func(t *testing.T)
+	Targets certs.Targets
+	// Bundles returns what API servers trust, by place.
+	Bundles func(ctx context.Context) (map[string]Bundle, error)
+	// Reset puts a bundle into one place; nil removes it.
+	Reset func(t *testing.T, bundle []byte)
 	// Provide makes the first certificate, if replicas do not make it; nil if they do.
 	Provide func(t *testing.T)
-	// Renew causes another leaf of the same CA, if it does not come by itself.
+	// Renew causes another leaf of the same CA; nil if there is no such thing.
 	Renew func(t *testing.T)
 	// ChangeCA causes another CA with another key.
 	ChangeCA func(t *testing.T)
@@ -51,8 +57,6 @@ type Mode struct {
 	MayHoldKey string
 	// Empty is the error of a replica that was started before there was a certificate.
 	Empty string
-	// Tell returns a client that sets a clock by the API servers' answers.
-	Tell func(t *testing.T, clock *certs.ServerClock) client.WithWatch
 	// Serve, if set, makes real API servers call a replica that started.
 	Serve func(t *testing.T, number int, serving *certs.Serving)
 	// Call, if set, makes an API server call all replicas.
@@ -63,30 +67,42 @@ type Mode struct {
 	Patience, Interval, Lag time.Duration
 }
 
+// Bundle is what API servers trust in one place. Version changes with every write of its object; it
+// is "" if API servers cannot go back to an older one there.
+type Bundle struct{ PEM, Version string }
+
 // replica is the part of one operator process that is about certificates.
 type replica struct {
 	*certs.Serving
 	mode     *Mode
-	runs     []manager.Runnable
 	log      *logs
 	events   *recorder
 	stop     func()
 	stopLead func()
 
 	published atomic.Bool // may publish
+	suspended atomic.Bool // its requests fail
+	gate      gate        // of its watches
 }
+
+var errSuspended = errors.New("the process is suspended")
 
 // newReplica makes a replica that is not started.
 func newReplica(t *testing.T, m *Mode) *replica {
 	t.Helper()
 	r := &replica{mode: m, log: &logs{}, events: &recorder{}, stop: func() {}, stopLead: func() {}}
 	r.published.Store(true)
-	api := m.Client
-	if m.Options.ServerClock != nil {
-		api = m.Tell(t, m.Options.ServerClock)
-	}
-	held := interceptor.NewClient(api, interceptor.Funcs{
+	held := interceptor.NewClient(m.Client, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if r.suspended.Load() {
+				return errSuspended
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if r.suspended.Load() {
+				return errSuspended
+			}
 			if !r.published.Load() {
 				return errors.New("the test holds back what is published")
 			}
@@ -95,17 +111,74 @@ func newReplica(t *testing.T, m *Mode) *replica {
 	})
 	opts := m.Options
 	opts.Events = r.events
-	serving, err := certs.Assemble(held, m.Host, opts, m.Targets...)
+	serving, err := certs.Assemble(held, gatedInformers{m.Informers(t), &r.gate}, m.Host, opts, m.Targets)
 	if err != nil {
 		t.Fatalf("Assemble: %v", err)
 	}
-	r.Serving, r.runs = serving, []manager.Runnable{serving.Published, serving.Source}
+	r.Serving = serving
+	t.Cleanup(r.gate.open) // what waits for it ends
 	return r
+}
+
+// gate holds the watches of a suspended process.
+type gate struct {
+	mu     sync.Mutex
+	closed chan struct{} // nil if it is open
+}
+
+func (g *gate) pass() {
+	g.mu.Lock()
+	closed := g.closed
+	g.mu.Unlock()
+	if closed != nil {
+		<-closed
+	}
+}
+
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = make(chan struct{})
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed != nil {
+		close(g.closed)
+		g.closed = nil
+	}
+}
+
+// gatedInformers have the events of watches pass a gate.
+type gatedInformers struct {
+	certs.Informers
+	gate *gate
+}
+
+// GetInformer returns an informer whose events pass the gate.
+func (g gatedInformers) GetInformer(ctx context.Context, o client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
+	informer, err := g.Informers.GetInformer(ctx, o, opts...)
+	return gatedInformer{informer, g.gate}, err
+}
+
+type gatedInformer struct {
+	cache.Informer
+	gate *gate
+}
+
+// AddEventHandler adds a handler whose events pass the gate.
+func (g gatedInformer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
+	return g.Informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { g.gate.pass(); h.OnAdd(o, false) },
+		UpdateFunc: func(old, o any) { g.gate.pass(); h.OnUpdate(old, o) },
+		DeleteFunc: func(o any) { g.gate.pass(); h.OnDelete(o) },
+	})
 }
 
 // start runs what every replica runs, until the test ends.
 func (r *replica) start(t *testing.T) {
-	r.stop = r.run(t, r.runs...)
+	r.stop = r.run(t, r.Published, r.Source)
 	t.Cleanup(func() { r.stop() })
 }
 
@@ -181,26 +254,51 @@ func (m *Mode) await(t *testing.T, what string, check func() error) {
 func (m *Mode) awaitReady(t *testing.T, replicas ...*replica) {
 	t.Helper()
 	for i, r := range replicas {
-		m.await(t, "readiness", func() error { return r.Readiness.Ready(t.Context()) })
+		m.await(t, "readiness", r.Source.Ready)
 		if m.Serve != nil {
 			m.Serve(t, i, r.Serving)
 		}
 	}
 }
 
-// awaitPublished waits until every place holds the bundle of each replica. Readiness is not
-// enough: a replica is ready as soon as one client accepts its leaf.
+// awaitPublished waits until every place holds the CAs of each replica. Readiness is not
+// enough: a replica may be ready when some do.
 func (m *Mode) awaitPublished(t *testing.T, replicas ...*replica) {
 	t.Helper()
-	m.await(t, "the bundle in every place", func() error {
+	m.await(t, "the CAs in every place", func() error {
 		bundles, err := m.Bundles(t.Context())
 		for place, bundle := range bundles {
+			published, _ := certs.ParseBundle([]byte(bundle.PEM))
 			for i, r := range replicas {
-				if bundle != string(r.Source.Bundle()) {
-					err = errors.Join(err, fmt.Errorf("%s does not hold the bundle of replica %d", place, i))
+				for _, ca := range r.Source.CAs() {
+					if !slices.ContainsFunc(published, ca.Equal) {
+						err = errors.Join(err, fmt.Errorf("%s does not hold the CAs of replica %d", place, i))
+					}
 				}
 			}
 		}
 		return err
 	})
+}
+
+// recorder keeps the reasons of events.
+type recorder struct {
+	mu      sync.Mutex
+	reasons []string
+}
+
+// Eventf records an event.
+func (r *recorder) Eventf(_, _ runtime.Object, _, reason, _, _ string, _ ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reasons = append(r.reasons, reason)
+}
+
+func (r *recorder) has(reason string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Contains(r.reasons, reason) {
+		return fmt.Errorf("there is no event %s but %q", reason, r.reasons)
+	}
+	return nil
 }

@@ -1,231 +1,89 @@
 package conformance
 
 import (
-	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/certs"
 )
 
-// SelfTests are the laws of mode self: whatever happens to the CA Secret, and whatever the
-// clocks show, calls succeed and Events inform the administrator.
+// SelfTests are the laws of mode self: whatever happens to the CA Secret, to the bundles and to
+// leaders, no call of a ready replica fails.
 var SelfTests = map[string]func(*testing.T, *Mode){
-	"a CA Secret that is deleted comes back":         deletedSecret,
-	"a CA Secret that is corrupted is repaired":      corruptedSecret,
-	"a CA Secret that never was usable is replaced":  unusableSecret,
-	"a CA that another program writes is followed":   foreignCA,
-	"clocks that are ten minutes apart cost nothing": skewedClocks,
-	"a clock that is wrong costs nothing":            wrongClock,
+	"two leaders that install at once make one CA":                        twoInstall,
+	"a deleted Secret is replaced, and the old CA is gone in ten minutes": deletedSecret,
+	"the same while the leader restarts":                                  deletedWithLeader,
+	"a Secret two rotations old may be restored":                          restoredSecret,
+	"a foreign CA may be in every bundle":                                 foreignCA,
+	"a garbage key costs nothing without a leader":                        garbageKey,
+	"a Secret that never was usable is replaced":                          unusableSecret,
+	"a leader may die between the Secret and the bundles":                 diesBetween,
+	"a suspended leader may come back after two deletions":                suspendedLeader,
+	"a cluster may be off for half a year":                                offForHalfAYear,
+	"a replica that starts in a change is called when it is accepted":     startsInAChange,
 }
 
-// damage calls happen with the CA Secret while API servers call replicas, and waits until
-// recovered returns nil.
-func damage(t *testing.T, m *Mode, happen func(secret *corev1.Secret) error, recovered func(before *corev1.Secret, replicas []*replica) error) {
-	replicas := m.begin(t, 2)
-	replicas[0].lead(t)
-	m.awaitReady(t, replicas...)
-	m.await(t, "the leader's first look", func() error { // the leader compares later states with what it finds then
-		if !strings.Contains(replicas[0].log.String(), "Looking after the CA from now on") {
-			return errors.New("it has not looked")
-		}
-		return nil
-	})
-	callers := m.call(t, replicas...)
-	before := m.secret(t)
-	if err := happen(before.DeepCopy()); err != nil {
-		t.Fatal(err)
+// Self configures mode self. A change of the CA is a rotation: the next CA is published, and then
+// old enough to sign.
+func (m *Mode) Self() {
+	m.Empty = "waiting for the leader to make Secret"
+	m.ChangeCA = func(t *testing.T) {
+		m.edit(t, func(a *certs.Authority) { a.Next = Due(t, m.Options.Times.Remove) })
 	}
-	m.await(t, "recovery", func() error { return recovered(before, replicas) })
-	callers.end(t)
-	wantReady(t, replicas)
 }
 
-func deletedSecret(t *testing.T, m *Mode) {
-	damage(t, m, func(secret *corev1.Secret) error {
-		return m.Client.Delete(t.Context(), secret)
-	}, func(before *corev1.Secret, replicas []*replica) error {
-		if err := m.sameCA(t.Context(), before); err != nil || before.UID == "" {
-			return err // a stand-in gives no UIDs, and without them the leader does not notice
-		}
-		return replicas[0].events.has(certs.ReasonCARestored)
-	})
-}
+const (
+	day    = 24 * time.Hour
+	caLife = 365 * day
+)
 
-func corruptedSecret(t *testing.T, m *Mode) {
-	damage(t, m, func(secret *corev1.Secret) error {
-		secret.Data[corev1.TLSPrivateKeyKey] = []byte("garbage")
-		return m.Client.Update(t.Context(), secret)
-	}, func(before *corev1.Secret, replicas []*replica) error {
-		return errors.Join(m.sameCA(t.Context(), before), replicas[0].events.has(certs.ReasonCAReplaced))
-	})
-}
-
-func foreignCA(t *testing.T, m *Mode) {
-	foreign, err := certs.NewAuthority(time.Now(), certs.Policy{CALifetime: m.Options.CALifetime, LeafLifetime: m.Options.LeafLifetime})
+// aged returns a CA that was made some time ago, and lives as long as those of the operator.
+func aged(t *testing.T, age time.Duration) certs.KeyPair {
+	t.Helper()
+	ca, err := certs.IssueCA("aged", time.Now().Add(-age), caLife)
 	if err != nil {
 		t.Fatal(err)
 	}
-	damage(t, m, func(secret *corev1.Secret) error {
-		secret.Data = nil
-		if err := foreign.Encode(secret); err != nil {
+	return ca
+}
+
+// Due returns a CA that is a third of its life old after that time. As the next one in the Secret, it
+// causes a rotation then.
+func Due(t *testing.T, after time.Duration) certs.KeyPair {
+	t.Helper()
+	return aged(t, (caLife+day)/3-day-after)
+}
+
+// edit changes the Secret as an administrator may.
+func (m *Mode) edit(t *testing.T, change func(*certs.Authority)) {
+	t.Helper()
+	m.await(t, "writing the Secret", func() error {
+		secret := m.secret(t)
+		a := certs.Decode(secret)
+		change(&a)
+		if err := a.Encode(secret); err != nil {
 			return err
 		}
 		return m.Client.Update(t.Context(), secret)
-	}, func(_ *corev1.Secret, replicas []*replica) error {
-		for _, r := range replicas {
-			if leaf := r.leaf().Leaf; !bytes.Equal(leaf.AuthorityKeyId, foreign.Signing.Certificate.SubjectKeyId) {
-				return errors.New("a replica serves a leaf of the CA from before")
-			}
-		}
-		return replicas[0].events.has(certs.ReasonForeignCA)
 	})
 }
 
-func unusableSecret(t *testing.T, m *Mode) {
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Options.Namespace, Name: m.Options.SecretName}, Type: corev1.SecretTypeTLS}
-	secret.Data = map[string][]byte{corev1.TLSCertKey: []byte("garbage"), corev1.TLSPrivateKeyKey: []byte("garbage")}
-	if err := m.Client.Create(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
-	replicas := m.begin(t, 2)
-	m.await(t, "a reason", func() error {
-		err := replicas[0].Readiness.Ready(t.Context())
-		if err == nil || !strings.Contains(err.Error(), "tls.crt and tls.key are not a certificate and its key") || !strings.Contains(err.Error(), "the leader replaces it") {
-			return fmt.Errorf("ready: %w", err)
-		}
-		return nil
-	})
-	replicas[0].lead(t)
-	m.awaitReady(t, replicas...)
-	if err := replicas[0].events.has(certs.ReasonCAReplaced); err != nil {
-		t.Error(err)
-	}
-}
-
-// skewedClocks runs one replica whose clock is five minutes ahead of API servers, and one whose
-// clock is five minutes behind.
-func skewedClocks(t *testing.T, m *Mode) {
-	m.Options.CALifetime, m.Options.LeafLifetime = 6*time.Hour, time.Hour
-	replicas := make([]*replica, 0, 2)
-	for _, by := range []time.Duration{5 * time.Minute, -5 * time.Minute} {
-		m.Options.Clock = NewClock(by)
-		r := newReplica(t, m)
-		r.start(t)
-		replicas = append(replicas, r)
-	}
-	replicas[0].lead(t)
-	m.awaitReady(t, replicas...)
-	callers := m.call(t, replicas...)
-	m.change(t, replicas)
-	replicas[0].resign()
-	replicas[1].lead(t) // the clock of this replica is behind
-	m.change(t, replicas)
-	callers.end(t)
-}
-
-// wrongClock sets the leader's clock ahead by more than the CA is valid, and then right. While
-// the clock is wrong, the leader publishes a removed bundle again. This wrong time of
-// publication must not prevent it from publishing the next bundle.
-func wrongClock(t *testing.T, m *Mode) {
-	clock := NewClock(0)
-	m.Options.Clock, m.Options.ServerClock = clock, certs.NewServerClock(clock)
-	leader := newReplica(t, m)
-	m.Options.Clock, m.Options.ServerClock = nil, certs.NewServerClock(nil)
-	replicas := []*replica{leader, newReplica(t, m)}
-	for _, r := range replicas {
-		r.start(t)
-	}
-	leader.lead(t)
-	m.awaitReady(t, replicas...)
-	before := m.secret(t)
-
-	clock.Set(m.Options.CALifetime + 24*time.Hour)
-	m.takeAway(t, leader)
-	callers := m.call(t, replicas...)
-	for range 2 { // leaves are renewed by the API servers' time
-		last := leader.leaf()
-		m.await(t, "a renewal", func() error {
-			if leader.leaf() == last {
-				return errors.New("the leader serves the same leaf")
-			}
-			return nil
-		})
-	}
-	if err := leader.events.has(certs.ReasonClockDiffers); err != nil {
-		t.Error(err)
-	}
-	if now := m.secret(t); now.ResourceVersion != before.ResourceVersion {
-		t.Error("the Secret was written")
-	}
-	clock.Set(0)
-	m.change(t, replicas)
-	callers.end(t)
-	wantReady(t, replicas)
-}
-
-// Clock is a clock that can be set. Timers of the process do not change with it.
-type Clock struct {
-	clock.RealClock
-	ahead atomic.Int64
-}
-
-// NewClock returns a clock that is ahead of the real one.
-func NewClock(ahead time.Duration) *Clock {
-	c := &Clock{}
-	c.Set(ahead)
-	return c
-}
-
-// Now returns the time that the clock shows.
-func (c *Clock) Now() time.Time { return c.RealClock.Now().Round(0).Add(time.Duration(c.ahead.Load())) }
-
-// Since is the time that has passed by this clock.
-func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
-
-// Set sets the clock ahead of the real one.
-func (c *Clock) Set(ahead time.Duration) { c.ahead.Store(int64(ahead)) }
-
-// ConstrainedCA returns a CA that may sign only for names of example.org, as the CA of a company
-// may be restricted to the company's names.
-func ConstrainedCA(t *testing.T, now time.Time) certs.KeyPair {
+// create stores a Secret.
+func (m *Mode) create(t *testing.T, a certs.Authority) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Options.Namespace, Name: m.Options.SecretName}}
+	if err := errors.Join(a.Encode(secret), m.Client.Create(t.Context(), secret)); err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{
-		Subject:   pkix.Name{CommonName: "company"},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(365 * 24 * time.Hour), IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign, PermittedDNSDomains: []string{"example.org"}, PermittedDNSDomainsCritical: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return certs.KeyPair{Certificate: cert, Key: key}
 }
 
 func (m *Mode) secret(t *testing.T) *corev1.Secret {
@@ -237,38 +95,316 @@ func (m *Mode) secret(t *testing.T) *corev1.Secret {
 	return secret
 }
 
-// sameCA checks that the Secret has the same CA as before.
-func (m *Mode) sameCA(ctx context.Context, before *corev1.Secret) error {
-	now := &corev1.Secret{}
-	if err := m.Client.Get(ctx, client.ObjectKeyFromObject(before), now); err != nil {
-		return err
+func (m *Mode) deleteSecret(t *testing.T) {
+	t.Helper()
+	if err := m.Client.Delete(t.Context(), m.secret(t)); err != nil {
+		t.Fatal(err)
 	}
-	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, "ca.crt"} {
-		if !bytes.Equal(now.Data[key], before.Data[key]) {
-			return fmt.Errorf("%s is not what it was", key)
+}
+
+// awaitSecret waits until the Secret is as it should be.
+func (m *Mode) awaitSecret(t *testing.T, what string, is func(certs.Authority) bool) {
+	t.Helper()
+	m.await(t, what, func() error {
+		secret := &corev1.Secret{}
+		err := m.Client.Get(t.Context(), client.ObjectKey{Namespace: m.Options.Namespace, Name: m.Options.SecretName}, secret)
+		if err == nil && !is(certs.Decode(secret)) {
+			err = errors.New("it is not")
+		}
+		return err
+	})
+}
+
+// awaitFollowed waits until all replicas serve leaves of the CA that signs, and every bundle holds
+// exactly the CAs of the Secret.
+func (m *Mode) awaitFollowed(t *testing.T, replicas ...*replica) {
+	t.Helper()
+	for _, r := range replicas {
+		m.await(t, "leaves of the CA that signs", func() error {
+			a := certs.Decode(m.secret(t))
+			if leaf := r.leaf(); leaf == nil || !slices.Equal(leaf.Leaf.AuthorityKeyId, a.Current.Certificate.SubjectKeyId) {
+				return errors.New("a replica serves another")
+			}
+			return nil
+		})
+	}
+	m.await(t, "the CAs of the Secret, and no others", func() error {
+		bundles, err := m.Bundles(t.Context())
+		want := string(certs.EncodeBundle(certs.Decode(m.secret(t)).CAs()))
+		for place, bundle := range bundles {
+			if bundle.PEM != want {
+				cas, _ := certs.ParseBundle([]byte(bundle.PEM))
+				err = errors.Join(err, fmt.Errorf("%s holds %d CAs", place, len(cas)))
+			}
+		}
+		return err
+	})
+}
+
+// installed begins with two replicas that are called; the first leads.
+func (m *Mode) installed(t *testing.T) ([]*replica, *callers) {
+	t.Helper()
+	replicas := m.begin(t, 2)
+	replicas[0].lead(t)
+	m.awaitReady(t, replicas...)
+	return replicas, m.call(t, replicas...)
+}
+
+// holds reports whether a bundle anywhere holds a CA.
+func (m *Mode) trusts(ctx context.Context, a certs.Authority) (bool, error) {
+	bundles, err := m.Bundles(ctx)
+	for _, bundle := range bundles {
+		cas, _ := certs.ParseBundle([]byte(bundle.PEM))
+		if slices.ContainsFunc(cas, a.Current.Certificate.Equal) {
+			return true, err
 		}
 	}
-	return nil
+	return false, err
 }
 
-// recorder keeps the reasons of events.
-type recorder struct {
-	mu      sync.Mutex
-	reasons []string
-}
-
-// Eventf records an event.
-func (r *recorder) Eventf(_, _ runtime.Object, _, reason, _, _ string, _ ...any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.reasons = append(r.reasons, reason)
-}
-
-func (r *recorder) has(reason string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !slices.Contains(r.reasons, reason) {
-		return fmt.Errorf("there is no event %s but %q", reason, r.reasons)
+func twoInstall(t *testing.T, m *Mode) {
+	replicas := m.begin(t, 2)
+	for _, r := range replicas {
+		r.lead(t)
 	}
-	return nil
+	m.awaitReady(t, replicas...)
+	callers := m.call(t, replicas...)
+	first := m.secret(t)
+	m.awaitFollowed(t, replicas...)
+	if now := m.secret(t); now.ResourceVersion != first.ResourceVersion {
+		t.Error("the Secret was written twice")
+	}
+	callers.end(t)
+}
+
+func deletedSecret(t *testing.T, m *Mode) {
+	replicas, callers := m.installed(t)
+	leaked := certs.Decode(m.secret(t))
+	m.deleteSecret(t)
+	m.awaitGone(t, leaked)
+	m.awaitFollowed(t, replicas...)
+	callers.end(t)
+	wantReady(t, replicas)
+}
+
+// awaitGone waits until no bundle holds the leaked CA: ten minutes at most, by the times of the mode.
+func (m *Mode) awaitGone(t *testing.T, leaked certs.Authority) {
+	t.Helper()
+	begun := time.Now()
+	m.await(t, "the end of the old CA", func() error {
+		trusted, err := m.trusts(t.Context(), leaked)
+		if err == nil && trusted {
+			err = errors.New("it is trusted")
+		}
+		return err
+	})
+	took := time.Since(begun)
+	if t.Logf("the old CA was trusted for %s after the deletion", took.Round(time.Second/10)); took > m.Options.Times.Settled+m.Lag {
+		t.Errorf("the old CA was trusted for %s", took)
+	}
+}
+
+func deletedWithLeader(t *testing.T, m *Mode) {
+	replicas, callers := m.installed(t)
+	leaked := certs.Decode(m.secret(t))
+	replicas[0].resign()
+	m.deleteSecret(t)
+	<-time.After(m.Options.Times.Poll * 2)
+	replicas[1].lead(t)
+	m.awaitGone(t, leaked)
+	m.awaitFollowed(t, replicas...)
+	callers.end(t)
+	wantReady(t, replicas)
+}
+
+func restoredSecret(t *testing.T, m *Mode) {
+	replicas, callers := m.installed(t)
+	old := certs.Decode(m.secret(t))
+	for range 2 {
+		before := certs.Decode(m.secret(t))
+		m.ChangeCA(t)
+		m.awaitSecret(t, "a rotation", func(a certs.Authority) bool { return !a.Current.Certificate.Equal(before.Current.Certificate) })
+		m.awaitFollowed(t, replicas...)
+	}
+	if trusted, err := m.trusts(t.Context(), old); err != nil || trusted {
+		t.Errorf("after two rotations the first CA is trusted: %v, %v", trusted, err)
+	}
+	m.edit(t, func(a *certs.Authority) { *a = old })
+	m.awaitFollowed(t, replicas...)
+	callers.end(t)
+	wantReady(t, replicas)
+}
+
+// foreignCA begins as a change of the mode does: the bundles hold the CA of the mode before, and
+// replicas of that mode are still called.
+func foreignCA(t *testing.T, m *Mode) {
+	foreign := aged(t, 0)
+	before := *m
+	dir := t.TempDir()
+	before.Files(dir)
+	(&Volume{Dir: dir}).Write(t, PairFiles(t, foreign, m.Options.Subject))
+	former := newReplica(t, &before)
+	former.start(t)
+	former.lead(t)
+	m.awaitReady(t, former, former) // API servers call it in both places
+	m.awaitPublished(t, former)
+	former.resign()
+
+	replicas := m.begin(t, 2)
+	callers, ofFormer := m.call(t, replicas...), m.call(t, former)
+	replicas[0].lead(t)
+	m.awaitReady(t, replicas...)
+	ofFormer.end(t)
+	former.stop() // a rollout ends it before its CA is removed
+	m.awaitFollowed(t, replicas...)
+	for _, r := range replicas {
+		if slices.ContainsFunc(r.Source.CAs(), foreign.Certificate.Equal) {
+			t.Error("the foreign CA is in the Secret")
+		}
+	}
+	callers.end(t)
+	wantReady(t, replicas)
+}
+
+func garbageKey(t *testing.T, m *Mode) {
+	replicas, callers := m.installed(t)
+	replicas[0].resign()
+	before := certs.Decode(m.secret(t))
+	m.spoil(t, corev1.TLSPrivateKeyKey)
+	for _, r := range replicas { // with the next CA, which every bundle holds
+		m.await(t, "a leaf of the next CA", func() error {
+			if leaf := r.leaf(); !slices.Equal(leaf.Leaf.AuthorityKeyId, before.Next.Certificate.SubjectKeyId) {
+				return errors.New("it is of another")
+			}
+			return nil
+		})
+	}
+	fresh := newReplica(t, m)
+	fresh.start(t)
+	m.await(t, "readiness of a new replica", fresh.Source.Ready)
+	m.spoil(t, "next.key")
+	<-time.After(m.Options.Times.Remove)
+	wantReady(t, replicas)
+	replicas[1].lead(t)
+	m.awaitSecret(t, "CAs that can be used", func(a certs.Authority) bool { return a.Current.Key != nil && a.Next.Key != nil })
+	m.awaitFollowed(t, append(replicas, fresh)...)
+	callers.end(t)
+	wantReady(t, replicas)
+	if err := replicas[1].events.has(certs.ReasonCAReplaced); err != nil {
+		t.Error(err)
+	}
+}
+
+// spoil makes a member of the Secret garbage.
+func (m *Mode) spoil(t *testing.T, member string) {
+	t.Helper()
+	secret := m.secret(t)
+	secret.Data[member] = []byte("garbage")
+	if err := m.Client.Update(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func unusableSecret(t *testing.T, m *Mode) {
+	m.create(t, certs.Authority{Current: aged(t, 0), Next: aged(t, 0)})
+	for _, member := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, "next.key"} {
+		m.spoil(t, member)
+	}
+	replicas := m.begin(t, 2)
+	m.await(t, "a reason", func() error {
+		return wantError(replicas[0].Source.Ready(), "the leader replaces both")
+	})
+	replicas[0].lead(t)
+	m.awaitReady(t, replicas...)
+	if err := replicas[0].events.has(certs.ReasonCAReplaced); err != nil {
+		t.Error(err)
+	}
+}
+
+func diesBetween(t *testing.T, m *Mode) {
+	replicas, callers := m.installed(t)
+	before := certs.Decode(m.secret(t))
+	replicas[0].published.Store(false)
+	m.deleteSecret(t)
+	m.awaitSecret(t, "another CA", func(a certs.Authority) bool { return !a.Current.Certificate.Equal(before.Current.Certificate) })
+	<-time.After(m.Options.Times.Remove)
+	replicas[0].resign()
+	heir := newReplica(t, m) // remembers nothing
+	heir.start(t)
+	heir.lead(t)
+	m.awaitFollowed(t, replicas...)
+	callers.end(t)
+	wantReady(t, replicas)
+}
+
+func suspendedLeader(t *testing.T, m *Mode) {
+	replicas, callers := m.installed(t)
+	suspended := newReplica(t, m)
+	suspended.start(t)
+	m.await(t, "readiness", suspended.Source.Ready)
+	replicas[0].resign()
+	suspended.lead(t)
+	m.awaitFollowed(t, replicas...)
+	suspended.suspended.Store(true)
+	suspended.gate.close()
+	replicas[1].lead(t)
+	for range 2 {
+		before := certs.Decode(m.secret(t))
+		m.deleteSecret(t)
+		m.awaitSecret(t, "another CA", func(a certs.Authority) bool { return !a.Current.Certificate.Equal(before.Current.Certificate) })
+		m.awaitFollowed(t, replicas...)
+	}
+	suspended.suspended.Store(false)
+	<-time.After(2 * m.Options.Times.Glance) // it still sees what was published before it was suspended
+	suspended.gate.open()
+	<-time.After(m.Options.Times.Remove)
+	m.awaitFollowed(t, append(replicas, suspended)...)
+	callers.end(t)
+	wantReady(t, replicas)
+}
+
+// offForHalfAYear begins with what was stored half a year ago.
+func offForHalfAYear(t *testing.T, m *Mode) {
+	for name, age := range map[string]struct{ current, next time.Duration }{
+		"both can be used":    {300 * day, 183 * day},
+		"current has ended":   {400 * day, 183 * day},
+		"next, too, has aged": {500 * day, 360 * day},
+	} {
+		stored := certs.Authority{Current: aged(t, age.current), Next: aged(t, age.next)}
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Options.Namespace, Name: m.Options.SecretName}}
+		if err := m.Client.Delete(t.Context(), secret); err != nil && !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+		m.create(t, stored)
+		m.Reset(t, certs.EncodeBundle(stored.CAs()))
+		replicas := m.begin(t, 2)
+		replicas[0].lead(t)
+		m.awaitReady(t, replicas...)
+		callers := m.call(t, replicas...)
+		m.awaitFollowed(t, replicas...)
+		if t.Log(name); certs.Decode(m.secret(t)).Current.Certificate.Equal(stored.Current.Certificate) {
+			t.Error("the CA was not rotated")
+		}
+		callers.end(t)
+		for _, r := range replicas {
+			r.resign()
+			r.stop()
+		}
+	}
+}
+
+func startsInAChange(t *testing.T, m *Mode) {
+	replicas, callers := m.installed(t)
+	m.awaitFollowed(t, replicas...)
+	before := certs.Decode(m.secret(t))
+	m.deleteSecret(t)
+	m.awaitSecret(t, "another CA", func(a certs.Authority) bool { return !a.Current.Certificate.Equal(before.Current.Certificate) })
+	fresh := newReplica(t, m)
+	fresh.start(t)
+	also := m.call(t, fresh) // only while it is ready
+	m.awaitFollowed(t, append(replicas, fresh)...)
+	m.await(t, "readiness of a new replica", fresh.Source.Ready)
+	callers.end(t)
+	also.end(t)
+	wantReady(t, append(replicas, fresh))
 }

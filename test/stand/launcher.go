@@ -58,7 +58,7 @@ func buildLauncher(module string) (string, error) {
 // GoBuild builds the package of a module into a file of that name in the user's cache directory,
 // separately for each module directory. The go command finds out whether a build is needed. One
 // process at a time builds a file.
-func GoBuild(ctx context.Context, module, name, pkg string) (string, error) {
+func GoBuild(ctx context.Context, module, name, pkg string, flags ...string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
@@ -77,7 +77,8 @@ func GoBuild(ctx context.Context, module, name, pkg string) (string, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-C", module, "-trimpath", "-buildvcs=false", "-o", path, pkg)
+	args := append([]string{"build", "-C", module, "-trimpath", "-buildvcs=false", "-o", path}, flags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building %s: %w: %s", name, err, out)

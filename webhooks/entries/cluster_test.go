@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -212,6 +213,17 @@ func (c *cluster) apply(slot int) {
 	}})
 }
 
+// prepare gives a slot its barrier entry, as the first pass of a leader does.
+func (c *cluster) prepare(t *testing.T, slot int, settings entry.Settings, change func(*admissionregistrationv1.MutatingWebhookConfiguration)) {
+	t.Helper()
+	s, err := entry.Parse(c.configurations[entry.ConfigurationName(slot)].DeepCopy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings.Bundle = []byte("a CA")
+	change(s.Reconcile(nil, nil, nil, false, &settings).Next)
+}
+
 // keep makes these the stored SidecarSets. The leader's snapshot does not have them yet.
 func (c *cluster) keep(sets ...*appsv1beta1.SidecarSet) {
 	c.stored = map[string]*appsv1beta1.SidecarSet{}
@@ -297,11 +309,17 @@ func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 			Bundle:      func() []byte { return []byte("a CA") },
 			Certificate: func(context.Context) error { return nil },
 			Rivals:      NewRivals(nil, "ours", registry),
+			WriteAgain:  24 * time.Hour, // one test is about it
 			Registry:    registry,
 		})
 		k.options.Rivals.listed.Store(true)
+		settings, err := k.settings(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
 		for i := range entry.Slots {
 			c.apply(i)
+			c.prepare(t, i, *settings, c.change)
 		}
 		test(t, newLeader(k, c), c)
 	})

@@ -1,6 +1,8 @@
 package entries
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +41,11 @@ type slotState struct {
 	serial, proven uint64
 	since          time.Time
 	tries          int
+	again          time.Time // when the slot is written once more; zero if it was
 }
+
+// writeAgain is Options.WriteAgain.
+func (l *leader) writeAgain() time.Duration { return cmp.Or(l.options.WriteAgain, 30*time.Second) }
 
 // An API server may keep an older copy of a slot, or go back to one, until the object is written. So
 // the leader writes a slot again that an API server does not use any more, or does not use soon;
@@ -61,8 +67,11 @@ func (l *leader) keepSlot(ctx context.Context, v *view, i int) error {
 		return err
 	}
 	s := v.slots[i]
-	anew := st.isStuck(s, v.now) && st.tries < writesAnew
-	if st.done == s && !anew {
+	anew, twice := st.isStuck(s, v.now) && st.tries < writesAnew, !st.again.IsZero() && !v.now.Before(st.again)
+	if !twice && !st.again.IsZero() {
+		v.wakeAfter(st.again.Sub(v.now))
+	}
+	if st.done == s && !anew && !twice {
 		return nil
 	}
 	v.facts = map[string]entry.Fact{}
@@ -78,11 +87,15 @@ func (l *leader) keepSlot(ctx context.Context, v *view, i int) error {
 	for name := range st.refused {
 		leftOut[name] = true
 	}
-	plan := s.Reconcile(wanted, leftOut, func(e string, n entry.Need) entry.Verdict {
+	verdict := func(e string, n entry.Need) entry.Verdict {
 		verdict := l.verdict(ctx, v, e, n)
 		asked, judged = true, judged || verdict != (entry.Verdict{})
 		return verdict
-	}, anew, v.settings)
+	}
+	plan := s.Reconcile(wanted, leftOut, verdict, anew, v.settings)
+	if plan.Next == nil && twice {
+		anew, plan = true, s.Reconcile(wanted, leftOut, verdict, true, v.settings)
+	}
 	st.noPlace, st.edits.stay, st.done = plan.Refused, false, nil
 	if plan.Next == nil {
 		if v.served {
@@ -101,7 +114,7 @@ func (l *leader) keepSlot(ctx context.Context, v *view, i int) error {
 		v.wakeAfter(wait)
 		return nil
 	}
-	if anew {
+	if anew && !twice {
 		st.tries++
 	}
 	return l.writePlan(ctx, v, i, plan, undoes)
@@ -126,6 +139,13 @@ func (l *leader) writePlan(ctx context.Context, v *view, i int, plan entry.Plan,
 		by = l.slots.editor(ctx, i) // the write may remove it
 	}
 	left := len(plan.Next.Webhooks)
+	rebundled := v.settings != nil && !bytes.Equal(s.Bundle(), v.settings.Bundle)
+	if rebundled && l.options.FreshBundle != nil {
+		if fresh, err := l.options.FreshBundle(ctx); err != nil || !bytes.Equal(fresh, v.settings.Bundle) {
+			l.wake()
+			return err
+		}
+	}
 	written, err := l.write(ctx, s, plan.Next)
 	switch {
 	case apierrors.IsInvalid(err) && v.settings != nil:
@@ -142,6 +162,12 @@ func (l *leader) writePlan(ctx context.Context, v *view, i int, plan entry.Plan,
 		l.m.restored.Inc()
 	}
 	v.slots[i], st.changed = l.slots.At(i), false
+	switch {
+	case rebundled:
+		st.again = v.now.Add(l.writeAgain())
+	case !v.now.Before(st.again):
+		st.again = time.Time{}
+	}
 	l.tellWrite(ctx, s, left, plan.Foreign)
 	return nil
 }

@@ -32,8 +32,16 @@ type Options struct {
 	// Settings are common to all entries. NamespaceUID, Bundle and Ownerless are filled in when
 	// entries are planned.
 	Settings entry.Settings
-	// Bundle returns the CA bundle of the entries; while it is empty, no entry is written.
+	// Bundle returns the CA bundle of the entries on the leader; while it is empty, no slot is written.
 	Bundle func() []byte
+	// FreshBundle is Bundle by what is stored now. The leader asks it before it changes a bundle; it is
+	// nil if Bundle never changes.
+	FreshBundle func(context.Context) ([]byte, error)
+	// BundleChanged makes every later change of Bundle send on a channel; it is nil if Bundle never changes.
+	BundleChanged func(chan<- struct{})
+	// WriteAgain is the time after which a slot is written once more, after its bundle was changed, or
+	// after a leader began: an API server may have gone back to an older copy. 0 is 30 s.
+	WriteAgain time.Duration
 	// Certificate returns why API servers would not accept the serving certificate; nil
 	// if they do.
 	Certificate func(context.Context) error
@@ -229,9 +237,6 @@ func (k *Keeper) settings(ctx context.Context) (*entry.Settings, error) {
 		return nil, errUninstalling
 	}
 	s.NamespaceUID = namespace.UID
-	if s.Bundle = k.options.Bundle(); len(s.Bundle) == 0 {
-		return nil, errors.New("there is no CA bundle yet")
-	}
 	s.Ownerless = time.Now().UnixNano() < k.ownerless.Load()
 	return &s, nil
 }
@@ -245,16 +250,20 @@ const ownerlessFor = 10 * time.Minute
 //
 // The admission plugin OwnerReferencesPermissionEnforcement lets a program set an owner only if
 // it may delete the object. The operator may not, so with this plugin it writes slots without an
-// owner.
+// owner: at once, since nobody repeats the write of a review.
 func (k *Keeper) write(ctx context.Context, from *entry.Slot, next *admissionregistrationv1.MutatingWebhookConfiguration) (written *entry.Slot, err error) {
 	sameOwner := entry.SameOwner(from.Object, next) // the answer replaces next
-	switch err = k.writer.Update(ctx, next); {
+	err = k.writer.Update(ctx, next)
+	if apierrors.IsForbidden(err) && !sameOwner {
+		k.ownerless.Store(time.Now().Add(ownerlessFor).UnixNano())
+		next.OwnerReferences = from.Object.OwnerReferences
+		err = k.writer.Update(ctx, next)
+	}
+	switch {
 	case err == nil:
 		written, err = k.slots.take(ctx, from.Index, next)
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		err = nil
-	case apierrors.IsForbidden(err) && !sameOwner:
-		k.ownerless.Store(time.Now().Add(ownerlessFor).UnixNano())
 	}
 	k.m.wrote(written == nil, err)
 	if err != nil {

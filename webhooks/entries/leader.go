@@ -1,12 +1,14 @@
 package entries
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,7 +41,9 @@ type leader struct {
 	enforcing      enforcing
 	reviews        entry.Reviews
 	states         [entry.Slots]slotState
-	definitionSeen time.Time // when the CustomResourceDefinition was last found
+	bundle         []byte       // the last one that was wanted
+	looked         atomic.Int64 // when the last complete look began, in nanoseconds; look stores it
+	definitionSeen time.Time    // when the CustomResourceDefinition was last found
 }
 
 func newLeader(k *Keeper, live client.Reader) *leader {
@@ -49,12 +53,18 @@ func newLeader(k *Keeper, live client.Reader) *leader {
 		replicas: replicaWatch{live: live, service: settings.Service, assumed: k.options.ServesWebhooks || settings.URL != ""},
 		sets:     storedSets{}, reviews: entry.Reviews{},
 	}
+	for i := range l.states {
+		l.states[i].again = time.Now().Add(l.writeAgain())
+	}
 	if k.options.ProbeNamespace != "" {
 		l.probe = newPodProbe(k.options.ProbeNamespace, k.writer, l.wake)
 	}
 	k.slots.Notify(l.again)
 	k.catalog.Notify(l.again)
 	k.options.Rivals.Notify(l.again)
+	if k.options.BundleChanged != nil {
+		k.options.BundleChanged(l.again)
+	}
 	return l
 }
 
@@ -125,7 +135,10 @@ func (l *leader) look(ctx context.Context) {
 		if l.options.Static {
 			slots, static = [entry.Slots]*entry.Slot{}, l.options.Rivals.HasStaticBarrier()
 		}
-		if err := l.prober.look(ctx, slots, static); err != nil && ctx.Err() == nil {
+		begun := time.Now()
+		if err := l.prober.look(ctx, slots, static); err == nil {
+			l.looked.Store(begun.UnixNano())
+		} else if ctx.Err() == nil {
 			log.FromContext(ctx).V(1).Info("Could not ask the API servers which webhook entries they use", "reason", err.Error())
 		}
 		l.wake()
@@ -237,6 +250,15 @@ func (l *leader) uninstalling(ctx context.Context, v *view) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if settings.Bundle = l.options.Bundle(); len(settings.Bundle) == 0 {
+		return false, errors.New("there is no CA bundle yet")
+	}
+	if !bytes.Equal(settings.Bundle, l.bundle) {
+		l.bundle = settings.Bundle
+		for i := range l.states {
+			l.states[i].changed, l.states[i].done = true, nil
+		}
+	}
 	v.settings = settings
 	return l.definitionIsGone(ctx, v)
 }
@@ -245,7 +267,11 @@ func (l *leader) uninstalling(ctx context.Context, v *view) (bool, error) {
 // snapshot cannot tell: an API server may end the watch of SidecarSets before it has
 // sent all deletions, and the last SidecarSets that the snapshot holds then stay in it.
 func (l *leader) definitionIsGone(ctx context.Context, v *view) (bool, error) {
-	if len(v.catalog.Programs()) == 0 || v.now.Sub(l.definitionSeen) < definitionRecheck {
+	recheck := definitionRecheck
+	if len(v.catalog.Programs()) == 0 {
+		recheck = later // slots have a barrier entry even so
+	}
+	if v.now.Sub(l.definitionSeen) < recheck {
 		return false, nil
 	}
 	crd := snapshot.Metadata(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
@@ -274,6 +300,9 @@ func (l *leader) removeAll(ctx context.Context, v *view, i int) error {
 // proveTimeout bounds how long a pass waits for API servers.
 const proveTimeout = 500 * time.Millisecond
 
+// errNotUsed says that an API server does not use a slot without entries.
+var errNotUsed = errors.New("an API server does not use it")
+
 // prove asks API servers whether they use the slots that SidecarSets need.
 func (l *leader) prove(ctx context.Context, v *view) {
 	ctx, cancel := context.WithTimeout(ctx, proveTimeout)
@@ -283,9 +312,16 @@ func (l *leader) prove(ctx context.Context, v *view) {
 		st := &l.states[i]
 		st.unproven = nil
 		switch {
-		case s == nil || s.Serial == 0 || len(st.wanted) == 0 || !v.served:
+		case s == nil || s.Serial == 0 || !v.served:
 		case l.prober.passed(i, s.Serial):
 			st.proven, st.tries = s.Serial, 0
+		case len(st.wanted) == 0: // look asks
+			if st.serial != s.Serial {
+				st.serial, st.since = s.Serial, v.now
+			}
+			if st.proven == s.Serial || time.Unix(0, l.looked.Load()).Sub(st.since) >= notUsedSoon {
+				st.unproven = errNotUsed
+			}
 		default:
 			if st.serial != s.Serial {
 				st.serial, st.since = s.Serial, v.now

@@ -337,3 +337,63 @@ func TestAnEntryThatIsRefusedIsTriedAgain(t *testing.T) {
 		}
 	})
 }
+
+// A change of the CA bundle raises the serial of every slot, also of one without entries, so that the
+// barrier proves it; it costs no API server a handshake for Pods that the bundle does not cause. Half a
+// minute later the slot is written once more, because an API server may have gone back.
+func TestAChangedBundleIsProvenAndWrittenTwice(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		bundle, stored := "a CA", "a CA"
+		l.options.Bundle = func() []byte { return []byte(bundle) }
+		l.options.FreshBundle = func(context.Context) ([]byte, error) { return []byte(stored), nil }
+		l.options.WriteAgain = 30 * time.Second
+		l.judged(t)
+		before := c.slots.All()
+		holds := func(want string, again bool) {
+			t.Helper()
+			for i, s := range c.slots.All() {
+				for _, w := range s.Object.Webhooks {
+					if string(w.ClientConfig.CABundle) != want {
+						t.Fatalf("%s has the bundle %q, want %q", w.Name, w.ClientConfig.CABundle, want)
+					}
+				}
+				if (s.Serial > before[i].Serial) != again || s.Number != before[i].Number {
+					t.Errorf("%s is at serial %d after %d, with number %d after %d", s.Object.Name, s.Serial, before[i].Serial, s.Number, before[i].Number)
+				}
+			}
+		}
+		bundle = "what the leader remembers"
+		l.judged(t)
+		holds("a CA", false)
+		bundle, stored = "two CAs", "two CAs"
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("it says %+v", got)
+		}
+		holds("two CAs", true)
+		set := fixtures.LogSet(1)
+		if _, s := c.webhook(t, set); !l.prober.passed(s.Index, s.Serial) {
+			t.Error("the new bundle is not proven")
+		}
+		if err := c.review(t, l, reviewed("new")); err != nil {
+			t.Fatal(err)
+		}
+		if w, _ := c.webhook(t, reviewed("new")); string(w.ClientConfig.CABundle) != "two CAs" {
+			t.Errorf("a first entry has the bundle %q", w.ClientConfig.CABundle)
+		}
+		<-time.After(entry.StoredSoon)
+		l.judged(t)
+
+		before = c.slots.All()
+		<-time.After(29 * time.Second)
+		l.judged(t)
+		holds("two CAs", true)
+		writes := c.writes
+		for range 10 {
+			<-time.After(30 * time.Second)
+			l.judged(t)
+		}
+		if c.writes != writes {
+			t.Errorf("%d writes later on", c.writes-writes)
+		}
+	})
+}

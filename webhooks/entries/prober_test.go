@@ -30,16 +30,19 @@ func versionsOf(t *testing.T, app string, count int) (versions []*entry.Slot) {
 	}
 	next := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: entry.ConfigurationName(e.Slot())}}
 	settings := &entry.Settings{Namespace: "ours", Service: admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhooks"}, Bundle: []byte("bundle")}
-	for i := range count + 1 {
+	for i := range count + 2 {
 		next.ResourceVersion = strconv.Itoa(100 + i)
 		s, err := entry.Parse(next)
 		if err != nil {
 			t.Fatal(err)
 		}
-		versions = append(versions, s)
+		if versions = append(versions, s); i == 0 {
+			next = s.Reconcile(nil, nil, nil, false, settings).Next
+			continue
+		}
 		next, _ = s.Review([]entry.Entry{e}, func(string, entry.Need) bool { return true }, 0, settings)
 	}
-	return versions[1:]
+	return versions[2:]
 }
 
 // awaitFor asks for as long as the author of a SidecarSet waits.

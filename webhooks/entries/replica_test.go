@@ -119,7 +119,7 @@ func (r *replica) reads() string {
 	return asked
 }
 
-// withReplica runs a test with a replica of a cluster with empty slots, in a bubble.
+// withReplica runs a test with a replica of a cluster with slots without entries, in a bubble.
 func withReplica(t *testing.T, test func(t *testing.T, r *replica)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -145,6 +145,7 @@ func withReplica(t *testing.T, test func(t *testing.T, r *replica)) {
 			r.changeUnseen(&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{
 				Name: name, UID: types.UID(name), Labels: map[string]string{entry.LabelConfiguration: "true"},
 			}})
+			r.prepare(t, i, entry.Settings{Namespace: "ours"}, r.changeUnseen)
 		}
 		synctest.Wait() // the watches have begun
 		test(t, r)

@@ -168,7 +168,7 @@ func TestRights(t *testing.T) {
 	all, split, static := of(), of(webhook, controller), of(deployment(2, 2, "--pod-webhook=static", "--cert-mode=files"))
 	for text, has := range map[string]map[string]bool{
 		all: {
-			"sidecarset-operator patch pods\n": true, "patch mutatingwebhookconfigurations.admissionregistration.k8s.io sidecarset-pods-0\n": true,
+			"sidecarset-operator patch pods\n": true, "update mutatingwebhookconfigurations.admissionregistration.k8s.io sidecarset-pods-0\n": true,
 			"update secrets sidecarset-webhook-certs in namespace elsewhere\n": true, "list endpointslices.discovery.k8s.io in namespace default\n": true,
 		},
 		split: {

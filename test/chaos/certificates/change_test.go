@@ -35,7 +35,7 @@ func TestANewLeaderChangesTheMode(t *testing.T) {
 	if _, err := i.Cluster.Kubectl(t.Context(), "", "apply", "--server-side", "--force-conflicts", "-k", overlay); err != nil {
 		t.Fatal(err)
 	}
-	next := i.startOne(t, 3, "--cert-mode=cert-manager", "--cert-settle=2s", "--cert-poll=500ms")
+	next := i.startOne(t, 3, "--cert-mode=cert-manager")
 	expectReason(t, next, "does not exist yet: the leader declares it")
 	i.during(t, i.createPod, func() {
 		if err := errors.Join(leader.Stop(t.Context()), next.AwaitReady(t.Context()), i.AddEndpoint(t.Context(), next)); err != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	certmanagermetav1 "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
@@ -24,7 +23,7 @@ import (
 // and with a real cert-manager.
 func TestConformance(t *testing.T) {
 	modes := map[string]func(*testing.T, *conformance.Mode){
-		"self":         selfMode,
+		"self":         func(_ *testing.T, m *conformance.Mode) { m.Self() },
 		"cert-manager": certManagerMode,
 		"files":        func(t *testing.T, m *conformance.Mode) { m.Files(t.TempDir()) },
 	}
@@ -50,31 +49,17 @@ func TestSelfManaged(t *testing.T) {
 		t.Run(law, func(t *testing.T) {
 			t.Parallel()
 			m := newMode(t)
-			selfMode(t, m)
+			m.Self()
 			test(t, m)
 		})
 	}
 }
 
-func selfMode(_ *testing.T, m *conformance.Mode) {
-	m.Renew = func(*testing.T) {} // by itself, every ten seconds
-	m.ChangeCA = func(t *testing.T) {
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Options.Namespace, Name: m.Options.SecretName}}
-		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"now"}}}`, certs.RotateAnnotation)
-		if err := api.Patch(t.Context(), secret, client.RawPatch("application/merge-patch+json", patch)); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// cert-manager issues certificates that are valid from the present moment. A replica serves one
-// minutes later, when it is valid by every API server's clock. So replicas' clocks are ahead
-// of cert-manager's here.
+// certManagerMode is the mode with a real cert-manager. Its certificates are valid from the present
+// moment on, and a replica serves one when it is some seconds old.
 func certManagerMode(t *testing.T, m *conformance.Mode) {
 	needCertManager(t)
 	m.Options.Mode = certs.ModeCertManager
-	m.Options.CALifetime, m.Options.LeafLifetime = 12*time.Hour, 3*time.Hour
-	m.Options.Clock = conformance.NewClock(10 * time.Minute)
 	m.MayHoldKey = "sidecarset-serving"
 	m.Empty = fmt.Sprintf("Issuer %s/sidecarset-selfsigned does not exist yet: the leader declares it", m.Options.Namespace)
 	m.Renew = func(t *testing.T) { reissue(t, api, m.Options.Namespace, "sidecarset-serving") }

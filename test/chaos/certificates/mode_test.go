@@ -14,16 +14,18 @@ import (
 	"testing"
 	"time"
 
+	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/conformance"
+	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -48,34 +50,41 @@ func newMode(t *testing.T) *conformance.Mode {
 	t.Helper()
 	s := &site{namespace: testkit.Namespace(t, api, nil), entries: []*entry{newEntry(t), newEntry(t)}}
 	s.register(t)
+	targets := certs.Targets{Mutating: s.namespace, Validating: s.namespace, Definition: "sidecarsets.apps.kruise.io"}
 	return &conformance.Mode{
 		Client: api, Host: loopback,
 		Options: certs.Options{
 			Namespace: s.namespace, SecretName: "ca",
-			Subject:    certs.Subject{DNSNames: []string{"webhook." + s.namespace + ".svc"}, IPs: []net.IP{net.ParseIP(loopback)}},
-			CALifetime: time.Hour, LeafLifetime: 15 * time.Second, Settle: 2 * time.Second, Poll: 250 * time.Millisecond,
+			Subject: certs.Subject{DNSNames: []string{"webhook." + s.namespace + ".svc"}, IPs: []net.IP{net.ParseIP(loopback)}},
+			Times:   certs.DefaultTimes.Faster(deploy.Quicker),
 		},
-		Targets:  []certs.Target{certs.MutatingWebhooks(s.namespace), certs.ValidatingWebhooks(s.namespace)},
-		Bundles:  s.bundles,
-		Tell:     toldClient,
-		Reset:    s.reset,
-		Serve:    func(_ *testing.T, number int, serving *certs.Serving) { s.entries[number].serving.Store(serving) },
-		Call:     s.call,
-		Patience: await.Patience, Interval: 50 * time.Millisecond, Lag: time.Second,
+		Targets:   targets,
+		Informers: func(t *testing.T) certs.Informers { return startCache(t, targets) },
+		Bundles:   s.bundles,
+		Reset:     s.reset,
+		Serve:     func(_ *testing.T, number int, serving *certs.Serving) { s.entries[number].serving.Store(serving) },
+		Call:      s.call,
+		Patience:  await.Patience, Interval: 50 * time.Millisecond, Lag: time.Second,
 	}
 }
 
-// toldClient returns a client that sets a clock by the API server's answers.
-func toldClient(t *testing.T, clock *certs.ServerClock) client.WithWatch {
+// startCache starts a cache as a manager has it, until the test ends.
+func startCache(t *testing.T, targets certs.Targets) certs.Informers {
 	t.Helper()
-	config := rest.CopyConfig(cluster.Config())
-	config.QPS = -1
-	config.Wrap(clock.Wrap)
-	told, err := client.NewWithWatch(config, client.Options{Scheme: api.Scheme()})
+	c, err := cache.New(cluster.Config(), cache.Options{Scheme: api.Scheme(), ByObject: targets.CacheByObject()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return told
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := c.Start(ctx); err != nil {
+			t.Errorf("watching: %v", err)
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return c
 }
 
 // newEntry starts a webhook server.
@@ -166,8 +175,8 @@ func (s *site) call(ctx context.Context) error {
 	return nil
 }
 
-func (s *site) bundles(ctx context.Context) (map[string]string, error) {
-	bundles := map[string]string{}
+func (s *site) bundles(ctx context.Context) (map[string]conformance.Bundle, error) {
+	bundles := map[string]conformance.Bundle{}
 	mutating, validating := &admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	for _, o := range []client.Object{mutating, validating} {
 		if err := api.Get(ctx, client.ObjectKey{Name: s.namespace}, o); err != nil {
@@ -175,20 +184,27 @@ func (s *site) bundles(ctx context.Context) (map[string]string, error) {
 		}
 	}
 	for _, w := range mutating.Webhooks {
-		bundles["mutating "+w.Name] = string(w.ClientConfig.CABundle)
+		bundles["mutating "+w.Name] = conformance.Bundle{PEM: string(w.ClientConfig.CABundle)}
 	}
 	for _, w := range validating.Webhooks {
-		bundles["validating "+w.Name] = string(w.ClientConfig.CABundle)
+		bundles["validating "+w.Name] = conformance.Bundle{PEM: string(w.ClientConfig.CABundle)}
 	}
 	return bundles, nil
 }
 
-// reset removes a CA bundle, as kubectl replace with the manifest does.
-func (s *site) reset(t *testing.T) {
+// reset puts a CA bundle into one place; nil removes it, as kubectl replace with the manifest does.
+func (s *site) reset(t *testing.T, bundle []byte) {
 	t.Helper()
-	patch := client.RawPatch("application/json-patch+json", []byte(`[{"op": "remove", "path": "/webhooks/1/clientConfig/caBundle"}]`))
+	operation := jsonpatch.NewOperation("add", "/webhooks/1/clientConfig/caBundle", bundle)
+	if bundle == nil {
+		operation = jsonpatch.NewOperation("remove", "/webhooks/1/clientConfig/caBundle", nil)
+	}
+	patch, err := json.Marshal([]jsonpatch.Operation{operation})
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}
-	if err := api.Patch(t.Context(), c, patch); err != nil {
+	if err := api.Patch(t.Context(), c, client.RawPatch("application/json-patch+json", patch)); err != nil {
 		t.Fatal(err)
 	}
 }

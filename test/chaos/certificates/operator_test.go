@@ -46,9 +46,11 @@ func install(t *testing.T, layout deploy.Layout) *installation {
 		t.Fatal(err)
 	}
 	o, err := deploy.InstallLayout(t.Context(), c, layout)
-	if err != nil {
+	program, buildErr := deploy.QuickProgram()
+	if err := errors.Join(err, buildErr); err != nil {
 		t.Fatal(err)
 	}
+	o.Amend = func(c *stand.Command) { c.Path = program }
 	api, err := client.NewWithWatch(c.Config(), client.Options{Scheme: api.Scheme()})
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +172,7 @@ func (i *installation) checkRights(t *testing.T) {
 // The operator works with only the rights of config/certmanager/operator.
 func TestOperatorDeclaresToCertManager(t *testing.T) {
 	i := install(t, deploy.CertManager)
-	i.start(t, "--cert-mode=cert-manager", "--cert-settle=2s", "--cert-poll=500ms")
+	i.start(t, "--cert-mode=cert-manager")
 	serving := &corev1.Secret{}
 	if err := i.api.Get(t.Context(), client.ObjectKey{Namespace: deploy.Namespace, Name: "sidecarset-serving"}, serving); err != nil {
 		t.Fatal(err)
@@ -193,7 +195,7 @@ func TestOperatorWithCAInjector(t *testing.T) {
 	i := install(t, deploy.CertManagerInjector)
 	dir := t.TempDir()
 	i.mount(t, dir)
-	i.start(t, "--cert-mode=files", "--cert-dir="+dir, "--cert-publish-bundle=false", "--cert-poll=250ms", "--cert-settle=2s")
+	i.start(t, "--cert-mode=files", "--cert-dir="+dir, "--cert-publish-bundle=false")
 
 	bundle, err := i.Bundle(t.Context())
 	if err != nil {
@@ -268,9 +270,10 @@ func TestCertManagerIsMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serving, err := certs.Assemble(api, loopback, certs.Options{
-		Mode: certs.ModeCertManager, Namespace: "default", Subject: certs.Subject{IPs: []net.IP{net.ParseIP(loopback)}}, Poll: 250 * time.Millisecond, Patience: 2 * time.Second,
-	})
+	none := certs.Targets{Validating: "none", Definition: "none"}
+	serving, err := certs.Assemble(api, startCache(t, none), loopback, certs.Options{
+		Mode: certs.ModeCertManager, Namespace: "default", Subject: certs.Subject{IPs: []net.IP{net.ParseIP(loopback)}}, Times: certs.DefaultTimes.Faster(deploy.Quicker),
+	}, none)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,8 +289,8 @@ func TestCertManagerIsMissing(t *testing.T) {
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	says := func(want string) {
 		t.Helper()
-		await.Eventually(t, "a reason", func(ctx context.Context) error {
-			if err := serving.Readiness.Ready(ctx); err == nil || !strings.Contains(err.Error(), want) {
+		await.Eventually(t, "a reason", func(context.Context) error {
+			if err := serving.Source.Ready(); err == nil || !strings.Contains(err.Error(), want) {
 				return fmt.Errorf("ready: %w; want an error with %q", err, want)
 			}
 			return nil
