@@ -170,6 +170,14 @@ func (c *proberCluster) set(change func(*testAPIServer), addresses ...string) {
 	}
 }
 
+// count is how many ConfigMaps an API server was asked to create.
+func (c *proberCluster) count(address string) int {
+	s := c.servers[address]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
 // uses has API servers use a version of a slot from now on.
 func (c *proberCluster) uses(s *entry.Slot, addresses ...string) {
 	c.set(func(server *testAPIServer) { server.uses[s.Object.Name] = s }, addresses...)

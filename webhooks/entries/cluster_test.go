@@ -307,10 +307,13 @@ func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 	})
 }
 
-// judged makes a pass, and returns the readiness of SidecarSet log after it.
+// judged makes a pass, asks API servers, makes another pass, and returns the readiness of SidecarSet
+// log after it.
 func (l *leader) judged(t *testing.T) status.Readiness {
 	t.Helper()
 	_, _ = l.pass(t.Context()) // the readiness has the error
+	_, _ = l.askUnproven(t.Context())
+	_, _ = l.pass(t.Context())
 	program, ok := l.catalog.Current().Get("log")
 	if !ok {
 		return status.Readiness{}
@@ -320,6 +323,20 @@ func (l *leader) judged(t *testing.T) status.Readiness {
 		t.Fatal("the leader says nothing")
 	}
 	return *said
+}
+
+// begin runs the leader until end is called.
+func (l *leader) begin(t *testing.T) (end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- l.Start(ctx) }()
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // reviewed returns a SidecarSet as in an AdmissionReview.

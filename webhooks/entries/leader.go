@@ -31,6 +31,7 @@ type leader struct {
 	*Keeper
 	live  client.Reader
 	again chan struct{} // has capacity 1
+	ask   chan struct{} // has capacity 1; a slot that SidecarSets need has another serial
 
 	probe    *podProbe // nil if no Pods are tried
 	replicas replicaWatch
@@ -45,7 +46,7 @@ type leader struct {
 func newLeader(k *Keeper, live client.Reader) *leader {
 	settings := &k.options.Settings
 	l := &leader{
-		Keeper: k, live: live, again: make(chan struct{}, 1),
+		Keeper: k, live: live, again: make(chan struct{}, 1), ask: make(chan struct{}, 1),
 		replicas: replicaWatch{live: live, service: settings.Service, assumed: k.options.ServesWebhooks || settings.URL != ""},
 		sets:     storedSets{}, reviews: entry.Reviews{},
 	}
@@ -117,24 +118,49 @@ func (l *leader) rest(ctx context.Context, next time.Duration) bool {
 	return true
 }
 
-// look asks all API servers at intervals until ctx ends. An API server may go back to an older
-// copy of a slot after it was proven to use a newer one.
+// look asks API servers until ctx ends: about serials that are not proven, again after pauses that
+// grow, and about all slots at intervals. An API server may go back to an older copy of a slot
+// after it was proven to use a newer one.
 func (l *leader) look(ctx context.Context) {
-	for {
-		slots, static := l.slots.All(), false
-		if l.options.Static {
-			slots, static = [entry.Slots]*entry.Slot{}, l.options.Rivals.HasStaticBarrier()
+	all := time.Now() // when it asks about all slots
+	for pause := firstProbePause; ; {
+		proven, err := l.askUnproven(ctx)
+		if !time.Now().Before(all) {
+			err = errors.Join(err, l.lookAround(ctx))
+			all = time.Now().Add(lookInterval)
 		}
-		if err := l.prober.look(ctx, slots, static); err != nil && ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).V(1).Info("Could not ask the API servers which webhook entries they use", "reason", err.Error())
 		}
 		l.wake()
+		next := time.Until(all)
+		if !proven {
+			next = min(next, pause)
+		}
+		pause = min(2*pause, lookInterval)
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(lookInterval):
+		case <-l.ask:
+			pause = firstProbePause
+		case <-time.After(next):
 		}
 	}
+}
+
+func (l *leader) askUnproven(ctx context.Context) (proven bool, err error) {
+	if l.options.Static {
+		return true, nil
+	}
+	slots := l.slots.All()
+	return l.prober.askUnproven(ctx, newest(&slots, false))
+}
+
+func (l *leader) lookAround(ctx context.Context) error {
+	if l.options.Static {
+		return l.prober.look(ctx, [entry.Slots]*entry.Slot{}, l.options.Rivals.HasStaticBarrier())
+	}
+	return l.prober.look(ctx, l.slots.All(), false)
 }
 
 // pass reads the whole state once, writes what differs, and returns the time until the
@@ -146,7 +172,7 @@ func (l *leader) pass(ctx context.Context) (next time.Duration, err error) {
 	}
 	if !v.rival.ClaimsEntries() && !l.options.Static {
 		v.problem = l.keep(ctx, v)
-		l.prove(ctx, v)
+		l.prove(v)
 	}
 	l.judge(ctx, v)
 	return v.next, v.problem
@@ -271,34 +297,21 @@ func (l *leader) removeAll(ctx context.Context, v *view, i int) error {
 	return l.writePlan(ctx, v, i, entry.Plan{Next: next}, false)
 }
 
-// proveTimeout bounds how long a pass waits for API servers.
-const proveTimeout = 500 * time.Millisecond
-
-// prove asks API servers whether they use the slots that SidecarSets need.
-func (l *leader) prove(ctx context.Context, v *view) {
-	ctx, cancel := context.WithTimeout(ctx, proveTimeout)
-	defer cancel()
-	var all sync.WaitGroup
+// prove notes which slots that SidecarSets need are not proven, and has API servers asked about those
+// that have another serial than before.
+func (l *leader) prove(v *view) {
 	for i, s := range v.slots {
 		st := &l.states[i]
 		st.unproven = nil
-		switch {
-		case s == nil || s.Serial == 0 || len(st.wanted) == 0 || !v.served:
-		case l.prober.passed(i, s.Serial):
+		if s == nil || s.Serial == 0 || len(st.wanted) == 0 || !v.served {
+			continue
+		}
+		if st.unproven = l.prober.unproven(i, s.Serial); st.unproven == nil {
 			st.proven, st.tries = s.Serial, 0
-		default:
-			if st.serial != s.Serial {
-				st.serial, st.since = s.Serial, v.now
-			}
-			all.Go(func() {
-				st.unproven = l.prober.await(ctx, i, func() (uint64, error) {
-					if now := l.slots.At(i); now != nil {
-						return now.Serial, nil
-					}
-					return 0, errNoSlot
-				})
-			})
+		}
+		if st.serial != s.Serial {
+			st.serial, st.since = s.Serial, v.now
+			snapshot.Signal(l.ask)
 		}
 	}
-	all.Wait()
 }
