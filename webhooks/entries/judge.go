@@ -17,7 +17,8 @@ import (
 
 // judge writes on the board whether the next Pod of each SidecarSet will be injected.
 func (l *leader) judge(ctx context.Context, v *view) {
-	obstacle := l.installation(ctx, v).Obstacle()
+	installation := l.installation(ctx, v)
+	obstacle := installation.Obstacle()
 	if obstacle != nil || v.problem != nil {
 		v.wakeAfter(soon)
 	}
@@ -28,7 +29,7 @@ func (l *leader) judge(ctx context.Context, v *view) {
 		if obstacle != nil {
 			judged = *obstacle
 		} else {
-			judged = readiness.Of(l.facts(v, l.sets[program.Name()]))
+			judged = installation.Complete(readiness.Of(l.facts(v, l.sets[program.Name()])))
 		}
 		if judged.Ready && l.probe != nil {
 			if problem := l.probe.check(ctx, v.catalog, l.sets[program.Name()]); problem != nil {
@@ -47,7 +48,7 @@ func (l *leader) judge(ctx context.Context, v *view) {
 func (l *leader) installation(ctx context.Context, v *view) readiness.Installation {
 	i := readiness.Installation{
 		Namespace: l.options.Settings.Namespace, Rival: v.rival.Message(), Served: v.served,
-		Calls: l.prober.problem(l.options.Settings.Namespace, v.now),
+		Calls: l.prober.problem(l.options.Settings.Namespace, v.now), LeftOut: l.prober.leftOut(v.now),
 	}
 	// If other processes serve the webhooks, a call that was answered proves more than the
 	// certificate of this one.
@@ -113,7 +114,10 @@ func (l *leader) entryFacts(v *view, one *storedSet) (facts readiness.Entry) {
 	facts.Proven = s.Serial > 0 && l.prober.passed(i, s.Serial)
 	if st.unproven != nil && !facts.Proven {
 		facts.Problem = st.unproven
-		if st.tries >= writesAnew {
+		switch _, refused := errors.AsType[refusedError](st.unproven); {
+		case refused:
+			facts.Unasked = true
+		case st.tries >= writesAnew:
 			facts.Stuck = s.Object.Name
 		}
 	}

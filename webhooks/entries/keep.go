@@ -49,8 +49,12 @@ const (
 	notUsedSoon = 5 * time.Second
 )
 
-// isStuck reports whether API servers do not use a version of the slot that they should use.
+// isStuck reports whether API servers do not use a version of the slot that they should use. If one
+// cannot be asked, it is not known.
 func (st *slotState) isStuck(s *entry.Slot, now time.Time) bool {
+	if _, unknown := errors.AsType[refusedError](st.unproven); unknown {
+		return false
+	}
 	return st.unproven != nil && st.serial == s.Serial && (st.proven == s.Serial || now.Sub(st.since) >= notUsedSoon)
 }
 

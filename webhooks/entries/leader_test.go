@@ -264,6 +264,36 @@ func TestTheLeaderAsksSeldomWhileNoCallIsAnswered(t *testing.T) {
 	})
 }
 
+// A quota or a policy that refuses the question says nothing about API servers.
+func TestARefusedQuestionIsNamedAndNothingIsWrittenAgain(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		c.api.set(func(s *testAPIServer) { s.forbids = "exceeded quota: tight" })
+		end := l.begin(t)
+		<-time.After(time.Second)
+		c.mu.Lock()
+		before := c.writes
+		c.mu.Unlock()
+		<-time.After(10 * time.Minute)
+		set := fixtures.LogSet(1)
+		said := l.board.Of("log", set.UID, 1)
+		if said == nil || said.Ready || !said.Unsure || said.Reason != appsv1beta1.ReasonNotProven || !strings.Contains(said.Message, "exceeded quota: tight") || strings.Contains(said.Message, "Restart") {
+			t.Errorf("it says %+v", said)
+		}
+		c.mu.Lock()
+		writes := c.writes - before
+		c.mu.Unlock()
+		if writes > 0 || before == 0 {
+			t.Errorf("slots were written %d times, and then %d times again", before, writes)
+		}
+		c.api.set(func(s *testAPIServer) { s.forbids = "" })
+		<-time.After(lookInterval + time.Second)
+		if said := l.board.Of("log", set.UID, 1); !said.Ready {
+			t.Errorf("the quota is gone, and it says %+v", said)
+		}
+		end()
+	})
+}
+
 // A deleted slot has no substitute: the selectors decide which slot it is.
 func TestTheLeaderNamesTheObjectThatIsMissing(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {

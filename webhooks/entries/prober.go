@@ -1,6 +1,7 @@
 package entries
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -63,13 +66,26 @@ type awaited struct {
 type apiServer struct {
 	address     string
 	configMaps  corev1client.ConfigMapInterface
-	unreachable atomic.Bool // the last attempt to connect has failed
+	unreachable atomic.Pointer[unreachable] // nil if the last question was answered
 	rate        *rate.Limiter
 
 	// The prober's mu guards these.
-	proven question // the highest proven serials
-	calls  calls
+	proven  question // the highest proven serials
+	calls   calls
+	refusal error // why it has refused the last question; nil if it has not
 }
+
+// unreachable says that no API server answers the operator at an address: nothing is there, or
+// something else, such as a proxy, or an API server that does not know the operator's credentials.
+type unreachable struct {
+	why   error
+	since time.Time
+}
+
+// refusedError says that an API server, or a policy, does not let the operator ask.
+type refusedError struct{ error }
+
+func (e refusedError) Unwrap() error { return e.error }
 
 // question has serials by the labels of a probe.
 type question map[string]uint64
@@ -88,8 +104,8 @@ const (
 	// maxQuestions is how many questions an API server gets in a second at most, and at once. Some
 	// 25 SidecarSets that are created one after the other in a second need as many.
 	maxQuestions = 100
-	// connectTimeout is after how long the prober leaves out an address that does not
-	// answer: a lost packet is sent again after one second. From then on await waits for
+	// connectTimeout is after how long the prober leaves out an address that accepts no
+	// connection: a lost packet is sent again after one second. From then on await waits for
 	// the address for unreachablePatience at most.
 	connectTimeout      = 2 * time.Second
 	unreachablePatience = 100 * time.Millisecond
@@ -101,6 +117,10 @@ const (
 // newProber returns a prober that creates ConfigMaps, under dry-run, in a namespace. slices reads
 // EndpointSlices.
 func newProber(namespace string, config *rest.Config, slices client.Reader) (*prober, error) {
+	config = rest.CopyConfig(config)
+	if config.Proxy == nil {
+		config.Proxy = http.ProxyFromEnvironment
+	}
 	host, err := newAPIServer(config.Host, namespace, rest.CopyConfig(config))
 	p := &prober{namespace: namespace, config: config, slices: slices, host: host, awaited: map[*awaited]struct{}{}}
 	p.reviews = snapshot.NewShared(math.MaxInt, p.askAwaited)
@@ -114,7 +134,7 @@ func (p *prober) passed(slot int, serial uint64) bool { return p.unproven(slot, 
 // counted are the API servers that can be reached, each by its own address, else the configured
 // host. The caller holds mu.
 func (p *prober) counted() []*apiServer {
-	counted := slices.DeleteFunc(slices.Clone(p.servers), func(s *apiServer) bool { return s.unreachable.Load() })
+	counted := slices.DeleteFunc(slices.Clone(p.servers), func(s *apiServer) bool { return s.unreachable.Load() != nil })
 	if len(counted) == 0 {
 		return []*apiServer{p.host}
 	}
@@ -129,7 +149,7 @@ func (p *prober) unproven(slot int, serial uint64) error {
 	var errs []error
 	for _, s := range p.counted() {
 		if s.proven[entry.BarrierLabel(slot)] < serial {
-			errs = append(errs, noCall(s, slot, serial))
+			errs = append(errs, cmp.Or(s.refusal, noCall(s, slot, serial)))
 		}
 	}
 	return errors.Join(errs...)
@@ -267,7 +287,7 @@ func (p *prober) each(ctx context.Context, ask func(context.Context, *apiServer)
 	for i, s := range servers {
 		all.Go(func() {
 			ctx := ctx
-			if s.unreachable.Load() {
+			if s.unreachable.Load() != nil {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, unreachablePatience)
 				defer cancel()
@@ -279,8 +299,8 @@ func (p *prober) each(ctx context.Context, ask func(context.Context, *apiServer)
 	reached := false
 	var errs []error
 	for i, s := range servers {
-		reached = reached || results[i] == nil || !s.unreachable.Load()
-		if results[i] != nil && !s.unreachable.Load() {
+		reached = reached || results[i] == nil || s.unreachable.Load() == nil
+		if results[i] != nil && s.unreachable.Load() == nil {
 			errs = append(errs, results[i])
 		}
 	}
@@ -339,11 +359,10 @@ func (p *prober) ask(ctx context.Context, s *apiServer, about question) (answere
 	if err := s.rate.Wait(ctx); err != nil {
 		return nil, fmt.Errorf("asking API server %s whether it calls the operator: %w", s.address, err)
 	}
-	answer, err := s.configMaps.Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	answer, err := p.create(ctx, s, probe)
 	if err != nil {
 		return nil, fmt.Errorf("creating a ConfigMap in namespace %s under dry-run at API server %s, to see whether it calls the operator: %w", p.namespace, s.address, err)
 	}
-	s.unreachable.Store(false) // an older connection still works
 	answered = maps.Clone(about)
 	maps.DeleteFunc(answered, func(label string, _ uint64) bool { return answer.Annotations[label] != probe.Labels[label] })
 	p.mu.Lock()
@@ -355,6 +374,74 @@ func (p *prober) ask(ctx context.Context, s *apiServer, about question) (answere
 		s.calls, p.lastCall = calls{last: now}, now
 	}
 	return answered, nil
+}
+
+// create creates a ConfigMap, and notes whether an API server has answered. One connection may end,
+// so an address has two attempts before it is left out.
+func (p *prober) create(ctx context.Context, s *apiServer, probe *corev1.ConfigMap) (answer *corev1.ConfigMap, err error) {
+	for attempts := 0; attempts < 2; attempts++ {
+		answer, err = s.configMaps.Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil || isAnswer(err) || ctx.Err() != nil || s.unreachable.Load() != nil {
+			break
+		}
+	}
+	switch {
+	case err == nil, isAnswer(err):
+		s.unreachable.Store(nil)
+	case ctx.Err() == nil:
+		s.isUnreachable(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case err == nil:
+		s.refusal = nil
+	case isRefusal(err):
+		err = refusedError{err}
+		s.refusal = fmt.Errorf("API server %s: %w", s.address, err)
+	}
+	return answer, err
+}
+
+// isUnreachable notes that no API server answers.
+func (s *apiServer) isUnreachable(why error) {
+	u := &unreachable{why, time.Now()}
+	if known := s.unreachable.Load(); known != nil {
+		u.since = known.since
+	}
+	s.unreachable.Store(u)
+}
+
+// isAnswer reports whether an error is the answer of an API server that knows the operator.
+func isAnswer(err error) bool {
+	_, ok := errors.AsType[*apierrors.StatusError](err)
+	return ok && !apierrors.IsUnexpectedServerError(err) && !apierrors.IsUnauthorized(err)
+}
+
+// isRefusal reports whether an answer says that the operator may not create the ConfigMap, as an
+// admission plugin, a policy or a missing right does. It may create it later if the API server is
+// only busy.
+func isRefusal(err error) bool {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok || !isAnswer(err) {
+		return false
+	}
+	code := status.ErrStatus.Code
+	return code >= 400 && code < 500 && code != http.StatusRequestTimeout && code != http.StatusTooManyRequests && code != http.StatusConflict
+}
+
+// leftOut names the published addresses that do not count, if that lasts for longer than an API
+// server takes to restart; "" if there are none.
+func (p *prober) leftOut(now time.Time) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []string
+	for _, s := range p.servers {
+		if u := s.unreachable.Load(); u != nil && now.Sub(u.since) >= silentAfter {
+			all = append(all, fmt.Sprintf("%s (%v)", s.address, u.why))
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 // published returns the API servers by the addresses that they publish.
@@ -379,6 +466,7 @@ func (p *prober) published(ctx context.Context) ([]*apiServer, error) {
 			continue
 		}
 		config := rest.CopyConfig(p.config)
+		config.Proxy = noProxy // a proxy leads elsewhere, or nowhere
 		config.Host = (&url.URL{Scheme: "https", Host: address}).String()
 		if config.ServerName == "" {
 			config.ServerName = "kubernetes.default.svc" // in the certificate of every API server
@@ -393,8 +481,10 @@ func (p *prober) published(ctx context.Context) ([]*apiServer, error) {
 	return servers, nil
 }
 
-// newAPIServer makes a client for an address. It notes whether an API server accepts connections
-// there.
+func noProxy(*http.Request) (*url.URL, error) { return nil, nil }
+
+// newAPIServer makes a client for an address. Because of Proxy, the client shares no connections with
+// other clients: those of one address lead to one API server.
 func newAPIServer(address, namespace string, config *rest.Config) (*apiServer, error) {
 	s := &apiServer{address: address, proven: question{}, rate: rate.NewLimiter(maxQuestions, maxQuestions)}
 	dial := config.Dial
@@ -405,14 +495,11 @@ func newAPIServer(address, namespace string, config *rest.Config) (*apiServer, e
 		limited, cancel := context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
 		connection, err := dial(limited, network, address)
-		if ctx.Err() == nil {
-			s.unreachable.Store(err != nil)
+		if err != nil && ctx.Err() == nil {
+			s.isUnreachable(err)
 		}
 		return connection, err
 	}
-	// Because of Proxy, the client shares no connections with other clients: those of one
-	// address lead to one API server.
-	config.Proxy = http.ProxyFromEnvironment
 	core, err := corev1client.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for API server %s: %w", address, err)

@@ -191,6 +191,10 @@ const (
 	// ReasonNotInForce says that the webhook entry is not written, for example because there
 	// is no place for it, or that an API server does not use it.
 	ReasonNotInForce = "NotInForce"
+	// ReasonNotProven says that the webhook entry is written, and that the operator cannot prove
+	// that API servers use it, because a quota, a policy or a missing right refuses its questions.
+	// The message has the refusal.
+	ReasonNotProven = "NotProven"
 	// ReasonCertificateNotTrusted says that API servers would not accept the
 	// operator's certificate.
 	ReasonCertificateNotTrusted = "CertificateNotTrusted"
