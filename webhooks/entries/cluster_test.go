@@ -18,12 +18,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/status"
+	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 var configurationResource = schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations"}
@@ -43,15 +46,43 @@ type cluster struct {
 	version        int
 	writes         int
 	replicas       int
-	lags           bool  // API servers go on using the slots that they use
-	undefined      bool  // SidecarSets have no CustomResourceDefinition
-	leaving        bool  // the operator's Namespace is being deleted
-	slicesErr      error // of lists of endpoints
+	lags           bool                            // API servers go on using the slots that they use
+	undefined      bool                            // SidecarSets have no CustomResourceDefinition
+	leaving        bool                            // the operator's Namespace is being deleted
+	slicesErr      error                           // of lists of endpoints
+	watching       toolscache.ResourceEventHandler // of Namespaces
 
 	writing func(*admissionregistrationv1.MutatingWebhookConfiguration) error // before a write or a dry-run
 	meddle  func(*admissionregistrationv1.MutatingWebhookConfiguration)       // edits an object that was written
 	reading func(ctx context.Context, name string) error                      // when a SidecarSet or a slot was read, before the answer
 	pods    func(ctx context.Context, pod *corev1.Pod) error                  // creates Pods
+}
+
+// GetInformer returns an informer of Namespaces, which tells what leave says.
+func (c *cluster) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
+	return &namespaces{c: c}, nil
+}
+
+// namespaces is an informer.
+type namespaces struct {
+	cache.Informer
+	c *cluster
+}
+
+func (n *namespaces) AddEventHandler(handler toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
+	n.c.watching = handler
+	return nil, nil
+}
+
+// leave has the operator's Namespace be deleted.
+func (c *cluster) leave() {
+	c.mu.Lock()
+	c.leaving = true
+	c.mu.Unlock()
+	if namespace := snapshot.Metadata(corev1.SchemeGroupVersion.WithKind("Namespace")); c.watching != nil {
+		namespace.Name, namespace.DeletionTimestamp = "ours", new(metav1.Now())
+		c.watching.OnUpdate(namespace, namespace)
+	}
 }
 
 func (c *cluster) Get(ctx context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {

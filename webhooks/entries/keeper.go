@@ -62,13 +62,19 @@ type catalog interface {
 	Seen(entry.Need) bool
 }
 
+// cached has the operator's Namespace.
+type cached interface {
+	client.Reader
+	snapshot.Informers
+}
+
 // Keeper writes the needs of SidecarSets that are being admitted. Every process that runs
 // controllers has one. It is safe for concurrent use.
 type Keeper struct {
 	options Options
 	slots   *Slots
 	catalog catalog
-	cached  client.Reader // of the operator's Namespace
+	cached  cached
 	writer  client.Client
 	prober  *prober
 	m       *entryMetrics
@@ -96,7 +102,7 @@ func Setup(mgr ctrl.Manager, slots *Slots, catalog *snapshot.Catalog, options Op
 	return k, mgr.Add(newLeader(k, live))
 }
 
-func newKeeper(slots *Slots, catalog catalog, cached client.Reader, writer client.Client, prober *prober, options Options) *Keeper {
+func newKeeper(slots *Slots, catalog catalog, cached cached, writer client.Client, prober *prober, options Options) *Keeper {
 	k := &Keeper{
 		options: options, slots: slots, catalog: catalog, cached: cached, writer: writer, prober: prober,
 		m: newEntryMetrics(options.Registry),

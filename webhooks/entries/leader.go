@@ -9,7 +9,9 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -83,6 +85,9 @@ const (
 func (l *leader) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithName("pod-webhooks")
 	ctx = log.IntoContext(ctx, logger)
+	if err := l.awaitUninstalling(ctx); err != nil {
+		return err
+	}
 	var others sync.WaitGroup
 	defer others.Wait()
 	others.Go(func() { l.look(ctx) })
@@ -100,6 +105,18 @@ func (l *leader) Start(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// awaitUninstalling has a pass begin when the operator's Namespace is being deleted. Then the Pods of
+// the operator are, too: the process has a few seconds left. The snapshot tells of labels only.
+func (l *leader) awaitUninstalling(ctx context.Context) error {
+	namespaces := snapshot.Metadata(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	_, err := snapshot.Follow(ctx, l.cached, namespaces, func(name string, now, _ *metav1.PartialObjectMetadata) {
+		if name == l.options.Settings.Namespace && now != nil && now.DeletionTimestamp != nil {
+			l.wake()
+		}
+	})
+	return err
 }
 
 // rest waits until a pass is due; false if ctx ends first.

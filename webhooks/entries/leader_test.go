@@ -346,6 +346,24 @@ func TestEntriesGoWithTheOperator(t *testing.T) {
 	})
 }
 
+// The Pods of the operator are deleted with its Namespace. A process ends five seconds after it is
+// asked to (--drain-grace).
+func TestEntriesGoBeforeTheLeaderEnds(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		end := l.begin(t)
+		<-time.After(time.Second)
+		if w, _ := c.webhook(t, fixtures.LogSet(1)); w == nil {
+			t.Fatal("there is no entry to begin with")
+		}
+		c.leave()
+		<-time.After(time.Second)
+		if w, _ := c.webhook(t, fixtures.LogSet(1)); w != nil {
+			t.Error("the entry is left")
+		}
+		end()
+	})
+}
+
 // If the entry were added, API servers would refuse Pods, because no replica could answer.
 func TestNoEntryIsAddedWhileThereIsNoReplica(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
