@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -147,6 +148,11 @@ func (o Options) check(rest []string) error {
 	}
 	if o.leaderElect && o.leaseDuration <= o.renewDeadline {
 		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration=%s: use more than --leader-elect-renew-deadline, which is %s", o.leaseDuration, o.renewDeadline))
+	}
+	for _, name := range o.excludedNamespaces {
+		for _, problem := range validation.ValidateNamespaceName(name, false) { // else API servers refuse every webhook entry
+			errs = append(errs, fmt.Errorf("--excluded-namespaces: %q is not the name of a namespace: %s; separate names by commas", name, problem))
+		}
 	}
 	errs = append(errs, o.podWebhook.check(o.excludedNamespaces), o.certs.check(o.certificates()), o.checkURLIsVouchedFor())
 	return errors.Join(errs...)
