@@ -193,16 +193,23 @@ func (k *Knowledge) readSlot(ctx context.Context, slot int) (*entry.Slot, error)
 func (k *Knowledge) readVersion(ctx context.Context, name string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	seen := k.catalog.Version(name)
-	set := snapshot.Metadata(appsv1beta1.Kind)
-	if err := k.live.Get(ctx, client.ObjectKey{Name: name}, set); err != nil {
-		return 0, client.IgnoreNotFound(err)
-	}
-	version, err := podstate.ParseVersion(set.ResourceVersion)
-	if err == nil && version < seen {
+	seen, stored := k.catalog.Version(name), true
+	version, err := snapshot.Confirmed(ctx, seen, func(ctx context.Context) (uint64, error) {
+		set := snapshot.Metadata(appsv1beta1.Kind)
+		if err := k.live.Get(ctx, client.ObjectKey{Name: name}, set); err != nil {
+			stored = false
+			return math.MaxUint64, client.IgnoreNotFound(err)
+		}
+		stored = true
+		return podstate.ParseVersion(set.ResourceVersion)
+	})
+	switch {
+	case err != nil || !stored:
+		return 0, err
+	case version < seen:
 		return 0, k.health.Restored("SidecarSet "+name, seen, version)
 	}
-	return version, err
+	return version, nil
 }
 
 // list reads the versions of all SidecarSets as they are stored now. The list has a limit
