@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -89,9 +90,11 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 	bound := sidecarsets.NewValueBound()
 	s.Register(server.GroupSidecarSets, PathDefault, bound.Before(sidecarsets.NewDefaulter()))
 	s.Register(server.GroupSidecarSets, PathValidate, bound.Before(sidecarsets.NewValidator(sidecarsets.ValidatorOptions{
-		Stored: func(ctx context.Context) (*match.Snapshot, error) {
-			err := o.Knowledge.CatchUp(ctx)
-			return o.Catalog.Current(), err
+		Stored: func(context.Context) (*match.Snapshot, error) {
+			if known := o.Catalog.Current(); known != nil {
+				return known, nil
+			}
+			return nil, errors.New("this replica of the operator has not read all SidecarSets yet")
 		},
 		Current:                 o.Catalog.Current,
 		Reader:                  live,

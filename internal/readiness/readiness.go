@@ -68,6 +68,9 @@ type SidecarSet struct {
 	Paused bool
 	// Invalid is the error that any Pod would get; nil if there is none.
 	Invalid error
+	// Conflict is a conflict with a SidecarSet that was created before; "" if there is none. Pods
+	// that both select are refused.
+	Conflict string
 	// PodSecurity says in which Namespaces Pod Security refuses Pods with the sidecars; "" if in
 	// none. They are selected nevertheless, so the SidecarSet is ready.
 	PodSecurity string
@@ -130,6 +133,8 @@ func Of(s SidecarSet) status.Readiness {
 		why = No(appsv1beta1.ReasonPaused, "New Pods are not injected while spec.injectionStrategy.paused is true.")
 	case s.Invalid != nil:
 		why = No(appsv1beta1.ReasonInvalid, "Selected Pods are refused: "+s.Invalid.Error())
+	case s.Conflict != "":
+		why = No(appsv1beta1.ReasonConflict, "Pods that another SidecarSet selects as well are refused: "+s.Conflict)
 	case s.Static != nil:
 		why = s.Static.obstacle()
 	default:

@@ -131,24 +131,13 @@ func (c *cluster) get(name string, into client.Object) error {
 	return nil
 }
 
-func (c *cluster) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
+func (c *cluster) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
 	switch list := into.(type) {
 	case *discoveryv1.EndpointSliceList:
 		for range c.replicas {
 			list.Items = append(list.Items, discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}}}})
 		}
 		return c.slicesErr
-	case *metav1.PartialObjectMetadataList:
-		if o := (&client.ListOptions{}).ApplyOptions(options); list.Kind != "SidecarSetList" || o.Limit == 0 || o.Raw != nil {
-			return errors.New("a list of something else, or not a quorum read")
-		}
-		c.mu.Lock()
-		list.ResourceVersion = strconv.Itoa(c.version)
-		for name, set := range c.stored {
-			list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: set.ResourceVersion}})
-		}
-		c.mu.Unlock()
-		return c.reading(ctx, "all")
 	}
 	return fmt.Errorf("listing a %T", into)
 }

@@ -62,7 +62,7 @@ func (l *leader) installation(ctx context.Context, v *view) readiness.Installati
 func (l *leader) facts(v *view, one *storedSet) readiness.SidecarSet {
 	facts := readiness.SidecarSet{
 		Selectors: one.err, Nothing: one.nothing,
-		Paused: one.program.Set.Spec.InjectionStrategy.Paused, Invalid: one.refuse,
+		Paused: one.program.Set.Spec.InjectionStrategy.Paused, Invalid: one.refuse, Conflict: one.conflict,
 		PodSecurity: l.podSecurity(one),
 	}
 	switch {

@@ -195,6 +195,10 @@ const (
 	// that API servers use it, because a quota, a policy or a missing right refuses its questions.
 	// The message has the refusal.
 	ReasonNotProven = "NotProven"
+	// ReasonConflict says that the SidecarSet writes the same part of a Pod as one that was created
+	// before, and that both may select one Pod. Such Pods are refused. Reviews refuse such
+	// SidecarSets, unless both are created at the same moment.
+	ReasonConflict = "Conflict"
 	// ReasonCertificateNotTrusted says that API servers would not accept the
 	// operator's certificate.
 	ReasonCertificateNotTrusted = "CertificateNotTrusted"
