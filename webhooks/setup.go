@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -17,7 +16,6 @@ import (
 	"github.com/sidecarset/operator/webhooks/conversion"
 	"github.com/sidecarset/operator/webhooks/entries"
 	"github.com/sidecarset/operator/webhooks/pods"
-	"github.com/sidecarset/operator/webhooks/ports"
 	"github.com/sidecarset/operator/webhooks/server"
 	"github.com/sidecarset/operator/webhooks/sidecarsets"
 	"github.com/sidecarset/operator/webhooks/snapshot"
@@ -74,7 +72,7 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 		Namespaces:         live,
 		Revision:           recorded.Named,
 		CalledAgain:        o.CalledAgain,
-		Client:             func(ctx context.Context) netip.Addr { return ports.ConnectionOf(ctx).Client() },
+		Client:             server.ClientOf,
 		ExcludedNamespaces: o.ExcludedNamespaces,
 		Rival:              o.Rival,
 		RecordEvent:        o.RecordEvent,

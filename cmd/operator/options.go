@@ -22,7 +22,6 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/sidecarset/operator/certs"
-	"github.com/sidecarset/operator/webhooks/ports"
 	"github.com/sidecarset/operator/webhooks/server"
 	"github.com/sidecarset/operator/webhooks/sidecarsets"
 	"github.com/sidecarset/operator/webhooks/snapshot"
@@ -190,12 +189,11 @@ func (o Options) server(certificate getCertificate, stopping <-chan struct{}) (s
 	options := server.Options{
 		Address:        o.webhookAddress,
 		GetCertificate: certificate,
-		Grace:          o.drainGrace,
 		Stopping:       stopping,
 		MinTLSVersion:  o.minTLSVersion(),
 	}
 	if o.clientCAs != "" {
-		clients, err := ports.NewClientCAs(o.clientCAs, ctrl.Log.WithName("clients"))
+		clients, err := newClientCAs(o.clientCAs, ctrl.Log.WithName("clients"))
 		if err != nil {
 			return options, fmt.Errorf("--client-ca-file: %w", err)
 		}

@@ -111,7 +111,9 @@ func TestEntriesGoBeforeThePodsOfTheOperator(t *testing.T) {
 func asKubelet(t *testing.T, c *stand.Cluster, replica *deploy.Replica) <-chan error {
 	t.Helper()
 	const pod = `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "replica"},
-		"spec": {"nodeName": "ours", "automountServiceAccountToken": false, "containers": [{"name": "c", "image": "example.com/c:v1"}]}}`
+		"spec": {"nodeName": "ours", "automountServiceAccountToken": false,
+		"securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+		"containers": [{"name": "c", "image": "example.com/c:v1", "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}]}}`
 	await.Eventually(t, "the Pod of the replica", func(ctx context.Context) error {
 		_, err := c.Kubectl(ctx, pod, "-n", deploy.Namespace, "apply", "-f", "-")
 		return err
