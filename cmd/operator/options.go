@@ -153,7 +153,7 @@ func (o Options) check(rest []string) error {
 			errs = append(errs, fmt.Errorf("--excluded-namespaces: %q is not the name of a namespace: %s; separate names by commas", name, problem))
 		}
 	}
-	errs = append(errs, o.podWebhook.check(o.excludedNamespaces), o.certs.check(o.certificates()), o.checkURLIsVouchedFor())
+	errs = append(errs, o.podWebhook.check(), o.certs.check(o.certificates()), o.checkURLIsVouchedFor())
 	return errors.Join(errs...)
 }
 

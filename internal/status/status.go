@@ -187,7 +187,7 @@ func invalidMessage(problem error) string {
 // passes has the reasons of a false condition Ready that end without a user.
 var passes = map[string]bool{
 	appsv1beta1.ReasonNotInForce: true, appsv1beta1.ReasonNotProven: true, appsv1beta1.ReasonNoReplica: true,
-	appsv1beta1.ReasonCertificateNotTrusted: true, appsv1beta1.ReasonProbeFailed: true,
+	appsv1beta1.ReasonCertificateNotTrusted: true,
 }
 
 // setGeneric sets the condition from which tools that use kstatus read the state of an object:

@@ -55,7 +55,6 @@ type cluster struct {
 	writing func(*admissionregistrationv1.MutatingWebhookConfiguration) error // before a write or a dry-run
 	meddle  func(*admissionregistrationv1.MutatingWebhookConfiguration)       // edits an object that was written
 	reading func(ctx context.Context, name string) error                      // when a SidecarSet or a slot was read, before the answer
-	pods    func(ctx context.Context, pod *corev1.Pod) error                  // creates Pods
 }
 
 // GetInformer returns an informer of Namespaces, which tells what leave says.
@@ -140,13 +139,6 @@ func (c *cluster) List(_ context.Context, into client.ObjectList, _ ...client.Li
 		return c.slicesErr
 	}
 	return fmt.Errorf("listing a %T", into)
-}
-
-func (c *cluster) Create(ctx context.Context, object client.Object, _ ...client.CreateOption) error {
-	if pod, ok := object.(*corev1.Pod); ok {
-		return c.pods(ctx, pod)
-	}
-	return fmt.Errorf("making a %T", object)
 }
 
 func (c *cluster) Update(_ context.Context, object client.Object, options ...client.UpdateOption) error {

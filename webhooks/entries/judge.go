@@ -31,11 +31,6 @@ func (l *leader) judge(ctx context.Context, v *view) {
 		} else {
 			judged = installation.Complete(readiness.Of(l.facts(v, l.sets[program.Name()])))
 		}
-		if judged.Ready && l.probe != nil {
-			if problem := l.probe.check(ctx, v.catalog, l.sets[program.Name()]); problem != nil {
-				judged = *problem
-			}
-		}
 		if !judged.Ready {
 			v.wakeAfter(soon)
 		}

@@ -35,7 +35,6 @@ type leader struct {
 	again chan struct{} // has capacity 1
 	ask   chan struct{} // has capacity 1; a slot that SidecarSets need has another serial
 
-	probe    *podProbe // nil if no Pods are tried
 	replicas replicaWatch
 
 	sets           storedSets
@@ -51,9 +50,6 @@ func newLeader(k *Keeper, live client.Reader) *leader {
 		Keeper: k, live: live, again: make(chan struct{}, 1), ask: make(chan struct{}, 1),
 		replicas: replicaWatch{live: live, service: settings.Service, assumed: k.options.ServesWebhooks || settings.URL != ""},
 		sets:     storedSets{}, reviews: entry.Reviews{},
-	}
-	if k.options.ProbeNamespace != "" {
-		l.probe = newPodProbe(k.options.ProbeNamespace, k.writer, l.wake)
 	}
 	k.slots.Notify(l.again)
 	k.catalog.Notify(l.again)

@@ -30,8 +30,7 @@ type storedSet struct {
 	// refused this one. Both were stored within the delay of a watch.
 	conflict string
 
-	since    time.Time   // when the leader first saw the UID and the generation
-	tried    probeResult // belongs to the podProbe
+	since    time.Time // when the leader first saw the UID and the generation
 	security judgedSecurity
 }
 

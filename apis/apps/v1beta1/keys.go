@@ -204,9 +204,6 @@ const (
 	ReasonCertificateNotTrusted = "CertificateNotTrusted"
 	// ReasonCertificateExpired says that the operator's certificate has expired.
 	ReasonCertificateExpired = "CertificateExpired"
-	// ReasonProbeFailed says that a Pod which the leader created under dry-run did
-	// not get its sidecars.
-	ReasonProbeFailed = "ProbeFailed"
 	// ReasonAnotherInjector says that another program injects SidecarSets.
 	ReasonAnotherInjector = "AnotherInjector"
 
