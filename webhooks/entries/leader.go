@@ -200,9 +200,8 @@ type view struct {
 	settings *entry.Settings          // nil if there are none
 	served   bool                     // some replica can answer
 	rival    *rival.Injector
-	facts    map[string]entry.Fact // by SidecarSet, from reads after the version of the present slot was seen
-	reads    int                   // of SidecarSets
-	problem  error                 // why a write has failed
+	reads    int   // of SidecarSets
+	problem  error // why a write has failed
 
 	next time.Duration // when the next pass begins at the latest
 }
