@@ -1,8 +1,8 @@
 // Package webhooks answers the API server. This package is the map of its packages,
 // and Setup, which registers them with the webhook server:
 //
-//   - ports listens on ports to which any Pod can connect.
-//   - server bounds and serves requests. It knows nothing about Pods and SidecarSets.
+//   - server bounds connections and requests, which any Pod can open and send. It knows nothing about
+//     Pods and SidecarSets.
 //   - pods injects sidecars into Pods that are created.
 //   - sidecarsets fills in defaults of SidecarSets, checks them, and asks whether
 //     their authors may inject.

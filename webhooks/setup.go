@@ -2,8 +2,8 @@ package webhooks
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net/netip"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -16,7 +16,6 @@ import (
 	"github.com/sidecarset/operator/webhooks/conversion"
 	"github.com/sidecarset/operator/webhooks/entries"
 	"github.com/sidecarset/operator/webhooks/pods"
-	"github.com/sidecarset/operator/webhooks/ports"
 	"github.com/sidecarset/operator/webhooks/server"
 	"github.com/sidecarset/operator/webhooks/sidecarsets"
 	"github.com/sidecarset/operator/webhooks/snapshot"
@@ -75,7 +74,7 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 		Namespaces:         live,
 		Revision:           recorded.Named,
 		CalledAgain:        o.CalledAgain,
-		Client:             func(ctx context.Context) netip.Addr { return ports.ConnectionOf(ctx).Client() },
+		Client:             server.ClientOf,
 		ExcludedNamespaces: o.ExcludedNamespaces,
 		Rival:              o.Rival,
 		RecordEvent:        o.RecordEvent,
@@ -91,9 +90,11 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 	bound := sidecarsets.NewValueBound()
 	s.Register(server.GroupSidecarSets, PathDefault, bound.Before(sidecarsets.NewDefaulter()))
 	s.Register(server.GroupSidecarSets, PathValidate, bound.Before(sidecarsets.NewValidator(sidecarsets.ValidatorOptions{
-		Stored: func(ctx context.Context) (*match.Snapshot, error) {
-			err := o.Knowledge.CatchUp(ctx)
-			return o.Catalog.Current(), err
+		Stored: func(context.Context) (*match.Snapshot, error) {
+			if known := o.Catalog.Current(); known != nil {
+				return known, nil
+			}
+			return nil, errors.New("this replica of the operator has not read all SidecarSets yet")
 		},
 		Current:                 o.Catalog.Current,
 		Reader:                  live,

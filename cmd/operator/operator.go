@@ -31,7 +31,6 @@ import (
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/webhooks"
 	"github.com/sidecarset/operator/webhooks/entries"
-	"github.com/sidecarset/operator/webhooks/ports"
 	"github.com/sidecarset/operator/webhooks/server"
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
@@ -52,7 +51,7 @@ const (
 )
 
 // Run does what the role of the options says. It blocks until ctx ends or a part
-// fails. It sets the process's logger and its memory limit, so call it once.
+// fails. It sets the process's logger, so call it once.
 // version is the name of the build in logs and in requests to the API server.
 func Run(ctx context.Context, version string, o Options) error {
 	logger := zap.New(zap.UseFlagOptions(&o.logging), zap.RawZapOpts(filterLog()))
@@ -102,7 +101,7 @@ func Run(ctx context.Context, version string, o Options) error {
 		return err
 	}
 	rivals := entries.NewRivals(mgr.GetCache(), o.namespace, metrics.Registry)
-	if err := addAll(mgr, slots, catalog, rivals, onEveryReplica(boundGarbage)); err != nil {
+	if err := addAll(mgr, slots, catalog, rivals); err != nil {
 		return err
 	}
 	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, rivals: rivals, probes: probes, slots: slots, knowledge: knowledge, leadership: leadership}
@@ -132,7 +131,7 @@ func Run(ctx context.Context, version string, o Options) error {
 	}()
 	select {
 	case err = <-stopped:
-		webhookServer.Wait() // the server bounds how long it drains
+		webhookServer.Close() // the last step: API servers send conversions until then
 		return err
 	case err = <-restored:
 		// The snapshot is of a state that no longer exists: end without draining.
@@ -157,7 +156,7 @@ type parts struct {
 	catalog   *snapshot.Catalog
 	serving   *certs.Serving
 	rivals    *entries.Rivals
-	probes    *ports.Probes
+	probes    *probes
 	slots     *entries.Slots
 	knowledge *entries.Knowledge
 	keeper    *entries.Keeper // nil where controllers do not run
@@ -246,10 +245,3 @@ func (o Options) bundleTargets() certs.Targets {
 	}
 	return targets
 }
-
-// onEveryReplica is a part that runs on leaders and other replicas alike.
-type onEveryReplica func(context.Context) error
-
-func (f onEveryReplica) Start(ctx context.Context) error { return f(ctx) }
-
-func (onEveryReplica) NeedLeaderElection() bool { return false }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -23,7 +24,6 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/sidecarset/operator/certs"
-	"github.com/sidecarset/operator/webhooks/ports"
 	"github.com/sidecarset/operator/webhooks/server"
 	"github.com/sidecarset/operator/webhooks/sidecarsets"
 	"github.com/sidecarset/operator/webhooks/snapshot"
@@ -150,7 +150,12 @@ func (o Options) check(rest []string) error {
 	if o.leaderElect && o.leaseDuration <= o.renewDeadline {
 		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration=%s: use more than --leader-elect-renew-deadline, which is %s", o.leaseDuration, o.renewDeadline))
 	}
-	errs = append(errs, o.podWebhook.check(o.excludedNamespaces), o.certificates().Validate(), o.checkURLIsVouchedFor())
+	for _, name := range o.excludedNamespaces {
+		for _, problem := range validation.ValidateNamespaceName(name, false) { // else API servers refuse every webhook entry
+			errs = append(errs, fmt.Errorf("--excluded-namespaces: %q is not the name of a namespace: %s; separate names by commas", name, problem))
+		}
+	}
+	errs = append(errs, o.podWebhook.check(), o.certificates().Validate(), o.checkURLIsVouchedFor())
 	return errors.Join(errs...)
 }
 
@@ -186,12 +191,11 @@ func (o Options) server(certificate getCertificate, stopping <-chan struct{}) (s
 	options := server.Options{
 		Address:        o.webhookAddress,
 		GetCertificate: certificate,
-		Grace:          o.drainGrace,
 		Stopping:       stopping,
 		MinTLSVersion:  o.minTLSVersion(),
 	}
 	if o.clientCAs != "" {
-		clients, err := ports.NewClientCAs(o.clientCAs, ctrl.Log.WithName("clients"))
+		clients, err := newClientCAs(o.clientCAs, ctrl.Log.WithName("clients"))
 		if err != nil {
 			return options, fmt.Errorf("--client-ca-file: %w", err)
 		}

@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"net/url"
-	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -23,24 +22,19 @@ const (
 
 // podWebhookOptions are the flags of the webhook entries for Pods.
 type podWebhookOptions struct {
-	mode           string
-	reinvocation   admissionregistrationv1.ReinvocationPolicyType
-	url            string
-	probeNamespace string
+	mode         string
+	reinvocation admissionregistrationv1.ReinvocationPolicyType
+	url          string
 }
 
 func (o *podWebhookOptions) bind(flags *flag.FlagSet) {
 	flags.StringVar(&o.mode, "pod-webhook", podWebhookExact, "`mode` of the webhook entries for Pods: exact (the leader writes entries for the Pods that SidecarSets select) or static (an administrator maintains one entry for all Pods, see config/overlays/static)")
 	flags.StringVar((*string)(&o.reinvocation), "pod-webhook-reinvocation", string(admissionregistrationv1.NeverReinvocationPolicy), "`policy` of exact entries: Never, or IfNeeded if another webhook adds labels or containers after ours")
 	flags.StringVar(&o.url, "pod-webhook-url", "", "`prefix` of the URLs that API servers call for exact entries, such as https://127.0.0.1:9443; default is the Service")
-	flags.StringVar(&o.probeNamespace, "probe-namespace", "", "`namespace` in which the leader tries selected Pods, under dry-run, before it sets Ready of a SidecarSet; the operator needs the right to create Pods there. Default is none")
 }
 
-func (o *podWebhookOptions) check(excluded []string) error {
+func (o *podWebhookOptions) check() error {
 	var errs []error
-	if slices.Contains(excluded, o.probeNamespace) {
-		errs = append(errs, fmt.Errorf("--probe-namespace=%s: Pods are never injected there; use a namespace that is not excluded", o.probeNamespace))
-	}
 	if o.mode != podWebhookExact && o.mode != podWebhookStatic {
 		errs = append(errs, fmt.Errorf("--pod-webhook=%s: use exact or static", o.mode))
 	}
@@ -76,7 +70,6 @@ func (o *Options) entries(serving *certs.Serving, rivals *entries.Rivals) entrie
 		ServesWebhooks: o.answersWebhooks(),
 		Rivals:         rivals,
 		Static:         o.podWebhook.mode == podWebhookStatic,
-		ProbeNamespace: o.podWebhook.probeNamespace,
 		Registry:       metrics.Registry,
 	}
 }

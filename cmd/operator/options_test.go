@@ -104,6 +104,8 @@ func TestBadFlagsAreNamedWithTheRemedy(t *testing.T) {
 	}{
 		"an unknown role":           {[]string{"--role=both"}, "use all, webhook or controller"},
 		"a negative grace":          {[]string{"--drain-grace=-1s"}, "not negative"},
+		"a list with semicolons":    {[]string{"--excluded-namespaces=a;b"}, `"a;b" is not the name of a namespace`},
+		"a namespace with capitals": {[]string{"--excluded-namespaces=kube-system,Team"}, `"Team" is not the name of a namespace`},
 		"a stray argument":          {[]string{"serve"}, `"serve"`},
 		"a flag of another program": {[]string{"--enable-everything"}, "enable-everything"},
 	}

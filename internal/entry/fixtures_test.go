@@ -106,7 +106,7 @@ func applied(slot, version int) *configuration {
 func bare(t testing.TB, slot int) *entry.Slot { return bareWith(t, slot, settings()) }
 
 func bareWith(t testing.TB, slot int, settings *entry.Settings) *entry.Slot {
-	return stored(t, parsed(t, applied(slot, 90)).Reconcile(nil, nil, keep, false, settings).Next)
+	return stored(t, parsed(t, applied(slot, 90)).Reconcile(nil, nil, nil, false, settings).Next)
 }
 
 func parsed(t testing.TB, c *configuration) *entry.Slot {
@@ -148,7 +148,7 @@ func edited(t testing.TB, s *entry.Slot, edit func(*configuration)) *entry.Slot 
 func holding(t testing.TB, entries ...entry.Entry) *entry.Slot {
 	t.Helper()
 	slot := entries[0].Slot()
-	return stored(t, bare(t, slot).Reconcile(entry.Combine(entries)[slot], nil, keep, false, settings()).Next)
+	return stored(t, bare(t, slot).Reconcile(entry.Combine(entries)[slot], nil, nil, false, settings()).Next)
 }
 
 func webhookOf(s *entry.Slot, name string) *webhook {
@@ -162,10 +162,8 @@ func webhookOf(s *entry.Slot, name string) *webhook {
 
 func barrierOf(s *entry.Slot) *webhook { return webhookOf(s, s.Object.Name+".barrier.sidecarset.io") }
 
-func keep(string, entry.Need) entry.Verdict { return entry.Verdict{} }
-func drop(string, entry.Need) entry.Verdict { return entry.Verdict{Drop: true} }
-func all(string, entry.Need) bool           { return true }
-func none(string, entry.Need) bool          { return false }
+func all(string, entry.Need) bool  { return true }
+func none(string, entry.Need) bool { return false }
 
 // valid returns why an API server would refuse an object: what depends on what was written before.
 func valid(c *configuration) error {

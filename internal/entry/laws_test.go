@@ -120,15 +120,12 @@ func (w *world) lead() {
 	if len(wanted) > 0 && w.rng.IntN(4) == 0 {
 		leftOut[wanted[w.rng.IntN(len(wanted))].Name] = true
 	}
-	said := map[string]entry.Verdict{}
-	verdict := func(name string, n entry.Need) entry.Verdict {
-		key := fmt.Sprint(name, n)
-		if _, ok := said[key]; !ok {
-			said[key] = []entry.Verdict{{}, {Drop: true}, {Lower: 1 + w.rng.Int64N(max(n.Generation, 1))}}[w.rng.IntN(3)]
-		}
-		return said[key]
+	said := entry.Verdicts{}
+	nothing := entry.Known{Generation: func(entry.Need) (int64, bool) { return 0, false }, Seen: func(entry.Need) bool { return false }}
+	for _, d := range before.Doubts(wanted, nothing) {
+		said[d.Is()] = []entry.Verdict{{}, {Drop: true}, {Lower: 1 + w.rng.Int64N(max(d.Need.Generation, 1))}}[w.rng.IntN(3)]
 	}
-	p := before.Reconcile(wanted, leftOut, verdict, w.rng.IntN(8) == 0, settings())
+	p := before.Reconcile(wanted, leftOut, said, w.rng.IntN(8) == 0, settings())
 	if len(p.Refused) > 0 {
 		w.t.Fatalf("refused are %v", p.Refused)
 	}
@@ -141,14 +138,14 @@ func (w *world) lead() {
 	for name, needs := range before.Needs {
 		for _, n := range needs {
 			is, ok := needIn(w.slot, name, n)
-			v, asked := said[fmt.Sprint(name, n)]
+			v, asked := said[entry.Doubtful{Entry: name, Need: n}]
 			least := int64(0) // the generation that is stored with the selectors of the entry
 			if w.isStored(name, n) {
 				least = w.sets[n.Name].Generation
 			}
 			switch {
-			case asked == (least >= n.Generation) && !leftOut[name]:
-				w.t.Fatalf("for need %v of %s, of which %d is stored, a verdict was asked for: %v", n, name, least, asked)
+			case asked == (least >= n.Generation):
+				w.t.Fatalf("for need %v of %s, of which %d is stored, it is in doubt: %v", n, name, least, asked)
 			case ok && v.Lower > 0 && is.Generation != max(v.Lower, least):
 				w.t.Fatalf("need %v of %s is lowered to %v, and the verdict was %v", n, name, is, v)
 			case !ok && (leftOut[name] || webhookOf(before, name) == nil):
@@ -171,7 +168,7 @@ func (w *world) lead() {
 	if entries := slices.Sorted(slices.Values(w.slot.Entries())); !slices.Equal(entries, slices.Sorted(maps.Keys(w.slot.Needs))) {
 		w.t.Fatalf("the entries are %v, and have needs %v", entries, w.slot.Needs)
 	}
-	if again := w.slot.Reconcile(wanted, leftOut, keep, false, settings()); again.Next != nil || len(again.Foreign) > 0 {
+	if again := w.slot.Reconcile(wanted, leftOut, nil, false, settings()); again.Next != nil || len(again.Foreign) > 0 {
 		w.t.Fatalf("a second pass writes (-first +second):\n%s", cmp.Diff(w.slot.Object, again.Next))
 	}
 }

@@ -27,16 +27,15 @@ type Plan struct {
 }
 
 // Reconcile returns the object as the stored SidecarSets need it. wanted are the entries of this
-// slot; see Combine. leftOut are those that the API server does not take. verdict is asked about
-// needs that wanted does not have, and about those that it has in an older generation. anew has
-// the object written although nothing differs.
+// slot; see Combine. leftOut are those that the API server does not take. verdicts are about the needs
+// of Doubts. anew has the object written although nothing differs.
 //
 // A slot without entries has its barrier entry, so that it has a bundle that API servers know when
 // the first entry comes.
 //
 // The needs in wanted stay, and are raised to what is stored. An entry without needs goes. An
 // entry of which only needs of reviews are left is not changed.
-func (s *Slot) Reconcile(wanted []Entry, leftOut map[string]bool, verdict func(entry string, n Need) Verdict, anew bool, settings *Settings) (p Plan) {
+func (s *Slot) Reconcile(wanted []Entry, leftOut map[string]bool, verdicts Verdicts, anew bool, settings *Settings) (p Plan) {
 	w := s.write(settings, settings.excluded())
 	exclude(w.object.Webhooks, s.Excluded, w.record.Excluded)
 	kept := make([]*Entry, 0, len(wanted))
@@ -47,7 +46,7 @@ func (s *Slot) Reconcile(wanted []Entry, leftOut map[string]bool, verdict func(e
 		}
 	}
 	for name, needs := range s.Needs {
-		w.record.Needs[name] = judged(needs, byName[name], func(n Need) Verdict { return verdict(name, n) })
+		w.record.Needs[name] = judged(needs, byName[name], func(n Need) Verdict { return verdicts[Doubtful{name, n}] })
 	}
 	p.Refused = w.want(kept)
 	p.Foreign = w.clear(leftOut)
@@ -73,12 +72,7 @@ func (s *Slot) RemoveAll() *admissionregistrationv1.MutatingWebhookConfiguration
 // judged returns the needs of an entry that stay. e is the wanted entry; nil if it is not wanted.
 func judged(needs []Need, e *Entry, verdict func(Need) Verdict) (stay []Need) {
 	for _, n := range needs {
-		stored := Need{}
-		if e != nil {
-			if at := slices.IndexFunc(e.Needs, n.Is); at >= 0 {
-				stored = e.Needs[at]
-			}
-		}
+		stored := e.need(n)
 		isStored := stored.Name != ""
 		if isStored && n.Generation <= stored.Generation {
 			stay = append(stay, n)

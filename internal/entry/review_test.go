@@ -106,7 +106,7 @@ func TestNeedsOfStrangersLeaveRoom(t *testing.T) {
 		more = append(more, e)
 	}
 	late := entryOf(t, sidecarSet(long(9000), apps[40]))
-	p := s.slot.Reconcile(entry.Combine(append(more, late))[3], nil, keep, false, settings())
+	p := s.slot.Reconcile(entry.Combine(append(more, late))[3], nil, nil, false, settings())
 	s.slot = stored(t, p.Next)
 	if size()-strangers < 48<<10 || p.Refused[late.Name] == nil || len(p.Foreign) > 0 || webhookOf(s.slot, late.Name) != nil {
 		t.Errorf("the record has %d bytes after %d; refused are %d entries, foreign %v", size(), strangers, len(p.Refused), p.Foreign)
@@ -152,7 +152,7 @@ func TestSlotsHaveRoomForWhatIsStored(t *testing.T) {
 		for _, app := range apps {
 			s.review(sidecarSet("unstored", app))
 		}
-		p := s.slot.Reconcile(entry.Combine(tc.wanted)[3], nil, drop, false, settings())
+		p := s.slot.Reconcile(entry.Combine(tc.wanted)[3], nil, s.slot.DropAll(), false, settings())
 		if len(p.Refused) != len(tc.wanted)-tc.places || len(p.Foreign) > 0 {
 			t.Errorf("%d of %d have no place, want %d places; foreign are %v", len(p.Refused), len(tc.wanted), tc.places, p.Foreign)
 		}
@@ -165,7 +165,7 @@ func TestSlotsHaveRoomForWhatIsStored(t *testing.T) {
 				t.Errorf("a review of %s writes %v", e.Name, next)
 			}
 		}
-		if again := s.slot.Reconcile(entry.Combine(tc.wanted)[3], nil, keep, false, settings()); again.Next != nil || len(again.Refused) != len(p.Refused) {
+		if again := s.slot.Reconcile(entry.Combine(tc.wanted)[3], nil, nil, false, settings()); again.Next != nil || len(again.Refused) != len(p.Refused) {
 			t.Error("a second pass writes: those that have a place do not keep it")
 		}
 	}

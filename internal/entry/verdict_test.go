@@ -1,6 +1,7 @@
 package entry_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -77,6 +78,53 @@ func TestEachReviewBeginsTheTimerAnew(t *testing.T) {
 		return next
 	}
 	at(0, review(), 0)
-	at(time.Second, slots[e.Slot()].Reconcile(nil, nil, keep, true, settings()).Next, 0)
+	at(time.Second, slots[e.Slot()].Reconcile(nil, nil, nil, true, settings()).Next, 0)
 	at(89*time.Second, review(), 89*time.Second)
+}
+
+// A leader whose snapshot is behind does not know that the selectors are in use. A read shows it: of the
+// SidecarSet itself, in an older generation, or of another one of the entry.
+func TestReadsShowThatAnEntryIsInUse(t *testing.T) {
+	t.Parallel()
+	e, other := entryOf(t, sidecarSet("log", "web")), entryOf(t, sidecarSet("other", "web"))
+	next := e.Needs[0]
+	next.Generation++
+	s := bare(t, e.Slot())
+	for _, n := range []entry.Need{next, other.Needs[0]} {
+		e.Needs = []entry.Need{n}
+		written, _ := s.Review([]entry.Entry{e}, none, 0, settings())
+		s = stored(t, written)
+	}
+	slots, seen := [entry.Slots]*entry.Slot{}, entry.Reviews{}
+	slots[s.Index] = s
+	seen.Observe(&slots, noon)
+	later := noon.Add(entry.StoredSoon)
+	doubts := s.Doubts(nil, entry.Known{
+		Generation: func(entry.Need) (int64, bool) { return 0, false }, Seen: func(entry.Need) bool { return false }, Reviews: seen, Now: later,
+	})
+	never := func(entry.Fact, entry.Need) bool { return false }
+	at := slices.IndexFunc(doubts, func(d entry.Doubt) bool { return d.Need.Is(next) })
+	if len(doubts) != 2 || at < 0 || !doubts[at].Due || doubts[at].InUse || !slices.Equal(doubts[at].Others, []string{"other"}) {
+		t.Fatalf("the doubts are %+v", doubts)
+	}
+	none := entry.Fact{Began: later}
+	is := entry.Fact{Stored: true, UID: next.UID, Generation: next.Generation - 1, Entry: e.Name, Began: later}
+	also := entry.Fact{Stored: true, UID: "another", Generation: 1, Entry: e.Name, Began: later}
+	for name, tc := range map[string]struct {
+		facts map[string]entry.Fact
+		want  entry.Verdict
+	}{
+		"nothing is stored":             {map[string]entry.Fact{"log": none, "other": none}, entry.Verdict{Drop: true}},
+		"it is, in an older generation": {map[string]entry.Fact{"log": is, "other": none}, entry.Verdict{}},
+		"another one is":                {map[string]entry.Fact{"log": none, "other": also}, entry.Verdict{}},
+		"another one was not read":      {map[string]entry.Fact{"log": none}, entry.Verdict{}},
+	} {
+		c, read := doubts[at].Case(tc.facts, never)
+		if got := c.Judge(); !read || got != tc.want {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if _, read := doubts[at].Case(nil, never); read {
+		t.Error("nothing was read, and there is a case")
+	}
 }

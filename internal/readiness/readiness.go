@@ -25,6 +25,17 @@ type Installation struct {
 	Certificate error
 	// Calls says that calls of API servers are not answered; nil if no such calls are known.
 	Calls *status.Readiness
+	// LeftOut names the published addresses of API servers at which none answers, with the
+	// reasons; "" if there are none. Whether these API servers use entries is not known.
+	LeftOut string
+}
+
+// Complete adds what the installation leaves open to what Of has decided.
+func (i Installation) Complete(r status.Readiness) status.Readiness {
+	if i.LeftOut != "" && (r.Ready || r.Reason == appsv1beta1.ReasonNotInForce) {
+		r.Message += " These addresses of API servers are left out, because none answers the operator there: " + i.LeftOut + "."
+	}
+	return r
 }
 
 // Obstacle says why no SidecarSet is ready; nil if this does not follow from the facts.
@@ -57,6 +68,9 @@ type SidecarSet struct {
 	Paused bool
 	// Invalid is the error that any Pod would get; nil if there is none.
 	Invalid error
+	// Conflict is a conflict with a SidecarSet that was created before; "" if there is none. Pods
+	// that both select are refused.
+	Conflict string
 	// PodSecurity says in which Namespaces Pod Security refuses Pods with the sidecars; "" if in
 	// none. They are selected nevertheless, so the SidecarSet is ready.
 	PodSecurity string
@@ -89,6 +103,9 @@ type Entry struct {
 	// Stuck is the object that holds the entry, if it is not proven although the leader has
 	// written the object again five times; "" otherwise.
 	Stuck string
+	// Unasked is true if it cannot be proven, because the question is refused. Problem has the
+	// refusal.
+	Unasked bool
 	// Problem is why it is not written, or not proven; nil if nothing is known.
 	Problem error
 }
@@ -116,6 +133,8 @@ func Of(s SidecarSet) status.Readiness {
 		why = No(appsv1beta1.ReasonPaused, "New Pods are not injected while spec.injectionStrategy.paused is true.")
 	case s.Invalid != nil:
 		why = No(appsv1beta1.ReasonInvalid, "Selected Pods are refused: "+s.Invalid.Error())
+	case s.Conflict != "":
+		why = No(appsv1beta1.ReasonConflict, "Pods that another SidecarSet selects as well are refused: "+s.Conflict)
 	case s.Static != nil:
 		why = s.Static.obstacle()
 	default:
@@ -154,6 +173,9 @@ func (e Entry) obstacle() *status.Readiness {
 		return No(appsv1beta1.ReasonNotInForce, "The webhook entry for the selected Pods is not written: "+e.Problem.Error())
 	case !e.Written:
 		return No(appsv1beta1.ReasonNotInForce, "The webhook entry for the selected Pods is not written yet.")
+	case !e.Proven && e.Unasked:
+		return Unsure(appsv1beta1.ReasonNotProven, fmt.Sprintf("The webhook entry is written, but it is not proven that API servers use it, because the operator may not ask. "+
+			"Pods may be injected nevertheless. Exempt the operator's ConfigMaps, which it creates under dry-run only, from the quota, policy or webhook that refuses them: %v", e.Problem))
 	case !e.Proven && e.Stuck != "":
 		return No(appsv1beta1.ReasonNotInForce, fmt.Sprintf("An API server does not use the webhook entry, although the operator has written MutatingWebhookConfiguration %s again five times. "+
 			"Restart that API server. %v", e.Stuck, e.Problem))

@@ -67,6 +67,8 @@ func TestReadinessOfASidecarSet(t *testing.T) {
 		"an entry that is not written":           {readiness.SidecarSet{}, no, appsv1beta1.ReasonNotInForce, "not written yet."},
 		"an entry that cannot be written":        {readiness.SidecarSet{Entry: readiness.Entry{Problem: errors.New("a policy forbids it")}}, no, appsv1beta1.ReasonNotInForce, "not written: a policy forbids it"},
 		"an entry that is not proven":            {readiness.SidecarSet{Entry: readiness.Entry{Written: true, Problem: errors.New("API server a is silent")}}, unsure, appsv1beta1.ReasonNotInForce, "is silent"},
+		"a conflict with another SidecarSet":     {readiness.SidecarSet{Conflict: "both have container c", Entry: proven}, no, appsv1beta1.ReasonConflict, "are refused: both have container c"},
+		"a question that is refused":             {readiness.SidecarSet{Entry: readiness.Entry{Written: true, Unasked: true, Problem: errors.New("exceeded quota")}}, unsure, appsv1beta1.ReasonNotProven, "refuses them: exceeded quota"},
 		"static, without an entry":               {readiness.SidecarSet{Static: &readiness.Static{}, Entry: proven}, no, appsv1beta1.ReasonEntryMissing, "config/overlays/static"},
 		"static, while replicas may not know it": {readiness.SidecarSet{Static: &readiness.Static{Present: true, Settles: true}}, unsure, appsv1beta1.ReasonNotInForce, "may not have seen"},
 		"static":                                 {readiness.SidecarSet{Static: &readiness.Static{Present: true}}, yes, appsv1beta1.ReasonReady, "The next Pod"},
@@ -80,5 +82,16 @@ func TestReadinessOfASidecarSet(t *testing.T) {
 				t.Errorf("got %+v", got)
 			}
 		})
+	}
+}
+
+func TestAddressesThatAreLeftOutAreNamed(t *testing.T) {
+	is := readiness.Of(readiness.SidecarSet{Entry: readiness.Entry{Written: true, Proven: true}})
+	if got := (readiness.Installation{}).Complete(is); got != is {
+		t.Errorf("got %+v", got)
+	}
+	got := readiness.Installation{LeftOut: "10.0.0.2:6443 (Unauthorized)"}.Complete(is)
+	if !got.Ready || !strings.HasSuffix(got.Message, "none answers the operator there: 10.0.0.2:6443 (Unauthorized).") {
+		t.Errorf("got %+v", got)
 	}
 }

@@ -222,8 +222,8 @@ func invalidMessage(problem error) string {
 
 // passes has the reasons of a false condition Ready that end without a user.
 var passes = map[string]bool{
-	appsv1beta1.ReasonNotInForce: true, appsv1beta1.ReasonNoReplica: true,
-	appsv1beta1.ReasonCertificateNotTrusted: true, appsv1beta1.ReasonProbeFailed: true,
+	appsv1beta1.ReasonNotInForce: true, appsv1beta1.ReasonNotProven: true, appsv1beta1.ReasonNoReplica: true,
+	appsv1beta1.ReasonCertificateNotTrusted: true,
 }
 
 // passing has the reasons of Degraded with which the next content may be applied all the same: it may

@@ -60,6 +60,74 @@ func TestTheReadmesCommandIsACompleteUninstall(t *testing.T) {
 	}
 }
 
+// A replica is a Pod of the operator's Namespace, so it ends when the Namespace is deleted. Its entries
+// go before: as long as they were left, API servers would refuse selected Pods.
+func TestEntriesGoBeforeThePodsOfTheOperator(t *testing.T) {
+	operator.NeedReplicas(t)
+	c := testkit.StartCluster(t, stand.Options{Full: true})
+	for n := range testkit.Scaled(2, 10) {
+		t.Run(fmt.Sprint("time ", n+1), func(t *testing.T) {
+			installed, err := deploy.Install(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			replica, err := installed.StartReplica(t.Context(), 20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(replica.Process.Stop)
+			await.Eventually(t, "a SidecarSet", func(ctx context.Context) error {
+				_, err := c.Kubectl(ctx, selectsAll, "apply", "-f", "-")
+				return err
+			})
+			if _, err := c.Kubectl(t.Context(), "", "wait", "--for=condition=Ready", "sidecarset/all", "--timeout=180s"); err != nil {
+				t.Fatal(err)
+			}
+			kubelet := asKubelet(t, c, replica)
+			if _, err := c.Kubectl(t.Context(), "", "delete", "namespace", deploy.Namespace, "--wait=false"); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-kubelet; err != nil {
+				t.Fatal(err)
+			}
+			slots, _, err := testkit.Slots(t.Context(), installed.Clients)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range slots {
+				if s != nil && !s.IsEmpty() {
+					t.Errorf("the replica has ended, and %s has %v", s.Object.Name, s.Entries())
+				}
+			}
+			if _, err := c.Kubectl(t.Context(), "", "delete", "-k", filepath.Join(deploy.Root(), "config/default"), "--ignore-not-found", "--timeout="+await.Patience.String()); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// asKubelet creates a Pod of a node in the operator's Namespace. When the Pod is deleted, it stops the
+// replica, as a kubelet does with the container of the Pod.
+func asKubelet(t *testing.T, c *stand.Cluster, replica *deploy.Replica) <-chan error {
+	t.Helper()
+	const pod = `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "replica"},
+		"spec": {"nodeName": "ours", "automountServiceAccountToken": false,
+		"securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+		"containers": [{"name": "c", "image": "example.com/c:v1", "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}]}}`
+	await.Eventually(t, "the Pod of the replica", func(ctx context.Context) error {
+		_, err := c.Kubectl(ctx, pod, "-n", deploy.Namespace, "apply", "-f", "-")
+		return err
+	})
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.Kubectl(t.Context(), "", "-n", deploy.Namespace, "wait", "--for=jsonpath={.metadata.deletionTimestamp}", "pod/replica", "--timeout="+await.Patience.String())
+		replica.Process.Stop()
+		_, _ = c.Kubectl(t.Context(), "", "-n", deploy.Namespace, "delete", "pod/replica", "--force", "--grace-period=0", "--ignore-not-found")
+		ended <- err
+	}()
+	return ended
+}
+
 const selectsAll = `
 apiVersion: apps.kruise.io/v1beta1
 kind: SidecarSet

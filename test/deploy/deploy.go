@@ -285,6 +285,7 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 			// here. These times are long enough for a busy machine.
 			"--leader-elect-lease-duration=15s", "--leader-elect-renew-deadline=12s", "--leader-elect-retry-period=500ms",
 		}, args...),
+		Env:    []string{"GOGC=50", "GOMEMLIMIT=896MiB"}, // as in config/manager
 		LogDir: filepath.Join(o.Cluster.Dir, "logs"),
 	}
 	if o.Amend != nil {

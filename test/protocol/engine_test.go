@@ -2,8 +2,8 @@
 // and in simulated time, without a cluster, a clock or a goroutine. It reports a Pod that was
 // created without a SidecarSet which it must have; see obligation.
 //
-// What is real: internal/entry, which renders the slots, merges reviews into them, and judges
-// needs. What is modelled:
+// What is real: internal/entry, which renders the slots, merges reviews into them, says which needs
+// are in doubt, judges them, and plans the next version. What is modelled:
 //
 //   - etcd: one order of writes, preconditions, slots that are deleted and applied anew.
 //   - API servers: 1 to 3. Each has copies of the slots, which lag one by one, or stay behind

@@ -96,14 +96,13 @@ type view struct {
 	sets   map[string]*sidecarSet
 	slots  [entry.Slots]*entry.Slot
 	wanted [entry.Slots][]entry.Entry
-	names  []string // of the SidecarSets of needs that no SidecarSet of the snapshot has
+	doubts [entry.Slots][]entry.Doubt
+	names  []string // of the SidecarSets that decide about the doubts
 	facts  map[string]entry.Fact
-	was    map[string]bool // the UIDs that the leader had seen stored before it read
-	inUse  map[string]bool // entries
 }
 
 func (l *leader) observe() *view {
-	v := &view{sets: maps.Clone(l.p.snapshot), slots: l.p.slots, facts: map[string]entry.Fact{}, was: maps.Clone(l.p.seen), inUse: map[string]bool{}}
+	v := &view{sets: maps.Clone(l.p.snapshot), slots: l.p.slots, facts: map[string]entry.Fact{}}
 	before := maps.Clone(l.reviews)
 	l.reviews.Observe(&v.slots, l.clock())
 	if l.p.w.wrong == timerByNeed {
@@ -111,28 +110,40 @@ func (l *leader) observe() *view {
 	}
 	var all []entry.Entry
 	for _, s := range v.sets {
-		e := s.entry
-		if v.inUse[e.Name] = true; l.p.w.wrong == dropSatisfied {
-			e.Needs = nil
-		}
-		all = append(all, e)
+		all = append(all, s.entry)
 	}
 	v.wanted = entry.Combine(all)
-	for _, s := range v.slots {
+	for i, s := range v.slots {
 		if s == nil {
 			continue
 		}
-		for name, needs := range s.Needs {
-			for _, n := range needs {
-				if known := v.sets[n.Name]; !l.p.stores(name, n) || int64(known.gen) < n.Generation {
-					v.names = append(v.names, n.Name)
-				}
+		v.doubts[i] = s.Doubts(v.wanted[i], l.known(v))
+		for at := range v.doubts[i] {
+			d := &v.doubts[i][at]
+			if !d.Due && l.p.w.wrong == none { // a mistake is looked for at any time
+				l.wakeAfter(d.Wait)
+				continue
 			}
+			v.names = append(append(v.names, d.Need.Name), d.Others...)
 		}
 	}
 	slices.Sort(v.names)
 	v.names = slices.Compact(v.names)
 	return v
+}
+
+// known is what the leader knows by its snapshot.
+func (l *leader) known(v *view) entry.Known {
+	return entry.Known{
+		Generation: func(n entry.Need) (int64, bool) {
+			s := v.sets[n.Name]
+			if s == nil || !s.need().Is(n) {
+				return 0, false
+			}
+			return int64(s.gen), true
+		},
+		Seen: func(n entry.Need) bool { return l.p.seen[n.UID] }, Reviews: l.reviews, Now: l.clock(),
+	}
 }
 
 // pass reads the SidecarSets of needs that its snapshot does not have, writes what differs, and
@@ -156,14 +167,10 @@ func (l *leader) pass() {
 			}
 			if s != nil {
 				f.Stored, f.UID, f.Generation, f.Entry = true, s.need().UID, int64(s.gen), s.entry.Name
-				v.inUse[f.Entry] = v.inUse[f.Entry] || w.wrong != inUseBySnapshot
 			}
 			v.facts[name] = f
 		}
 		l.prove(func() {
-			if w.wrong == readOlderThanKnown {
-				maps.Copy(v.was, p.seen)
-			}
 			changes, think := l.plan(v), time.Duration(0)
 			if w.chance(w.temper.thinks) && len(v.names) > 0 {
 				think = w.upTo(10 * time.Second)
@@ -175,27 +182,43 @@ func (l *leader) pass() {
 
 // plan returns the next versions of the slots that differ.
 func (l *leader) plan(v *view) (changes []*configuration) {
-	verdict := func(name string, n entry.Need) entry.Verdict {
-		f, ok := v.facts[n.Name]
-		if !ok {
-			return entry.Verdict{Drop: l.p.w.wrong == dropSatisfied} // the snapshot has it
-		}
-		i, moved := entry.SlotOf(f.Entry), n
-		moved.Generation = f.Generation
-		return l.p.w.wrong.judge(entry.Case{
-			Entry: name, Need: n, Fact: f, WasStored: v.was[n.UID], First: l.reviews.First(name, n), InUse: v.inUse[name],
-			Moved: v.slots[i] != nil && v.slots[i].Holds(f.Entry, moved) && l.proven[i] >= v.slots[i].Serial,
-		})
+	moved := func(f entry.Fact, n entry.Need) bool {
+		s := v.slots[entry.SlotOf(f.Entry)]
+		n.Generation = f.Generation
+		return s != nil && s.Holds(f.Entry, n) && l.proven[s.Index] >= s.Serial
 	}
 	for i, s := range v.slots {
 		if s == nil {
 			continue
 		}
-		if next := s.Reconcile(v.wanted[i], nil, verdict, l.anew[i], settings).Next; next != nil {
+		verdicts := entry.Verdicts{}
+		for at := range v.doubts[i] {
+			d := &v.doubts[i][at]
+			if l.p.w.wrong == readOlderThanKnown {
+				d.WasStored = d.WasStored || l.p.seen[d.Need.UID]
+			}
+			if c, read := d.Case(v.facts, moved); read {
+				c.InUse = c.InUse && (l.p.w.wrong != inUseBySnapshot || d.InUse)
+				verdicts[d.Is()] = l.p.w.wrong.judge(c)
+			}
+		}
+		wanted := v.wanted[i]
+		if l.p.w.wrong == dropSatisfied {
+			wanted, verdicts = withoutNeeds(wanted), s.DropAll()
+		}
+		if next := s.Reconcile(wanted, nil, verdicts, l.anew[i], settings).Next; next != nil {
 			changes = append(changes, next)
 		}
 	}
 	return changes
+}
+
+func withoutNeeds(wanted []entry.Entry) []entry.Entry {
+	wanted = slices.Clone(wanted)
+	for i := range wanted {
+		wanted[i].Needs = nil
+	}
+	return wanted
 }
 
 // send writes changes in their order, and ends the pass. If a slot was written meanwhile, the

@@ -87,6 +87,8 @@ type testAPIServer struct {
 	refuses, drops bool
 	// forbids is why ConfigMaps are not created; "" if they are.
 	forbids string
+	// instead, if not nil, answers instead of an API server.
+	instead http.HandlerFunc
 	// unanswered is the number of calls that no replica answers from now on; -1 for all.
 	unanswered int
 }
@@ -170,6 +172,14 @@ func (c *proberCluster) set(change func(*testAPIServer), addresses ...string) {
 	}
 }
 
+// count is how many ConfigMaps an API server was asked to create.
+func (c *proberCluster) count(address string) int {
+	s := c.servers[address]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
 // uses has API servers use a version of a slot from now on.
 func (c *proberCluster) uses(s *entry.Slot, addresses ...string) {
 	c.set(func(server *testAPIServer) { server.uses[s.Object.Name] = s }, addresses...)
@@ -179,6 +189,10 @@ func (s *testAPIServer) create(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked++
+	if s.instead != nil {
+		s.instead(w, r)
+		return
+	}
 	probe := &corev1.ConfigMap{}
 	if err := json.NewDecoder(r.Body).Decode(probe); err != nil || r.URL.Query().Get("dryRun") != "All" || !strings.HasSuffix(r.URL.Path, "/namespaces/ours/configmaps") {
 		http.Error(w, "no probe", http.StatusBadRequest)

@@ -19,12 +19,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/status"
+	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 var configurationResource = schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations"}
@@ -44,15 +47,42 @@ type cluster struct {
 	version        int
 	writes         int
 	replicas       int
-	lags           bool  // API servers go on using the slots that they use
-	undefined      bool  // SidecarSets have no CustomResourceDefinition
-	leaving        bool  // the operator's Namespace is being deleted
-	slicesErr      error // of lists of endpoints
+	lags           bool                            // API servers go on using the slots that they use
+	undefined      bool                            // SidecarSets have no CustomResourceDefinition
+	leaving        bool                            // the operator's Namespace is being deleted
+	slicesErr      error                           // of lists of endpoints
+	watching       toolscache.ResourceEventHandler // of Namespaces
 
 	writing func(*admissionregistrationv1.MutatingWebhookConfiguration) error // before a write or a dry-run
 	meddle  func(*admissionregistrationv1.MutatingWebhookConfiguration)       // edits an object that was written
 	reading func(ctx context.Context, name string) error                      // when a SidecarSet or a slot was read, before the answer
-	pods    func(ctx context.Context, pod *corev1.Pod) error                  // creates Pods
+}
+
+// GetInformer returns an informer of Namespaces, which tells what leave says.
+func (c *cluster) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
+	return &namespaces{c: c}, nil
+}
+
+// namespaces is an informer.
+type namespaces struct {
+	cache.Informer
+	c *cluster
+}
+
+func (n *namespaces) AddEventHandler(handler toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
+	n.c.watching = handler
+	return nil, nil
+}
+
+// leave has the operator's Namespace be deleted.
+func (c *cluster) leave() {
+	c.mu.Lock()
+	c.leaving = true
+	c.mu.Unlock()
+	if namespace := snapshot.Metadata(corev1.SchemeGroupVersion.WithKind("Namespace")); c.watching != nil {
+		namespace.Name, namespace.DeletionTimestamp = "ours", new(metav1.Now())
+		c.watching.OnUpdate(namespace, namespace)
+	}
 }
 
 func (c *cluster) Get(ctx context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
@@ -101,33 +131,15 @@ func (c *cluster) get(name string, into client.Object) error {
 	return nil
 }
 
-func (c *cluster) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
+func (c *cluster) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
 	switch list := into.(type) {
 	case *discoveryv1.EndpointSliceList:
 		for range c.replicas {
 			list.Items = append(list.Items, discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}}}})
 		}
 		return c.slicesErr
-	case *metav1.PartialObjectMetadataList:
-		if o := (&client.ListOptions{}).ApplyOptions(options); list.Kind != "SidecarSetList" || o.Limit == 0 || o.Raw != nil {
-			return errors.New("a list of something else, or not a quorum read")
-		}
-		c.mu.Lock()
-		list.ResourceVersion = strconv.Itoa(c.version)
-		for name, set := range c.stored {
-			list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: set.ResourceVersion}})
-		}
-		c.mu.Unlock()
-		return c.reading(ctx, "all")
 	}
 	return fmt.Errorf("listing a %T", into)
-}
-
-func (c *cluster) Create(ctx context.Context, object client.Object, _ ...client.CreateOption) error {
-	if pod, ok := object.(*corev1.Pod); ok {
-		return c.pods(ctx, pod)
-	}
-	return fmt.Errorf("making a %T", object)
 }
 
 func (c *cluster) Update(_ context.Context, object client.Object, options ...client.UpdateOption) error {
@@ -325,10 +337,13 @@ func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 	})
 }
 
-// judged makes a pass, and returns the readiness of SidecarSet log after it.
+// judged makes a pass, asks API servers, makes another pass, and returns the readiness of SidecarSet
+// log after it.
 func (l *leader) judged(t *testing.T) status.Readiness {
 	t.Helper()
 	_, _ = l.pass(t.Context()) // the readiness has the error
+	_, _ = l.askUnproven(t.Context())
+	_, _ = l.pass(t.Context())
 	program, ok := l.catalog.Current().Get("log")
 	if !ok {
 		return status.Readiness{}
@@ -338,6 +353,20 @@ func (l *leader) judged(t *testing.T) status.Readiness {
 		t.Fatal("the leader says nothing")
 	}
 	return *said
+}
+
+// begin runs the leader until end is called.
+func (l *leader) begin(t *testing.T) (end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- l.Start(ctx) }()
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // reviewed returns a SidecarSet as in an AdmissionReview.

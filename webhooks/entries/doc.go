@@ -22,13 +22,18 @@
 // call has the slot and the number of the last write that added or raised a need in its path:
 // Knowledge lets it be answered when the snapshot holds the needs up to that number.
 //
+// A pass of the leader plans in two steps, both pure: Slot.Doubts says which needs only reads can
+// decide about; the leader reads these SidecarSets by name; Slot.Reconcile returns the next version,
+// given the verdicts. It asks no API server what it uses: one goroutine asks, after pauses that grow,
+// and notes what is proven.
+//
 // Every write has the resourceVersion that it was planned from as a precondition, and begins a new
 // serial. So of two writers one plans again.
 //
 // # Invariants
 //
-//  1. A need stays until a read shows a later fact, or its time is over (entry.Judge; the law tests
-//     of internal/entry; TestNeedsGoAfterARead).
+//  1. A need stays until a read shows a later fact, or its time is over (the law tests of
+//     internal/entry; TestNeedsGoAfterARead; test/protocol).
 //  2. A replica answers only if it holds, or has read after the call came, every need that was
 //     stored then (the tests of Knowledge; test/protocol).
 //  3. If a review gives no warning, every API server that can be reached uses the need (the tests of
@@ -38,7 +43,7 @@
 //
 // # Timers
 //
-// Both are the leader's own. They run from when it first sees the last review of a need:
+// Both timers of the protocol are the leader's own. All other durations are patience. They run from when it first sees the last review of a need:
 // entry.StoredWithin (90 s), and entry.StoredSoon (2 s) where no stored SidecarSet has the selectors.
 //
 // docs/design/0005 has the reasons. test/protocol simulates all of this, with faults, from a seed.

@@ -17,7 +17,8 @@ import (
 
 // judge writes on the board whether the next Pod of each SidecarSet will be injected.
 func (l *leader) judge(ctx context.Context, v *view) {
-	obstacle := l.installation(ctx, v).Obstacle()
+	installation := l.installation(ctx, v)
+	obstacle := installation.Obstacle()
 	if obstacle != nil || v.problem != nil {
 		v.wakeAfter(soon)
 	}
@@ -28,12 +29,7 @@ func (l *leader) judge(ctx context.Context, v *view) {
 		if obstacle != nil {
 			judged = *obstacle
 		} else {
-			judged = readiness.Of(l.facts(v, l.sets[program.Name()]))
-		}
-		if judged.Ready && l.probe != nil {
-			if problem := l.probe.check(ctx, v.catalog, l.sets[program.Name()]); problem != nil {
-				judged = *problem
-			}
+			judged = installation.Complete(readiness.Of(l.facts(v, l.sets[program.Name()])))
 		}
 		if !judged.Ready {
 			v.wakeAfter(soon)
@@ -47,7 +43,7 @@ func (l *leader) judge(ctx context.Context, v *view) {
 func (l *leader) installation(ctx context.Context, v *view) readiness.Installation {
 	i := readiness.Installation{
 		Namespace: l.options.Settings.Namespace, Rival: v.rival.Message(), Served: v.served,
-		Calls: l.prober.problem(l.options.Settings.Namespace, v.now),
+		Calls: l.prober.problem(l.options.Settings.Namespace, v.now), LeftOut: l.prober.leftOut(v.now),
 	}
 	// If other processes serve the webhooks, a call that was answered proves more than the
 	// certificate of this one.
@@ -61,7 +57,7 @@ func (l *leader) installation(ctx context.Context, v *view) readiness.Installati
 func (l *leader) facts(v *view, one *storedSet) readiness.SidecarSet {
 	facts := readiness.SidecarSet{
 		Selectors: one.err, Nothing: one.nothing,
-		Paused: one.program.Set.Spec.InjectionStrategy.Paused, Invalid: one.refuse,
+		Paused: one.program.Set.Spec.InjectionStrategy.Paused, Invalid: one.refuse, Conflict: one.conflict,
 		PodSecurity: l.podSecurity(one),
 	}
 	switch {
@@ -113,7 +109,10 @@ func (l *leader) entryFacts(v *view, one *storedSet) (facts readiness.Entry) {
 	facts.Proven = s.Serial > 0 && l.prober.passed(i, s.Serial)
 	if st.unproven != nil && !facts.Proven {
 		facts.Problem = st.unproven
-		if st.tries >= writesAnew {
+		switch _, refused := errors.AsType[refusedError](st.unproven); {
+		case refused:
+			facts.Unasked = true
+		case st.tries >= writesAnew:
 			facts.Stuck = s.Object.Name
 		}
 	}

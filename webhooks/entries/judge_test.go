@@ -1,11 +1,8 @@
 package entries
 
 import (
-	"context"
-	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +22,35 @@ func TestReadinessBelongsToOneUIDAndGeneration(t *testing.T) {
 	if b.Of("log", "new", 1) != nil || b.Of("log", "old", 2) != nil || b.Of("log", "old", 1) == nil {
 		t.Error("it is of another one")
 	}
+}
+
+// Reviews know what the watch has delivered. Two SidecarSets in conflict that are stored within its delay
+// are both admitted.
+func TestTheLaterOfTwoSidecarSetsInConflictIsNotReady(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		older, later, third := fixtures.LogSet(1), fixtures.LogSet(1), reviewed("third")
+		older.Name, older.UID = "z-older", "older"
+		later.CreationTimestamp = metav1.NewTime(time.Now())
+		says := func(set *appsv1beta1.SidecarSet) *status.Readiness {
+			l.judged(t)
+			return l.board.Of(set.Name, set.UID, set.Generation)
+		}
+		c.have(later, third)
+		if got := says(later); !got.Ready {
+			t.Errorf("nothing is in conflict, and it says %+v", got)
+		}
+		c.have(older, later, third)
+		if got := says(later); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonConflict || !strings.Contains(got.Message, "z-older") {
+			t.Errorf("the later one says %+v", got)
+		}
+		if got := says(older); !got.Ready {
+			t.Errorf("the older one says %+v", got)
+		}
+		c.have(later, third)
+		if got := says(later); !got.Ready {
+			t.Errorf("the older one is gone, and it says %+v", got)
+		}
+	})
 }
 
 // If the SidecarSet were Ready, a user who waits for that would see every Pod refused.
@@ -66,86 +92,4 @@ func TestASidecarSetThatCanSelectNoPodIsNotReady(t *testing.T) {
 			t.Errorf("for a selector that contradicts itself it says %+v", got)
 		}
 	})
-}
-
-// podsIn gives the leader a podProbe. answer is the API server's answer to each attempt.
-func (l *leader) podsIn(t *testing.T, c *cluster, answer func(ctx context.Context, attempt int) error) (attempts *int) {
-	t.Helper()
-	attempts = new(int)
-	c.pods = func(ctx context.Context, pod *corev1.Pod) error {
-		*attempts++
-		pod.Annotations = map[string]string{appsv1beta1.AnnotationInjectedList: "log"}
-		return answer(ctx, *attempts)
-	}
-	l.probe = newPodProbe("probes", c, l.wake)
-	return attempts
-}
-
-func TestARefusedProbePodIsTriedAgainAtIntervals(t *testing.T) {
-	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		attempts := l.podsIn(t, c, func(ctx context.Context, attempt int) error {
-			switch attempt {
-			case 1:
-				return errors.New("quota exceeded")
-			case 2:
-				<-ctx.Done() // webhooks of other programs may take long
-			}
-			return ctx.Err()
-		})
-		judged := func(after time.Duration) status.Readiness {
-			<-time.After(after)
-			synctest.Wait()
-			start := time.Now()
-			got := l.judged(t)
-			if time.Since(start) > 0 {
-				t.Error("the leader waits for the Pod")
-			}
-			synctest.Wait()
-			return got
-		}
-		if got := judged(0); got.Ready || !got.Unsure {
-			t.Errorf("before a Pod was tried it says %+v", got)
-		}
-		for range 100 {
-			if got := judged(0); got.Reason != appsv1beta1.ReasonProbeFailed || !strings.Contains(got.Message, "quota exceeded") {
-				t.Fatalf("it says %+v", got)
-			}
-		}
-		if *attempts != 1 {
-			t.Errorf("%d attempts at once", *attempts)
-		}
-		judged(probePause)
-		if got := judged(probeTimeout); got.Reason != appsv1beta1.ReasonProbeFailed || !strings.Contains(got.Message, "deadline") {
-			t.Errorf("after an attempt without an answer it says %+v", got)
-		}
-		judged(probePause)
-		if got := judged(0); !got.Ready || *attempts != 3 {
-			t.Errorf("after %d attempts it says %+v", *attempts, got)
-		}
-		if judged(probeAgain - time.Second); *attempts != 3 {
-			t.Error("an injected Pod is tried again too soon")
-		}
-	})
-}
-
-// whyRefused knows no Pod, so it returns only errors that every Pod would get.
-func TestWhyRefusedReportsOnlyErrorsThatEveryPodGets(t *testing.T) {
-	never := map[string]bool{
-		"refused-hot-upgrade-whose-name-a-sidecar-has": true,
-		"refused-hot-upgrade-whose-names-are-too-long": true,
-		"refused-hot-upgrade-without-an-empty-image":   true,
-		"refused-recorded-revision-that-is-not-there":  true,
-	}
-	for _, c := range fixtures.Cases(t) {
-		t.Run(c.Name, func(t *testing.T) {
-			catalog := c.Snapshot(t)
-			var refused error
-			for _, program := range catalog.Programs() {
-				refused = errors.Join(refused, whyRefused(program, catalog.History(program.Name())))
-			}
-			if (refused != nil) != never[c.Name] {
-				t.Errorf("said of a Pod that nothing is known of: %v", refused)
-			}
-		})
-	}
 }

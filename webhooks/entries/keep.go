@@ -55,8 +55,12 @@ const (
 	notUsedSoon = 5 * time.Second
 )
 
-// isStuck reports whether API servers do not use a version of the slot that they should use.
+// isStuck reports whether API servers do not use a version of the slot that they should use. If one
+// cannot be asked, it is not known.
 func (st *slotState) isStuck(s *entry.Slot, now time.Time) bool {
+	if _, unknown := errors.AsType[refusedError](st.unproven); unknown {
+		return false
+	}
 	return st.unproven != nil && st.serial == s.Serial && (st.proven == s.Serial || now.Sub(st.since) >= notUsedSoon)
 }
 
@@ -74,7 +78,6 @@ func (l *leader) keepSlot(ctx context.Context, v *view, i int) error {
 	if st.done == s && !anew && !twice {
 		return nil
 	}
-	v.facts = map[string]entry.Fact{}
 	wanted := st.wanted
 	if !v.served { // API servers would refuse Pods
 		present := s.Entries()
@@ -83,24 +86,22 @@ func (l *leader) keepSlot(ctx context.Context, v *view, i int) error {
 	if v.now.Sub(st.refusedAt) >= refusedFor {
 		st.refused = map[string]error{}
 	}
-	leftOut, asked, judged := map[string]bool{}, false, false
+	leftOut := map[string]bool{}
 	for name := range st.refused {
 		leftOut[name] = true
 	}
-	verdict := func(e string, n entry.Need) entry.Verdict {
-		verdict := l.verdict(ctx, v, e, n)
-		asked, judged = true, judged || verdict != (entry.Verdict{})
-		return verdict
-	}
-	plan := s.Reconcile(wanted, leftOut, verdict, anew, v.settings)
+	doubts := s.Doubts(wanted, entry.Known{Generation: l.sets.generation, Seen: l.catalog.Seen, Reviews: l.reviews, Now: time.Now()})
+	verdicts := l.decide(ctx, v, doubts)
+	judged := len(verdicts) > 0
+	plan := s.Reconcile(wanted, leftOut, verdicts, anew, v.settings)
 	if plan.Next == nil && twice {
-		anew, plan = true, s.Reconcile(wanted, leftOut, verdict, true, v.settings)
+		anew, plan = true, s.Reconcile(wanted, leftOut, verdicts, true, v.settings)
 	}
 	st.noPlace, st.edits.stay, st.done = plan.Refused, false, nil
 	if plan.Next == nil {
 		if v.served {
 			st.changed = false
-			if !asked && len(leftOut) == 0 {
+			if len(doubts) == 0 && len(leftOut) == 0 {
 				st.done = s
 			}
 		}
@@ -191,80 +192,46 @@ func (l *leader) tellWrite(ctx context.Context, before *entry.Slot, left int, fo
 // maxReads bounds the SidecarSets that a pass reads by name. The next pass reads others.
 const maxReads = 64
 
-// verdict decides about a need that the snapshot does not have. It reads the SidecarSet by name if
-// that can decide. The read begins after the version of the slot was seen that the leader writes
-// from, and the write has that version as a precondition.
-func (l *leader) verdict(ctx context.Context, v *view, name string, n entry.Need) entry.Verdict {
-	slot := &l.states[entry.SlotOf(name)]
-	c := entry.Case{
-		Entry: name, Need: n, First: l.reviews.First(name, n),
-		InUse:     slices.ContainsFunc(slot.wanted, func(e entry.Entry) bool { return e.Name == name }),
-		WasStored: l.catalog.Seen(n), // before the read begins
-	}
-	generation, has := l.sets.generation(n)
-	gone, moved := !has && c.WasStored, has && generation >= n.Generation
-	if wait := entry.Wait(c.First, time.Now(), c.InUse); !gone && !moved && wait > 0 {
-		v.wakeAfter(wait)
-		return entry.Verdict{}
-	}
-	verdict, err := l.judgeNeed(ctx, v, c)
-	if err != nil {
-		log.FromContext(ctx).V(1).Info("Keeping a SidecarSet's need", "SidecarSet", n.Name, "reason", err.Error())
-	}
-	if !verdict.Drop && verdict.Lower == 0 {
-		v.wakeAfter(soon)
-	}
-	return verdict
-}
-
-// judgeNeed completes a case by reads, and judges it. It returns no verdict if a read fails.
-func (l *leader) judgeNeed(ctx context.Context, v *view, c entry.Case) (verdict entry.Verdict, err error) {
-	if c.Fact, err = l.fact(ctx, v, c.Need.Name); err != nil {
-		return verdict, err
-	}
-	c.Moved = c.Fact.Entry != "" && l.moved(&c.Fact, c.Need)
-	inSnapshot := c.InUse
-	c.InUse = true
-	if verdict = c.Judge(); inSnapshot || verdict != (entry.Verdict{}) {
-		return verdict, nil
-	}
-	if c.InUse, err = l.inUse(ctx, v, c.Entry, c.Need); err != nil {
-		return entry.Verdict{}, err
-	}
-	return c.Judge(), nil
-}
-
-// inUse reports whether a SidecarSet is stored with the selectors of an entry. The snapshot has
-// none, but it may be behind, so inUse reads the SidecarSets of the entry's other needs.
-func (l *leader) inUse(ctx context.Context, v *view, name string, n entry.Need) (bool, error) {
-	for _, other := range v.slots[entry.SlotOf(name)].Needs[name] {
-		if other.Is(n) {
+// decide reads the SidecarSets of the needs in doubt that reads can decide about, and judges these needs.
+// The reads begin after the version of the slot was seen that the leader writes from, and the write
+// has that version as a precondition.
+func (l *leader) decide(ctx context.Context, v *view, doubts []entry.Doubt) entry.Verdicts {
+	facts, verdicts := map[string]entry.Fact{}, entry.Verdicts{}
+	for i := range doubts {
+		d := &doubts[i]
+		if !d.Due {
+			v.wakeAfter(d.Wait)
 			continue
 		}
-		if fact, err := l.fact(ctx, v, other.Name); err != nil || fact.Entry == name {
-			return err == nil, err
+		for _, name := range append([]string{d.Need.Name}, d.Others...) {
+			if err := l.fact(ctx, v, name, facts); err != nil {
+				log.FromContext(ctx).V(1).Info("Keeping a SidecarSet's need", "SidecarSet", d.Need.Name, "reason", err.Error())
+			}
 		}
+		c, read := d.Case(facts, l.moved)
+		if verdict := c.Judge(); read && verdict != (entry.Verdict{}) {
+			verdicts[d.Is()] = verdict
+			continue
+		}
+		v.wakeAfter(soon)
 	}
-	return false, nil
+	return verdicts
 }
 
-// errReads says that a pass has read as many SidecarSets as it may.
-var errReads = errors.New("the next pass reads it")
-
 // fact reads a SidecarSet by name, unless it was read for this slot before.
-func (l *leader) fact(ctx context.Context, v *view, name string) (entry.Fact, error) {
-	if known, ok := v.facts[name]; ok {
-		return known, nil
+func (l *leader) fact(ctx context.Context, v *view, name string, facts map[string]entry.Fact) error {
+	if _, known := facts[name]; known {
+		return nil
 	}
 	if v.reads++; v.reads > maxReads {
 		l.wake()
-		return entry.Fact{}, errReads
+		return errors.New("the next pass reads it")
 	}
 	fact, err := l.read(ctx, name)
 	if err == nil {
-		v.facts[name] = fact
+		facts[name] = fact
 	}
-	return fact, err
+	return err
 }
 
 // read reads a SidecarSet by name.
@@ -292,7 +259,7 @@ func (l *leader) read(ctx context.Context, name string) (entry.Fact, error) {
 
 // moved reports whether every reachable API server uses the entry that a fact names, with a need
 // of that SidecarSet.
-func (l *leader) moved(fact *entry.Fact, n entry.Need) bool {
+func (l *leader) moved(fact entry.Fact, n entry.Need) bool {
 	n.Generation = fact.Generation
 	i := entry.SlotOf(fact.Entry)
 	s := l.slots.At(i)
@@ -307,9 +274,8 @@ const refusedFor = 10 * time.Minute
 // each. The next pass leaves them out.
 func (l *leader) isolate(ctx context.Context, v *view, i int, cause error) error {
 	st, found := &l.states[i], false
-	drop := func(string, entry.Need) entry.Verdict { return entry.Verdict{Drop: true} }
 	for _, e := range st.wanted {
-		alone := v.slots[i].Reconcile([]entry.Entry{e}, nil, drop, true, v.settings).Next
+		alone := v.slots[i].Reconcile([]entry.Entry{e}, nil, v.slots[i].DropAll(), true, v.settings).Next
 		if err := l.writer.Update(ctx, alone, client.DryRunAll); apierrors.IsInvalid(err) {
 			st.refused[e.Name], st.refusedAt, found = err, v.now, true
 		}

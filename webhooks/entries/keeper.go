@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -55,9 +56,6 @@ type Options struct {
 	// Static means that an administrator keeps one entry for all Pods. Then the leader
 	// writes no entries, and only judges readiness.
 	Static bool
-	// ProbeNamespace is the namespace in which Pods are created under dry-run before a
-	// SidecarSet becomes ready. If it is empty, none are.
-	ProbeNamespace string
 	// Registry takes the metrics.
 	Registry prometheus.Registerer
 }
@@ -70,13 +68,19 @@ type catalog interface {
 	Seen(entry.Need) bool
 }
 
+// cached has the operator's Namespace.
+type cached interface {
+	client.Reader
+	snapshot.Informers
+}
+
 // Keeper writes the needs of SidecarSets that are being admitted. Every process that runs
 // controllers has one. It is safe for concurrent use.
 type Keeper struct {
 	options Options
 	slots   *Slots
 	catalog catalog
-	cached  client.Reader // of the operator's Namespace
+	cached  cached
 	writer  client.Client
 	prober  *prober
 	m       *entryMetrics
@@ -85,7 +89,11 @@ type Keeper struct {
 	// ownerless is the time until which slots are written without an owner, in nanoseconds;
 	// see write.
 	ownerless atomic.Int64
-	pace      pace
+	// pace limits the writes that only reviews cause: any Pod of the cluster can send a review. Each
+	// write has API servers rebuild the entries of the slot. Up to version 1.35 they also keep 10 KB
+	// for each path that they were ever given. Reviews that come together share a write, so a bulk of
+	// SidecarSets stays below it; beyond it the leader writes what is stored.
+	pace *rate.Limiter
 
 	batches *snapshot.Shared[int, map[string]error] // writes by slots; see writeBatch
 	mu      sync.Mutex
@@ -104,10 +112,10 @@ func Setup(mgr ctrl.Manager, slots *Slots, catalog *snapshot.Catalog, options Op
 	return k, mgr.Add(newLeader(k, live))
 }
 
-func newKeeper(slots *Slots, catalog catalog, cached client.Reader, writer client.Client, prober *prober, options Options) *Keeper {
+func newKeeper(slots *Slots, catalog catalog, cached cached, writer client.Client, prober *prober, options Options) *Keeper {
 	k := &Keeper{
 		options: options, slots: slots, catalog: catalog, cached: cached, writer: writer, prober: prober,
-		m: newEntryMetrics(options.Registry),
+		m: newEntryMetrics(options.Registry), pace: rate.NewLimiter(rate.Every(reviewInterval), reviewBurst),
 	}
 	k.batches = snapshot.NewShared(entry.Slots, k.writeBatch)
 	return k
@@ -151,6 +159,14 @@ func (k *Keeper) widen(ctx context.Context, set *appsv1beta1.SidecarSet) error {
 	})
 }
 
+const (
+	// reviewBurst is how many writes reviews cause at once at most, besides one in reviewInterval.
+	reviewBurst    = 500
+	reviewInterval = 10 * time.Second
+)
+
+var errPace = errors.New("too many SidecarSets have been reviewed; the leader writes the webhook entry as soon as this one is stored")
+
 // reviewTimeout bounds the write of a batch: no review waits for longer.
 const reviewTimeout = 500 * time.Millisecond
 
@@ -183,22 +199,11 @@ func (k *Keeper) writeBatch(ctx context.Context, slot int) (refused map[string]e
 		return nil, err
 	}
 	var batch []entry.Entry
-	var needs []entry.Need
 	k.mu.Lock()
 	for _, e := range k.waiting[slot] {
-		batch, needs = append(batch, *e), append(needs, e.Needs...)
+		batch = append(batch, *e)
 	}
 	k.mu.Unlock()
-	undo, err := k.pace.take(needs, k.catalog.Holds, time.Now())
-	if err != nil {
-		return nil, err
-	}
-	var written *entry.Slot
-	defer func() {
-		if written == nil {
-			undo()
-		}
-	}()
 	for s := k.slots.At(slot); ; s = nil {
 		if s == nil {
 			if s, err = k.slots.Read(ctx, slot); err != nil {
@@ -216,7 +221,10 @@ func (k *Keeper) writeBatch(ctx context.Context, slot int) (refused map[string]e
 		if next == nil {
 			return refused, nil
 		}
-		if written, err = k.write(ctx, s, next); written != nil || err != nil {
+		if !k.pace.Allow() {
+			return nil, errPace
+		}
+		if written, err := k.write(ctx, s, next); written != nil || err != nil {
 			return refused, err
 		}
 	}

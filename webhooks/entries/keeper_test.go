@@ -126,46 +126,6 @@ func TestStrangersReviewsLeaveLittleBehind(t *testing.T) {
 	})
 }
 
-func TestReviewsOfWhatIsStoredKeepTheirPace(t *testing.T) {
-	t.Parallel()
-	p, now, stored := &pace{}, time.Now(), map[string]bool{}
-	holds := func(n entry.Need) bool { return stored[n.Name] }
-	write := func(name string) bool {
-		_, err := p.take([]entry.Need{{Name: name}}, holds, now)
-		return err == nil
-	}
-	for i := range 10 * reviewBurst { // as fast as one is stored after the other
-		name := fmt.Sprint("stored-", i)
-		if !write(name) {
-			t.Fatalf("SidecarSet %d has to wait", i)
-		}
-		stored[name] = true
-	}
-	if undo, err := p.take(nil, holds, now); err != nil {
-		t.Fatal(err)
-	} else {
-		undo() // a write that has failed is none
-	}
-	count := func(name string) (writes int) {
-		for range 10 * reviewBurst {
-			if write(name) {
-				writes++
-			}
-		}
-		return writes
-	}
-	if got := count("ghost"); got != reviewBurst {
-		t.Errorf("%d writes at once", got)
-	}
-	// A review of what is stored already counts: a stranger can copy it.
-	for _, name := range []string{"ghost", "stored-0"} {
-		now = now.Add(30 * reviewInterval)
-		if got := count(name); got != 30 {
-			t.Errorf("then %d writes of %s in 30 intervals", got, name)
-		}
-	}
-}
-
 func TestNoReviewWritesWhileTheOperatorGoes(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		c.leaving = true

@@ -2,7 +2,6 @@ package entries
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/sync/errgroup"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -33,8 +31,6 @@ const (
 	readTimeout = 10 * time.Second
 	// readsOfOneCall bounds the SidecarSets that one call reads at a time.
 	readsOfOneCall = 16
-	// mostListed is more SidecarSets than etcd can hold.
-	mostListed = 1_000_000
 )
 
 // Knowledge knows what a call requires a replica to know. It keeps for each slot the newest
@@ -52,11 +48,10 @@ type Knowledge struct {
 	live    client.Reader
 
 	kept  [entry.Slots]atomic.Uint64
-	reads *snapshot.Shared[int, *entry.Slot]            // of slots
-	sets  *snapshot.Shared[string, uint64]              // the version of a SidecarSet; 0 if it is not stored
-	lists *snapshot.Shared[struct{}, snapshot.Versions] // of all SidecarSets
+	reads *snapshot.Shared[int, *entry.Slot] // of slots
+	sets  *snapshot.Shared[string, uint64]   // the version of a SidecarSet; 0 if it is not stored
 
-	nothingRead, slotRead, setsRead, allListed prometheus.Counter
+	nothingRead, slotRead, setsRead prometheus.Counter
 }
 
 // NewKnowledge returns a Knowledge of a replica's slots and snapshot. It tells health what its
@@ -65,12 +60,11 @@ func NewKnowledge(slots *Slots, catalog *snapshot.Catalog, health *snapshot.Heal
 	k := &Knowledge{slots: slots, catalog: catalog, health: health, live: live}
 	k.reads = snapshot.NewShared(entry.Slots, k.readSlot)
 	k.sets = snapshot.NewShared(math.MaxInt, k.readVersion) // readsOfOneCall bounds them, and the seats of Pods
-	k.lists = snapshot.NewShared(1, k.list)
 	looks := promauto.With(registry).NewCounterVec(prometheus.CounterOpts{
 		Name: "sidecarset_pod_webhook_lookups_total",
-		Help: "Calls for Pods, and reviews of SidecarSets, by what they made this replica read: nothing, slot (a slot's webhook entries), sidecarsets (some of them by name), list (all SidecarSets).",
+		Help: "Calls for Pods by what they made this replica read: nothing, slot (a slot's webhook entries), sidecarsets (some of them by name).",
 	}, []string{"read"})
-	k.nothingRead, k.slotRead, k.setsRead, k.allListed = looks.WithLabelValues("nothing"), looks.WithLabelValues("slot"), looks.WithLabelValues("sidecarsets"), looks.WithLabelValues("list")
+	k.nothingRead, k.slotRead, k.setsRead = looks.WithLabelValues("nothing"), looks.WithLabelValues("slot"), looks.WithLabelValues("sidecarsets")
 	return k
 }
 
@@ -158,16 +152,6 @@ func (k *Knowledge) know(ctx context.Context, names []string) error {
 	return k.wait(ctx, stored)
 }
 
-// CatchUp lists all SidecarSets, and returns nil once the snapshot holds them in these versions.
-func (k *Knowledge) CatchUp(ctx context.Context) error {
-	k.allListed.Inc()
-	stored, err := k.lists.Get(ctx, struct{}{})
-	if err != nil {
-		return fmt.Errorf("asking for the newest SidecarSets, try again: %w", err)
-	}
-	return k.wait(ctx, stored)
-}
-
 // wait returns nil once the snapshot holds SidecarSets in these versions. If the watch does not
 // deliver them soon, or before the call ends, it has the watch begun anew.
 func (k *Knowledge) wait(ctx context.Context, stored snapshot.Versions) error {
@@ -193,40 +177,21 @@ func (k *Knowledge) readSlot(ctx context.Context, slot int) (*entry.Slot, error)
 func (k *Knowledge) readVersion(ctx context.Context, name string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	seen := k.catalog.Version(name)
-	set := snapshot.Metadata(appsv1beta1.Kind)
-	if err := k.live.Get(ctx, client.ObjectKey{Name: name}, set); err != nil {
-		return 0, client.IgnoreNotFound(err)
-	}
-	version, err := podstate.ParseVersion(set.ResourceVersion)
-	if err == nil && version < seen {
+	seen, stored := k.catalog.Version(name), true
+	version, err := snapshot.Confirmed(ctx, seen, func(ctx context.Context) (uint64, error) {
+		set := snapshot.Metadata(appsv1beta1.Kind)
+		if err := k.live.Get(ctx, client.ObjectKey{Name: name}, set); err != nil {
+			stored = false
+			return math.MaxUint64, client.IgnoreNotFound(err)
+		}
+		stored = true
+		return podstate.ParseVersion(set.ResourceVersion)
+	})
+	switch {
+	case err != nil || !stored:
+		return 0, err
+	case version < seen:
 		return 0, k.health.Restored("SidecarSet "+name, seen, version)
 	}
-	return version, err
-}
-
-// list reads the versions of all SidecarSets as they are stored now. The list has a limit
-// because of an API server that builds its cache anew, for instance after a write of the
-// CustomResourceDefinition: it answers a list without a limit with 429 and "try again in a
-// second", and one with a limit from etcd.
-func (k *Knowledge) list(ctx context.Context, _ struct{}) (snapshot.Versions, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(appsv1beta1.GroupVersion.WithKind(appsv1beta1.Kind.Kind + "List"))
-	if err := k.live.List(ctx, list, client.Limit(mostListed)); err != nil {
-		return nil, err
-	}
-	if list.Continue != "" {
-		return nil, errors.New("more than a million SidecarSets are stored")
-	}
-	stored := make(snapshot.Versions, len(list.Items))
-	for i := range list.Items {
-		version, err := podstate.ParseVersion(list.Items[i].ResourceVersion)
-		if err != nil {
-			return nil, fmt.Errorf("reading SidecarSet %s: %w", list.Items[i].Name, err)
-		}
-		stored[list.Items[i].Name] = version
-	}
-	return stored, nil
+	return version, nil
 }

@@ -254,28 +254,3 @@ func TestARestoredSidecarSetEndsTheProcess(t *testing.T) {
 		}
 	})
 }
-
-// The validating webhook compares a SidecarSet with all others.
-func TestCatchUpWaitsForAllThatIsStored(t *testing.T) {
-	withReplica(t, func(t *testing.T, r *replica) {
-		names := []string{"a", "b", "c"}
-		for _, name := range names {
-			r.store(reviewed(name))
-		}
-		done := make(chan error, 1)
-		go func() { done <- r.CatchUp(t.Context()) }()
-		for _, name := range names {
-			if answer := answerOf(done); answer != "waits" {
-				t.Fatalf("before the snapshot has %s: %q", name, answer)
-			}
-			r.hear(watch.Added, r.cluster.stored[name])
-		}
-		if answer := answerOf(done); answer != "" || r.reads() != "all" {
-			t.Errorf("%q after reading %q", answer, r.reads())
-		}
-		r.err = errors.New("etcd is away")
-		if err := r.CatchUp(t.Context()); err == nil || !strings.Contains(err.Error(), "asking for the newest SidecarSets, try again: etcd is away") {
-			t.Errorf("got %v", err)
-		}
-	})
-}

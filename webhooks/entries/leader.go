@@ -8,10 +8,11 @@ import (
 	"reflect"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -33,8 +34,8 @@ type leader struct {
 	*Keeper
 	live  client.Reader
 	again chan struct{} // has capacity 1
+	ask   chan struct{} // has capacity 1; a slot that SidecarSets need has another serial
 
-	probe    *podProbe // nil if no Pods are tried
 	replicas replicaWatch
 
 	sets           storedSets
@@ -42,22 +43,18 @@ type leader struct {
 	reviews        entry.Reviews
 	states         [entry.Slots]slotState
 	bundle         []byte       // the last one that was wanted
-	looked         atomic.Int64 // when the last complete look began, in nanoseconds; look stores it
 	definitionSeen time.Time    // when the CustomResourceDefinition was last found
 }
 
 func newLeader(k *Keeper, live client.Reader) *leader {
 	settings := &k.options.Settings
 	l := &leader{
-		Keeper: k, live: live, again: make(chan struct{}, 1),
+		Keeper: k, live: live, again: make(chan struct{}, 1), ask: make(chan struct{}, 1),
 		replicas: replicaWatch{live: live, service: settings.Service, assumed: k.options.ServesWebhooks || settings.URL != ""},
 		sets:     storedSets{}, reviews: entry.Reviews{},
 	}
 	for i := range l.states {
 		l.states[i].again = time.Now().Add(l.writeAgain())
-	}
-	if k.options.ProbeNamespace != "" {
-		l.probe = newPodProbe(k.options.ProbeNamespace, k.writer, l.wake)
 	}
 	k.slots.Notify(l.again)
 	k.catalog.Notify(l.again)
@@ -92,6 +89,9 @@ const (
 func (l *leader) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithName("pod-webhooks")
 	ctx = log.IntoContext(ctx, logger)
+	if err := l.awaitUninstalling(ctx); err != nil {
+		return err
+	}
 	var others sync.WaitGroup
 	defer others.Wait()
 	others.Go(func() { l.look(ctx) })
@@ -111,6 +111,18 @@ func (l *leader) Start(ctx context.Context) error {
 	}
 }
 
+// awaitUninstalling has a pass begin when the operator's Namespace is being deleted. Then the Pods of
+// the operator are, too: the process has a few seconds left. The snapshot tells of labels only.
+func (l *leader) awaitUninstalling(ctx context.Context) error {
+	namespaces := snapshot.Metadata(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	_, err := snapshot.Follow(ctx, l.cached, namespaces, func(name string, now, _ *metav1.PartialObjectMetadata) {
+		if name == l.options.Settings.Namespace && now != nil && now.DeletionTimestamp != nil {
+			l.wake()
+		}
+	})
+	return err
+}
+
 // rest waits until a pass is due; false if ctx ends first.
 func (l *leader) rest(ctx context.Context, next time.Duration) bool {
 	select {
@@ -127,27 +139,49 @@ func (l *leader) rest(ctx context.Context, next time.Duration) bool {
 	return true
 }
 
-// look asks all API servers at intervals until ctx ends. An API server may go back to an older
-// copy of a slot after it was proven to use a newer one.
+// look asks API servers until ctx ends: about serials that are not proven, again after pauses that
+// grow, and about all slots at intervals. An API server may go back to an older copy of a slot
+// after it was proven to use a newer one.
 func (l *leader) look(ctx context.Context) {
-	for {
-		slots, static := l.slots.All(), false
-		if l.options.Static {
-			slots, static = [entry.Slots]*entry.Slot{}, l.options.Rivals.HasStaticBarrier()
+	all := time.Now() // when it asks about all slots
+	for pause := firstProbePause; ; {
+		proven, err := l.askUnproven(ctx)
+		if !time.Now().Before(all) {
+			err = errors.Join(err, l.lookAround(ctx))
+			all = time.Now().Add(lookInterval)
 		}
-		begun := time.Now()
-		if err := l.prober.look(ctx, slots, static); err == nil {
-			l.looked.Store(begun.UnixNano())
-		} else if ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).V(1).Info("Could not ask the API servers which webhook entries they use", "reason", err.Error())
 		}
 		l.wake()
+		next := time.Until(all)
+		if !proven {
+			next = min(next, pause)
+		}
+		pause = min(2*pause, lookInterval)
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(lookInterval):
+		case <-l.ask:
+			pause = firstProbePause
+		case <-time.After(next):
 		}
 	}
+}
+
+func (l *leader) askUnproven(ctx context.Context) (proven bool, err error) {
+	if l.options.Static {
+		return true, nil
+	}
+	slots := l.slots.All()
+	return l.prober.askUnproven(ctx, newest(&slots, false))
+}
+
+func (l *leader) lookAround(ctx context.Context) error {
+	if l.options.Static {
+		return l.prober.look(ctx, [entry.Slots]*entry.Slot{}, l.options.Rivals.HasStaticBarrier())
+	}
+	return l.prober.look(ctx, l.slots.All(), false)
 }
 
 // pass reads the whole state once, writes what differs, and returns the time until the
@@ -159,7 +193,7 @@ func (l *leader) pass(ctx context.Context) (next time.Duration, err error) {
 	}
 	if !v.rival.ClaimsEntries() && !l.options.Static {
 		v.problem = l.keep(ctx, v)
-		l.prove(ctx, v)
+		l.prove(v)
 	}
 	l.judge(ctx, v)
 	return v.next, v.problem
@@ -174,9 +208,8 @@ type view struct {
 	settings *entry.Settings          // nil if there are none
 	served   bool                     // some replica can answer
 	rival    *rival.Injector
-	facts    map[string]entry.Fact // by SidecarSet, from reads after the version of the present slot was seen
-	reads    int                   // of SidecarSets
-	problem  error                 // why a write has failed
+	reads    int   // of SidecarSets
+	problem  error // why a write has failed
 
 	next time.Duration // when the next pass begins at the latest
 }
@@ -297,44 +330,21 @@ func (l *leader) removeAll(ctx context.Context, v *view, i int) error {
 	return l.writePlan(ctx, v, i, entry.Plan{Next: next}, false)
 }
 
-// proveTimeout bounds how long a pass waits for API servers.
-const proveTimeout = 500 * time.Millisecond
-
-// errNotUsed says that an API server does not use a slot without entries.
-var errNotUsed = errors.New("an API server does not use it")
-
-// prove asks API servers whether they use the slots that SidecarSets need.
-func (l *leader) prove(ctx context.Context, v *view) {
-	ctx, cancel := context.WithTimeout(ctx, proveTimeout)
-	defer cancel()
-	var all sync.WaitGroup
+// prove notes which slots are not proven, and has API servers asked about those that have another
+// serial than before.
+func (l *leader) prove(v *view) {
 	for i, s := range v.slots {
 		st := &l.states[i]
 		st.unproven = nil
-		switch {
-		case s == nil || s.Serial == 0 || !v.served:
-		case l.prober.passed(i, s.Serial):
+		if s == nil || s.Serial == 0 || !v.served {
+			continue
+		}
+		if st.unproven = l.prober.unproven(i, s.Serial); st.unproven == nil {
 			st.proven, st.tries = s.Serial, 0
-		case len(st.wanted) == 0: // look asks
-			if st.serial != s.Serial {
-				st.serial, st.since = s.Serial, v.now
-			}
-			if st.proven == s.Serial || time.Unix(0, l.looked.Load()).Sub(st.since) >= notUsedSoon {
-				st.unproven = errNotUsed
-			}
-		default:
-			if st.serial != s.Serial {
-				st.serial, st.since = s.Serial, v.now
-			}
-			all.Go(func() {
-				st.unproven = l.prober.await(ctx, i, func() (uint64, error) {
-					if now := l.slots.At(i); now != nil {
-						return now.Serial, nil
-					}
-					return 0, errNoSlot
-				})
-			})
+		}
+		if st.serial != s.Serial {
+			st.serial, st.since = s.Serial, v.now
+			snapshot.Signal(l.ask)
 		}
 	}
-	all.Wait()
 }

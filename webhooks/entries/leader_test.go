@@ -3,6 +3,7 @@ package entries
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -189,9 +190,7 @@ func TestASlotIsWrittenAgainWhenAnAPIServerWentBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, older := c.webhook(t, set)
-		ctx, end := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- l.Start(ctx) }()
+		end := l.begin(t)
 		ready := func() bool { said := l.board.Of("log", set.UID, 1); return said != nil && said.Ready }
 		<-time.After(time.Second)
 		if !ready() {
@@ -222,14 +221,76 @@ func TestASlotIsWrittenAgainWhenAnAPIServerWentBack(t *testing.T) {
 		}
 		_, now := c.webhook(t, set)
 		c.api.uses(now)
-		<-time.After(time.Second)
+		<-time.After(lookInterval + time.Second)
 		if !ready() {
 			t.Error("every API server uses it, and it is not ready")
 		}
 		end()
-		if err := <-ended; err != nil {
-			t.Error(err)
+	})
+}
+
+// While no replica answers, and calls fail at once, the leader asks less and less often.
+func TestTheLeaderAsksSeldomWhileNoCallIsAnswered(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		var sets []*appsv1beta1.SidecarSet
+		used := map[int]bool{}
+		for i := 0; len(used) < entry.Slots; i++ {
+			set := reviewed(fmt.Sprint("set-", i))
+			if e := entryOf(t, set); !used[e.Slot()] {
+				used[e.Slot()] = true
+				sets = append(sets, set)
+			}
 		}
+		c.have(sets...)
+		c.api.set(func(s *testAPIServer) { s.unanswered = -1 })
+		end := l.begin(t)
+		asked := func() int { return c.api.count(addressA) + c.api.count(addressB) }
+		<-time.After(time.Minute)
+		first := asked()
+		<-time.After(10 * time.Minute)
+		// Three questions each ten seconds. In the first minute, a dozen more while the pauses are
+		// short, which begins anew when slots are written again, five times at most.
+		if later := asked() - first; first > 300 || later > 2*3*61 {
+			t.Errorf("API servers are asked %d times in the first minute, and %d times in the next ten", first, later)
+		}
+		c.api.set(func(s *testAPIServer) { s.unanswered = 0 })
+		<-time.After(lookInterval + time.Second)
+		for _, set := range sets {
+			if said := l.board.Of(set.Name, set.UID, set.Generation); said == nil || !said.Ready {
+				t.Errorf("calls are answered again, and of %s it says %+v", set.Name, said)
+			}
+		}
+		end()
+	})
+}
+
+// A quota or a policy that refuses the question says nothing about API servers.
+func TestARefusedQuestionIsNamedAndNothingIsWrittenAgain(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		c.api.set(func(s *testAPIServer) { s.forbids = "exceeded quota: tight" })
+		end := l.begin(t)
+		<-time.After(time.Second)
+		c.mu.Lock()
+		before := c.writes
+		c.mu.Unlock()
+		<-time.After(10 * time.Minute)
+		set := fixtures.LogSet(1)
+		said := l.board.Of("log", set.UID, 1)
+		if said == nil || said.Ready || !said.Unsure || said.Reason != appsv1beta1.ReasonNotProven || !strings.Contains(said.Message, "exceeded quota: tight") || strings.Contains(said.Message, "Restart") {
+			t.Errorf("it says %+v", said)
+		}
+		c.mu.Lock()
+		writes := c.writes - before
+		c.mu.Unlock()
+		if writes > 0 || before == 0 {
+			t.Errorf("slots were written %d times, and then %d times again", before, writes)
+		}
+		c.api.set(func(s *testAPIServer) { s.forbids = "" })
+		<-time.After(lookInterval + time.Second)
+		if said := l.board.Of("log", set.UID, 1); !said.Ready {
+			t.Errorf("the quota is gone, and it says %+v", said)
+		}
+		end()
 	})
 }
 
@@ -282,6 +343,24 @@ func TestEntriesGoWithTheOperator(t *testing.T) {
 		if l.judged(t); left() == 0 {
 			t.Error("the definition is back with a SidecarSet, which has no entry")
 		}
+	})
+}
+
+// The Pods of the operator are deleted with its Namespace. A process ends five seconds after it is
+// asked to (--drain-grace).
+func TestEntriesGoBeforeTheLeaderEnds(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		end := l.begin(t)
+		<-time.After(time.Second)
+		if w, _ := c.webhook(t, fixtures.LogSet(1)); w == nil {
+			t.Fatal("there is no entry to begin with")
+		}
+		c.leave()
+		<-time.After(time.Second)
+		if w, _ := c.webhook(t, fixtures.LogSet(1)); w != nil {
+			t.Error("the entry is left")
+		}
+		end()
 	})
 }
 

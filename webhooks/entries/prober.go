@@ -1,10 +1,12 @@
 package entries
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -14,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 // A probe: a ConfigMap that is created under dry-run only, at every API server.
@@ -32,27 +36,41 @@ import (
 // servers do not report this. So it creates, under dry-run, ConfigMaps that barrier entries
 // select; see entry.BarrierLabel. This tries the whole way of a call: the Service, its endpoints,
 // the network, the serving certificate, and a replica that answers. It is safe for concurrent use.
+//
+// Reviews share questions: an API server is asked about all slots that reviews wait for, in one
+// ConfigMap at a time. The leader's questions are apart, because an API server takes a second for
+// each slot if no replica answers, and a review waits for half a second.
 type prober struct {
 	namespace string
 	config    *rest.Config
 	slices    client.Reader
 	host      *apiServer // the one that the operator's other clients use
+	reviews   *snapshot.Shared[*apiServer, struct{}]
 
 	mu       sync.Mutex
 	servers  []*apiServer // by the addresses that they publish
 	listed   time.Time    // when servers was read
 	lastCall time.Time    // when a call was last answered
+	awaited  map[*awaited]struct{}
+}
+
+// awaited is a serial that a review waits for.
+type awaited struct {
+	label string
+	want  func() (serial uint64, err error)
 }
 
 // apiServer is one address that API servers answer at.
 type apiServer struct {
 	address     string
 	configMaps  corev1client.ConfigMapInterface
-	unreachable atomic.Bool // the last attempt to connect has failed
+	unreachable atomic.Pointer[unreachable] // nil if the last question was answered
+	rate        *rate.Limiter
 
 	// The prober's mu guards these.
-	proven question // the highest proven serials
-	calls  calls
+	proven  question // the highest proven serials
+	calls   calls
+	refusal error // why it has refused the last question; nil if it has not
 }
 
 // question has serials by the labels of a probe.
@@ -64,11 +82,16 @@ const staticSerial = 1
 const (
 	// serversKept is how long a list of API servers is used.
 	serversKept = 10 * time.Second
-	// A configuration reaches an API server after 7 to 50 ms.
-	firstProbePause = 2 * time.Millisecond
-	lastProbePause  = 50 * time.Millisecond
-	// connectTimeout is after how long the prober leaves out an address that does not
-	// answer: a lost packet is sent again after one second. From then on await waits for
+	// A configuration reaches an API server after 7 to 50 ms. A review asks again after
+	// firstProbePause, and then after twice as long each time, up to lastProbePause. The leader goes
+	// on to lookInterval.
+	firstProbePause = 4 * time.Millisecond
+	lastProbePause  = 64 * time.Millisecond
+	// maxQuestions is how many questions an API server gets in a second at most, and at once. Some
+	// 25 SidecarSets that are created one after the other in a second need as many.
+	maxQuestions = 100
+	// connectTimeout is after how long the prober leaves out an address that accepts no
+	// connection: a lost packet is sent again after one second. From then on await waits for
 	// the address for unreachablePatience at most.
 	connectTimeout      = 2 * time.Second
 	unreachablePatience = 100 * time.Millisecond
@@ -80,27 +103,46 @@ const (
 // newProber returns a prober that creates ConfigMaps, under dry-run, in a namespace. slices reads
 // EndpointSlices.
 func newProber(namespace string, config *rest.Config, slices client.Reader) (*prober, error) {
+	config = rest.CopyConfig(config)
+	if config.Proxy == nil {
+		config.Proxy = http.ProxyFromEnvironment
+	}
 	host, err := newAPIServer(config.Host, namespace, rest.CopyConfig(config))
-	return &prober{namespace: namespace, config: config, slices: slices, host: host}, err
+	p := &prober{namespace: namespace, config: config, slices: slices, host: host, awaited: map[*awaited]struct{}{}}
+	p.reviews = snapshot.NewShared(math.MaxInt, p.askAwaited)
+	return p, err
 }
 
 // passed reports whether every API server that can be reached is known to use a slot at that
 // serial or a later one. It asks no API server.
-func (p *prober) passed(slot int, serial uint64) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	counted, label := p.counted(), entry.BarrierLabel(slot)
-	return !slices.ContainsFunc(counted, func(s *apiServer) bool { return s.proven[label] < serial })
-}
+func (p *prober) passed(slot int, serial uint64) bool { return p.unproven(slot, serial) == nil }
 
 // counted are the API servers that can be reached, each by its own address, else the configured
 // host. The caller holds mu.
 func (p *prober) counted() []*apiServer {
-	counted := slices.DeleteFunc(slices.Clone(p.servers), func(s *apiServer) bool { return s.unreachable.Load() })
+	counted := slices.DeleteFunc(slices.Clone(p.servers), func(s *apiServer) bool { return s.unreachable.Load() != nil })
 	if len(counted) == 0 {
 		return []*apiServer{p.host}
 	}
 	return counted
+}
+
+// unproven says why it is not known that every API server that can be reached uses a slot at that
+// serial or a later one; nil if it is known. It asks no API server.
+func (p *prober) unproven(slot int, serial uint64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var errs []error
+	for _, s := range p.counted() {
+		if s.proven[entry.BarrierLabel(slot)] < serial {
+			errs = append(errs, cmp.Or(s.refusal, noCall(s, slot, serial)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func noCall(s *apiServer, slot int, serial uint64) error {
+	return fmt.Errorf("the operator has received no call from API server %s for serial %d of MutatingWebhookConfiguration %s yet", s.address, serial, entry.ConfigurationName(slot))
 }
 
 // await asks until every API server that can be reached uses the slot at the serial that want
@@ -108,29 +150,96 @@ func (p *prober) counted() []*apiServer {
 // may have been followed by so many others that its barrier entry does not name it any more. An
 // error of want ends it. Several goroutines call want.
 func (p *prober) await(ctx context.Context, slot int, want func() (serial uint64, err error)) error {
-	return p.each(ctx, func(ctx context.Context, s *apiServer) error { return p.awaitOne(ctx, s, slot, want) })
+	w := &awaited{entry.BarrierLabel(slot), want}
+	p.mu.Lock()
+	p.awaited[w] = struct{}{}
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.awaited, w)
+	}()
+	return p.each(ctx, func(ctx context.Context, s *apiServer) error { return p.awaitOne(ctx, s, slot, w) })
 }
 
-func (p *prober) awaitOne(ctx context.Context, s *apiServer, slot int, want func() (uint64, error)) error {
-	label := entry.BarrierLabel(slot)
+func (p *prober) awaitOne(ctx context.Context, s *apiServer, slot int, w *awaited) error {
 	for pause := firstProbePause; ; pause = min(2*pause, lastProbePause) {
-		serial, err := want()
-		if err != nil || p.proven(s, label) >= serial {
+		serial, err := w.want()
+		if err != nil || p.proven(s, w.label) >= serial {
 			return err
 		}
-		answered, err := p.ask(ctx, s, question{label: serial})
+		_, err = p.reviews.Get(ctx, s)
 		switch {
+		case p.proven(s, w.label) >= serial:
+			return nil
 		case err != nil && ctx.Err() == nil:
 			return err
-		case len(answered) > 0:
-			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the operator has received no call from API server %s for serial %d of MutatingWebhookConfiguration %s yet", s.address, serial, entry.ConfigurationName(slot))
+			return noCall(s, slot, serial)
 		case <-time.After(pause):
 		}
 	}
+}
+
+// askAwaited asks an API server about all that reviews wait for.
+func (p *prober) askAwaited(ctx context.Context, s *apiServer) (none struct{}, err error) {
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
+	p.mu.Lock()
+	all := slices.Collect(maps.Keys(p.awaited))
+	p.mu.Unlock()
+	about := question{}
+	for _, w := range all {
+		if serial, err := w.want(); err == nil && serial > p.proven(s, w.label) {
+			about[w.label] = max(about[w.label], serial)
+		}
+	}
+	if len(about) > 0 {
+		_, err = p.ask(ctx, s, about)
+	}
+	return none, err
+}
+
+// newest are the newest serials of the slots that have entries.
+func newest(slots *[entry.Slots]*entry.Slot, static bool) question {
+	all := question{}
+	if static {
+		all[entry.LabelStaticBarrier] = staticSerial
+	}
+	for i, s := range slots {
+		if s != nil && s.Serial > 0 && !s.IsEmpty() {
+			all[entry.BarrierLabel(i)] = s.Serial
+		}
+	}
+	return all
+}
+
+// askUnproven asks every API server about the serials that it is not known to use, in one ConfigMap.
+// It reports whether all API servers that can be reached are then known to use them.
+func (p *prober) askUnproven(ctx context.Context, about question) (proven bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	err = p.each(ctx, func(ctx context.Context, s *apiServer) error {
+		left := maps.Clone(about)
+		maps.DeleteFunc(left, func(label string, serial uint64) bool { return p.proven(s, label) >= serial })
+		if len(left) == 0 {
+			return nil
+		}
+		_, err := p.ask(ctx, s, left)
+		return err
+	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.counted() {
+		for label, serial := range about {
+			if s.proven[label] < serial {
+				return false, err
+			}
+		}
+	}
+	return true, err
 }
 
 // look asks every API server about the newest serials of the slots that have entries, in one
@@ -138,16 +247,9 @@ func (p *prober) awaitOne(ctx context.Context, s *apiServer, slot int, want func
 // server does not use any more although its other calls are answered: an API server can go back
 // to an older version of a slot. With static, it asks by the barrier entry of static mode.
 func (p *prober) look(ctx context.Context, slots [entry.Slots]*entry.Slot, static bool) error {
-	newest, older := question{}, question{}
-	if static {
-		newest[entry.LabelStaticBarrier] = staticSerial
-	}
+	newest, older := newest(&slots, static), question{}
 	for i, s := range slots {
-		if s == nil || s.Serial == 0 || s.IsEmpty() {
-			continue
-		}
-		newest[entry.BarrierLabel(i)] = s.Serial
-		if len(s.Earlier) > 0 {
+		if s != nil && newest[entry.BarrierLabel(i)] > 0 && len(s.Earlier) > 0 {
 			older = question{entry.BarrierLabel(i): s.Earlier[len(s.Earlier)-1]}
 		}
 	}
@@ -171,7 +273,7 @@ func (p *prober) each(ctx context.Context, ask func(context.Context, *apiServer)
 	for i, s := range servers {
 		all.Go(func() {
 			ctx := ctx
-			if s.unreachable.Load() {
+			if s.unreachable.Load() != nil {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, unreachablePatience)
 				defer cancel()
@@ -183,8 +285,8 @@ func (p *prober) each(ctx context.Context, ask func(context.Context, *apiServer)
 	reached := false
 	var errs []error
 	for i, s := range servers {
-		reached = reached || results[i] == nil || !s.unreachable.Load()
-		if results[i] != nil && !s.unreachable.Load() {
+		reached = reached || results[i] == nil || s.unreachable.Load() == nil
+		if results[i] != nil && s.unreachable.Load() == nil {
 			errs = append(errs, results[i])
 		}
 	}
@@ -240,11 +342,13 @@ func (p *prober) ask(ctx context.Context, s *apiServer, about question) (answere
 	for label, serial := range about {
 		probe.Labels[label] = strconv.FormatUint(serial, 10)
 	}
-	answer, err := s.configMaps.Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err := s.rate.Wait(ctx); err != nil {
+		return nil, fmt.Errorf("asking API server %s whether it calls the operator: %w", s.address, err)
+	}
+	answer, err := p.create(ctx, s, probe)
 	if err != nil {
 		return nil, fmt.Errorf("creating a ConfigMap in namespace %s under dry-run at API server %s, to see whether it calls the operator: %w", p.namespace, s.address, err)
 	}
-	s.unreachable.Store(false) // an older connection still works
 	answered = maps.Clone(about)
 	maps.DeleteFunc(answered, func(label string, _ uint64) bool { return answer.Annotations[label] != probe.Labels[label] })
 	p.mu.Lock()
@@ -280,6 +384,7 @@ func (p *prober) published(ctx context.Context) ([]*apiServer, error) {
 			continue
 		}
 		config := rest.CopyConfig(p.config)
+		config.Proxy = noProxy // a proxy leads elsewhere, or nowhere
 		config.Host = (&url.URL{Scheme: "https", Host: address}).String()
 		if config.ServerName == "" {
 			config.ServerName = "kubernetes.default.svc" // in the certificate of every API server
@@ -294,10 +399,12 @@ func (p *prober) published(ctx context.Context) ([]*apiServer, error) {
 	return servers, nil
 }
 
-// newAPIServer makes a client for an address. It notes whether an API server accepts connections
-// there.
+func noProxy(*http.Request) (*url.URL, error) { return nil, nil }
+
+// newAPIServer makes a client for an address. Because of Proxy, the client shares no connections with
+// other clients: those of one address lead to one API server.
 func newAPIServer(address, namespace string, config *rest.Config) (*apiServer, error) {
-	s := &apiServer{address: address, proven: question{}}
+	s := &apiServer{address: address, proven: question{}, rate: rate.NewLimiter(maxQuestions, maxQuestions)}
 	dial := config.Dial
 	if dial == nil {
 		dial = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
@@ -306,14 +413,11 @@ func newAPIServer(address, namespace string, config *rest.Config) (*apiServer, e
 		limited, cancel := context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
 		connection, err := dial(limited, network, address)
-		if ctx.Err() == nil {
-			s.unreachable.Store(err != nil)
+		if err != nil && ctx.Err() == nil {
+			s.isUnreachable(err)
 		}
 		return connection, err
 	}
-	// Because of Proxy, the client shares no connections with other clients: those of one
-	// address lead to one API server.
-	config.Proxy = http.ProxyFromEnvironment
 	core, err := corev1client.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for API server %s: %w", address, err)

@@ -2,8 +2,12 @@ package entries
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,6 +15,7 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -149,6 +154,87 @@ func TestAPIServersThatCannotBeReachedDoNotCount(t *testing.T) {
 		awaits("it is back, without the slot", false)
 		c.uses(v, addressB)
 		awaits("it has caught up", true)
+	})
+}
+
+// What answers at an address may be a proxy, a firewall that inspects TLS, or an API server that does
+// not accept the operator's token there.
+func TestWhatIsNoAPIServerForUsDoesNotCount(t *testing.T) {
+	t.Parallel()
+	for name, instead := range map[string]http.HandlerFunc{
+		"an API server that does not know the token": func(w http.ResponseWriter, _ *http.Request) {
+			refusal := apierrors.NewUnauthorized("Unauthorized").Status()
+			refusal.APIVersion, refusal.Kind = "v1", "Status"
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusUnauthorized)
+			_ = json.NewEncoder(w).Encode(refusal)
+		},
+		"a page of a proxy": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "<html>blocked</html>", http.StatusForbidden)
+		},
+		"a page of a portal":       func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>log in</html>")) },
+		"a connection that is cut": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, []string{addressA, addressB}, func(t *testing.T, p *prober, c *proberCluster) {
+				versions := versionsOf(t, "web", 3)
+				for i, out := range [][]string{{addressB}, {addressA, addressB}} {
+					v := versions[i]
+					c.uses(v)
+					c.set(func(s *testAPIServer) { s.instead = instead }, out...)
+					if err := awaitFor(t, p, v); err != nil || !p.passed(v.Index, v.Serial) {
+						t.Fatalf("%v is no API server: %v", out, err)
+					}
+				}
+				<-time.After(silentAfter)
+				if said := p.leftOut(time.Now()); !strings.Contains(said, addressA+" (") || !strings.Contains(said, addressB+" (") {
+					t.Errorf("left out are %q", said)
+				}
+				// A cut connection is tried again, so one that ends does not leave an API server out.
+				c.set(func(s *testAPIServer) { s.instead = nil })
+				newer := versions[2]
+				if err := awaitFor(t, p, newer); err == nil || p.passed(newer.Index, newer.Serial) || p.leftOut(time.Now()) != "" {
+					t.Errorf("API servers are back, without the slot: %v, and left out is %q", err, p.leftOut(time.Now()))
+				}
+			})
+		})
+	}
+}
+
+// A connection ends while an API server restarts a proxy in front of it, for example.
+func TestOneConnectionThatEndsLeavesNoAPIServerOut(t *testing.T) {
+	t.Parallel()
+	inCluster(t, []string{addressA}, func(t *testing.T, p *prober, c *proberCluster) {
+		v := versionsOf(t, "web", 1)[0]
+		c.uses(v, configuredHost)
+		c.set(func(s *testAPIServer) {
+			s.instead = func(http.ResponseWriter, *http.Request) { s.instead = nil; panic(http.ErrAbortHandler) }
+		}, addressA)
+		if err := awaitFor(t, p, v); err == nil || p.passed(v.Index, v.Serial) || p.leftOut(time.Now().Add(time.Hour)) != "" {
+			t.Errorf("got %v, and left out is %q", err, p.leftOut(time.Now().Add(time.Hour)))
+		}
+	})
+}
+
+// The proxy of the environment is for the configured host: the addresses of API servers are in the
+// cluster's network.
+func TestAddressesOfAPIServersAreAskedWithoutAProxy(t *testing.T) {
+	const inChild = "ENTRIES_TEST_PROXY"
+	if os.Getenv(inChild) == "" {
+		command := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+		command.Env = append(os.Environ(), inChild+"=1", "HTTPS_PROXY=http://10.9.9.9:3128", "https_proxy=", "NO_PROXY=", "no_proxy=")
+		if output, err := command.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, output)
+		}
+		return
+	}
+	inCluster(t, []string{addressA}, func(t *testing.T, p *prober, c *proberCluster) {
+		c.servers["10.9.9.9:3128"] = &testAPIServer{refuses: true}
+		v := versionsOf(t, "web", 1)[0]
+		c.uses(v, addressA)
+		if err := awaitFor(t, p, v); err != nil || c.count(addressA) == 0 {
+			t.Errorf("the address was asked %d times: %v", c.count(addressA), err)
+		}
 	})
 }
 

@@ -3,8 +3,10 @@ package entries
 import (
 	"errors"
 	"maps"
+	"slices"
 	"time"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
@@ -24,14 +26,17 @@ type storedSet struct {
 	err     error  // why there is none
 	refuse  error  // why no Pod can be injected
 	nothing string // why the SidecarSet can select no Pod
+	// conflict is the first problem with an older SidecarSet, because of which a review would have
+	// refused this one. Both were stored within the delay of a watch.
+	conflict string
 
-	since    time.Time   // when the leader first saw the UID and the generation
-	tried    probeResult // belongs to the podProbe
+	since    time.Time // when the leader first saw the UID and the generation
 	security judgedSecurity
 }
 
 // observe updates the state for the stored SidecarSets, and returns the entries that they need.
 func (all storedSets) observe(catalog *match.Snapshot, excludedNamespaces []string, now time.Time) (wanted []entry.Entry) {
+	var changed []*storedSet
 	for _, program := range catalog.Programs() {
 		name := program.Name()
 		one, history := all[name], catalog.History(name)
@@ -43,14 +48,57 @@ func (all storedSets) observe(catalog *match.Snapshot, excludedNamespaces []stri
 			one = &storedSet{program: program, history: history, refuse: whyRefused(program, history), since: since}
 			one.nothing = validation.SelectsNothing(&program.Set.Spec, excludedNamespaces)
 			one.entry, one.err = entry.Of(program.Set)
-			all[name] = one
+			all[name], changed = one, append(changed, one)
 		}
 		if one.err == nil {
 			wanted = append(wanted, one.entry)
 		}
 	}
+	before := len(all)
 	maps.DeleteFunc(all, func(name string, _ *storedSet) bool { return !catalog.Has(name) })
+	if len(changed) > 0 || len(all) < before {
+		all.findConflicts(changed)
+	}
 	return wanted
+}
+
+// findConflicts looks for conflicts of the SidecarSets that have changed, and of those that had one.
+func (all storedSets) findConflicts(changed []*storedSet) {
+	sets := make([]*appsv1beta1.SidecarSet, 0, len(all))
+	for _, one := range all {
+		sets = append(sets, one.program.Set)
+	}
+	of := func(one *storedSet, others []*appsv1beta1.SidecarSet) []string {
+		found := validation.FindConflicts(one.program.Set, others)
+		if len(found.Refusing()) == 0 {
+			return nil
+		}
+		one.conflict = found.Texts()[0]
+		return found.Refusing()
+	}
+	stale := map[string]bool{}
+	for name, one := range all {
+		stale[name] = one.conflict != ""
+	}
+	for _, one := range changed {
+		for _, other := range of(one, sets) {
+			stale[other], stale[one.program.Name()] = true, true
+		}
+	}
+	for name, one := range all {
+		if stale[name] {
+			one.conflict = ""
+			of(one, slices.DeleteFunc(slices.Clone(sets), func(other *appsv1beta1.SidecarSet) bool { return !isBefore(other, one.program.Set) }))
+		}
+	}
+}
+
+// isBefore reports whether a SidecarSet was created before another one.
+func isBefore(a, b *appsv1beta1.SidecarSet) bool {
+	if a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.Name < b.Name
+	}
+	return a.CreationTimestamp.Before(&b.CreationTimestamp)
 }
 
 // generation returns the generation of the SidecarSet that a need is of; false if the snapshot

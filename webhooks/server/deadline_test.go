@@ -35,7 +35,7 @@ func TestAHandlerThatWaitsAnswersBeforeTheAPIServerGivesUp(t *testing.T) {
 func TestWaitingForASeatEndsBeforeTheAPIServerGivesUp(t *testing.T) {
 	handler := newBlocking(t)
 	limits := small()
-	limits.Active = 1
+	limits.Patience = time.Minute
 	s := start(t, server.Options{Limits: bounded(limits)}, map[string]server.Handler{"/x": handler.serve})
 	first := make(chan answer, 1)
 	go func() { first <- ask(s.client(t), s.url("/x")) }()

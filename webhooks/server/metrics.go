@@ -35,10 +35,10 @@ func (s *Server) newMetrics() *metrics {
 	m.collectors = []prometheus.Collector{refused, m.requests, m.seconds,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "sidecarset_webhook_connections", Help: "Open connections to the webhook server.",
-		}, func() float64 { return float64(s.connections.Count()) }),
+		}, func() float64 { return float64(s.listening().count()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "sidecarset_webhook_evicted_connections_total", Help: "Connections that were closed because there were too many.",
-		}, func() float64 { return float64(s.connections.Evicted()) }),
+			Name: "sidecarset_webhook_evicted_connections_total", Help: "Connections that were closed because there were too many, most of them before they had brought a whole request.",
+		}, func() float64 { return float64(s.listening().evicted.Load()) }),
 	}
 	for group, gate := range s.gates {
 		for _, reason := range reasons {
@@ -48,7 +48,7 @@ func (s *Server) newMetrics() *metrics {
 			Name:        "sidecarset_webhook_requests_in_flight",
 			Help:        "Requests that are being answered, by group of paths: pods, sidecarsets, conversions, barriers.",
 			ConstLabels: prometheus.Labels{"group": string(group)},
-		}, func() float64 { return float64(gate.seats.inUse()) }))
+		}, func() float64 { return float64(gate.active.Load()) }))
 	}
 	return m
 }

@@ -11,6 +11,37 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
+// Request is what a Handler gets: a POST of JSON whose body has been read as a whole and is not
+// empty.
+type Request struct {
+	Path string
+	// Body is valid until the Handler returns.
+	Body []byte
+}
+
+// Handler answers a request on w, or returns an error instead: a Refusal, or a
+// failure of the operator, which is answered with status 500. ctx ends a little
+// before the API server stops waiting, and when the client goes away.
+type Handler func(ctx context.Context, w http.ResponseWriter, r Request) error
+
+// Answer answers one request. It returns the Refusal that was the answer; nil if h
+// answered.
+func (h Handler) Answer(ctx context.Context, w http.ResponseWriter, r Request) *Refusal {
+	err := h(ctx, w, r)
+	if err == nil {
+		return nil
+	}
+	refusal := refusalOf(err)
+	refusal.answer(ctx, w, r.Path)
+	return refusal
+}
+
+// ServeHTTP implements http.Handler, so that a Handler can be used without a Server. Each
+// request is bounded. All requests together are not.
+func (h Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	newGate(defaultLimits()[GroupPods], defaultBodyTimeout, defaultWriteTimeout).admit(h).ServeHTTP(w, r)
+}
+
 // Review returns a Handler that decodes the whole AdmissionReview. decide returns an
 // Answer without a UID, or an error, which denies the request.
 func Review(decide func(ctx context.Context, request *admissionv1.AdmissionRequest) (Answer, error)) Handler {

@@ -2,10 +2,9 @@
 // any time, bounded connections, bodies and requests, a drain before it stops, and
 // the form of answers and refusals. It knows nothing about Pods and SidecarSets.
 //
-// To follow one request: package ports bounds its connection; Server (server.go)
-// routes it; a gate (gate.go) gives it a deadline (deadline.go), reads its body
-// (body.go) and waits for a seat (seats.go); the Handler (handler.go) answers, with
-// an Answer (answer.go) or a Refusal (refusal.go).
+// To follow one request: the Listener (listener.go) bounds its connection; Server (server.go)
+// routes it; a gate (limits.go) gives it a deadline, reads its body and waits for a seat; the
+// Handler (review.go) answers, with an Answer (answer.go) or a Refusal (refusal.go).
 package server
 
 import (
@@ -15,31 +14,20 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log"
 	"maps"
 	"net"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/utils/clock"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
-
-	"github.com/sidecarset/operator/webhooks/ports"
 )
 
-// Bounds of a request's body. An AdmissionReview has two objects of at most 3 MiB each,
-// and less than 1 MiB of other content. A ConversionReview has all objects of a LIST:
-// 16 MiB is some 1,600 SidecarSets of 10 KiB. A barrier probe has some 2 KiB.
 const (
-	MaxAdmissionBytes  = 7 << 20
-	MaxConversionBytes = 16 << 20
-	MaxBarrierBytes    = 256 << 10
+	defaultBodyTimeout  = 8 * time.Second
+	defaultWriteTimeout = 10 * time.Second
 )
-
-const defaultWriteTimeout = 10 * time.Second
 
 // Options configures a Server. Only GetCertificate is required.
 type Options struct {
@@ -54,21 +42,18 @@ type Options struct {
 	// not block. GroupConversions answers any client, because API servers show no
 	// certificate to conversion webhooks.
 	ClientCAs func() *x509.CertPool
-	// ReadHeaderTimeout (7 s) bounds the handshake and a request's header. It is longer than
-	// the 5 s that API servers wait for a Pod's answer by default: if a handshake is slow, the
-	// API server gives up, and not the server. ReadTimeout (8 s) bounds header and body, and is
-	// not equal to ReadHeaderTimeout (unusedConn). WriteTimeout (10 s) bounds the time from the
-	// header to the end of the answer, IdleTimeout (2 min, longer than the 90 s after which the
-	// API server closes) the wait for the first and the next request.
-	ReadHeaderTimeout, ReadTimeout, WriteTimeout, IdleTimeout time.Duration
-	// MaxHeaderBytes is 64 KiB if zero.
+	// BodyTimeout (8 s) bounds the time in which a body arrives, WriteTimeout (10 s) the handshake,
+	// and the time from the header to the end of the answer. IdleTimeout (2 min, longer than the 90 s
+	// after which the API server closes) bounds the wait for the header of a request, of the first
+	// one too: API servers open connections before they need them, and do not send a request again
+	// that fails because the server closes the connection.
+	BodyTimeout, WriteTimeout, IdleTimeout time.Duration
+	// MaxHeaderBytes is 8 KiB if zero.
 	MaxHeaderBytes int
-	// MaxConnections is 1280 if zero; one client address may have half of that. An API
-	// server opens a connection for each request that it sends at the same time. By
-	// default it lets 600 requests of its own clients run at once, and each of them may
-	// have it call this server. If there is one connection too many, the server closes one
-	// of the client address that has the most.
-	MaxConnections int
+	// MaxConnections is 4096 if zero, and MaxPerClient 640: an API server opens a connection for each
+	// request that it sends at the same time, and by default lets 600 requests of its own clients
+	// run at once.
+	MaxConnections, MaxPerClient int
 	// Limits bound what the requests of a group take at the same time; a group that is
 	// not in it has a default by the number of cores.
 	Limits map[Group]Limits
@@ -76,28 +61,20 @@ type Options struct {
 	// Stopping, if not nil, is closed when the process is asked to stop. The manager
 	// stops the server later, after its controllers.
 	Stopping <-chan struct{}
-	// Grace is how long the server still serves as before once it is not ready, so that
-	// endpoints are withdrawn before connections are refused.
-	Grace time.Duration
-	// DrainTimeout (10 s) bounds the wait for requests in flight after Grace.
-	// The manager's graceful shutdown timeout has to exceed Grace + DrainTimeout.
+	// DrainTimeout (10 s) bounds how long Close waits for requests in flight.
 	DrainTimeout time.Duration
-
-	// Clock measures Grace; the real clock if nil.
-	Clock clock.Clock
 }
 
 // Server is the webhook server. Register handlers before Start; the other methods
 // are safe for concurrent use.
 type Server struct {
-	options     Options
-	mux         *http.ServeMux
-	gates       map[Group]*gate
-	connections *ports.Connections
-	metrics     *metrics
-	draining    atomic.Bool
-	running     sync.WaitGroup           // Start
-	addr        atomic.Pointer[net.Addr] // nil until the server listens
+	options  Options
+	mux      *http.ServeMux
+	gates    map[Group]*gate
+	metrics  *metrics
+	draining atomic.Bool
+	listener atomic.Pointer[Listener] // nil until the server listens
+	http     atomic.Pointer[http.Server]
 }
 
 // New returns a Server that Start runs.
@@ -108,9 +85,8 @@ func New(options Options) *Server {
 	maps.Copy(all, options.Limits)
 	for group, limits := range all {
 		limits.check(group)
-		s.gates[group] = newGate(limits, options.WriteTimeout)
+		s.gates[group] = newGate(limits, options.BodyTimeout, options.WriteTimeout)
 	}
-	s.connections = ports.NewConnections(options.MaxConnections, max(1, options.MaxConnections/2))
 	s.metrics = s.newMetrics()
 	s.mux.HandleFunc("/", notFound)
 	return s
@@ -121,14 +97,13 @@ func (o *Options) setDefaults() {
 	if o.MinTLSVersion != tls.VersionTLS12 {
 		o.MinTLSVersion = tls.VersionTLS13
 	}
-	o.ReadHeaderTimeout = cmp.Or(o.ReadHeaderTimeout, 7*time.Second)
-	o.ReadTimeout = cmp.Or(o.ReadTimeout, 8*time.Second)
+	o.BodyTimeout = cmp.Or(o.BodyTimeout, defaultBodyTimeout)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, defaultWriteTimeout)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, 2*time.Minute)
-	o.MaxHeaderBytes = cmp.Or(o.MaxHeaderBytes, 64<<10)
-	o.MaxConnections = cmp.Or(o.MaxConnections, 1280) // of some 40 KiB each
+	o.MaxHeaderBytes = cmp.Or(o.MaxHeaderBytes, 8<<10)
+	o.MaxConnections = cmp.Or(o.MaxConnections, 4096) // of some 40 KiB each
+	o.MaxPerClient = cmp.Or(o.MaxPerClient, 640)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, 10*time.Second)
-	o.Clock = cmp.Or[clock.Clock](o.Clock, clock.RealClock{})
 }
 
 // NeedLeaderElection reports false: every replica serves.
@@ -148,97 +123,84 @@ func (s *Server) Register(group Group, path string, handler Handler) {
 	s.mux.Handle(path, recoverPanics(admitted))
 }
 
-// Start serves until Options.Stopping is closed or ctx ends. From then on the server is
-// not ready. It still serves for Options.Grace, and until ctx ends. Then it refuses new
-// connections, waits for requests in flight, and closes the connections that are left.
+// Start serves, and returns when ctx ends. The server goes on serving until Close: API servers send
+// conversions to a replica until its process has ended. As soon as Options.Stopping is closed or ctx
+// ends, the server is not ready.
 func (s *Server) Start(ctx context.Context) error {
-	s.running.Add(1)
-	defer s.running.Done()
 	logger := logf.FromContext(ctx).WithName("webhook-server")
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.options.Address)
 	if err != nil {
 		return fmt.Errorf("listening for webhooks: %w", err)
 	}
+	limited := Limit(listener, s.options.MaxConnections, s.options.MaxPerClient)
 	server := s.httpServer(ctx, logger)
-	s.addr.Store(new(listener.Addr()))
+	s.http.Store(server)
+	s.listener.Store(limited)
 	logger.Info("Serving webhooks", "address", listener.Addr().String())
-
-	listener = unusedListener{listener, s.options.IdleTimeout}
 	served := make(chan error, 1)
-	go func() { served <- fmt.Errorf("serving webhooks: %w", server.ServeTLS(listener, "", "")) }()
-	select {
-	case err := <-served:
-		return err
-	case <-s.stopping(ctx):
-	}
-	return s.drain(ctx, server, served)
-}
-
-// Wait returns once Start has returned, and at once if Start never ran. A manager that
-// loses its Lease does not wait for its parts. So call Wait before the process exits:
-// then requests in flight are answered.
-func (s *Server) Wait() { s.running.Wait() }
-
-// stopping is closed as soon as the server may stop, at the latest when ctx ends. From
-// then on the server is not ready.
-func (s *Server) stopping(ctx context.Context) <-chan struct{} {
-	stop := make(chan struct{})
 	go func() {
-		defer close(stop)
-		select {
-		case <-s.options.Stopping: // nil blocks forever
-		case <-ctx.Done():
+		err := server.ServeTLS(limited, "", "")
+		if errors.Is(err, http.ErrServerClosed) {
+			served <- nil
+			return
 		}
-		s.draining.Store(true)
+		served <- fmt.Errorf("serving webhooks: %w", err)
 	}()
-	return stop
-}
-
-func (s *Server) drain(ctx context.Context, server *http.Server, served <-chan error) error {
-	logger := logf.FromContext(ctx).WithName("webhook-server")
-	if s.options.Grace > 0 {
-		logger.Info("Serving on until endpoints are withdrawn", "grace", s.options.Grace.String())
-		select {
-		case <-s.options.Clock.After(s.options.Grace):
-		case err := <-served:
-			return err
-		}
-	}
 	select {
-	case <-ctx.Done(): // until then the manager stops its controllers, whose writes may be sent here
 	case err := <-served:
 		return err
+	case <-s.options.Stopping: // nil blocks forever
+		s.draining.Store(true)
+	case <-ctx.Done():
 	}
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.DrainTimeout)
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+		s.draining.Store(true)
+		return nil
+	}
+}
+
+// Close refuses new connections, waits for requests in flight, and closes the connections that are
+// left. Call it right before the process exits, also if Start never ran.
+func (s *Server) Close() {
+	server := s.http.Load()
+	if server == nil {
+		return
+	}
+	s.draining.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), s.options.DrainTimeout) //nolint:forbidigo // the process ends
 	defer cancel()
-	if err := server.Shutdown(bounded); err != nil {
-		logger.Info("Closing connections that did not end in time", "timeout", s.options.DrainTimeout.String())
+	if server.Shutdown(ctx) != nil {
 		_ = server.Close() // the listener is closed already, so an error says nothing new
 	}
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		return err
+}
+
+// listening returns the listener; an empty one before Start.
+func (s *Server) listening() *Listener {
+	if l := s.listener.Load(); l != nil {
+		return l
 	}
-	return nil
+	return &Listener{}
 }
 
 func (s *Server) httpServer(ctx context.Context, logger logr.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	base := logf.IntoContext(context.WithoutCancel(ctx), logger) // requests outlive ctx while the server drains
-	server := &http.Server{
+	return &http.Server{
 		Handler:           s.partWhileDraining(s.mux),
 		TLSConfig:         s.tlsConfig(),
 		Protocols:         protocols,
-		ReadHeaderTimeout: s.options.ReadHeaderTimeout,
-		ReadTimeout:       s.options.ReadTimeout,
+		ReadHeaderTimeout: s.options.IdleTimeout, // no ReadTimeout: it would begin with the handshake
 		WriteTimeout:      s.options.WriteTimeout,
 		IdleTimeout:       s.options.IdleTimeout,
 		MaxHeaderBytes:    s.options.MaxHeaderBytes,
 		BaseContext:       func(net.Listener) context.Context { return base },
-		ErrorLog:          log.New(ports.LineLogger{Logger: logger.V(1)}, "", 0),
+		ConnContext:       ConnContext,
+		ErrorLog:          ErrorLog(logger),
 	}
-	s.connections.Bound(server)
-	return server
 }
 
 // tlsConfig asks clients for a certificate if there are CAs for them. The handshake
@@ -274,8 +236,8 @@ func (s *Server) partWhileDraining(next http.Handler) http.Handler {
 
 // Addr is the address that the server listens on; nil before Start has opened it.
 func (s *Server) Addr() net.Addr {
-	if addr := s.addr.Load(); addr != nil {
-		return *addr
+	if l := s.listener.Load(); l != nil {
+		return l.Addr()
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"bufio"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -18,8 +17,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/webhooks/server"
@@ -71,6 +68,7 @@ func start(t *testing.T, options server.Options, handlers map[string]server.Hand
 	await.That(t, func() bool { return s.Addr() != nil }, "the server to listen")
 	t.Cleanup(func() {
 		cancel()
+		defer s.Close()
 		select {
 		case err := <-s.stopped:
 			if err != nil {
@@ -230,8 +228,7 @@ func TestServerRefusesHugeHeaders(t *testing.T) {
 
 // A client that stalls must not hold a connection for longer than the limits.
 func TestServerCutsSlowClients(t *testing.T) {
-	options := server.Options{ReadHeaderTimeout: 100 * time.Millisecond, ReadTimeout: 200 * time.Millisecond,
-		WriteTimeout: 400 * time.Millisecond, IdleTimeout: 100 * time.Millisecond}
+	options := server.Options{BodyTimeout: 200 * time.Millisecond, WriteTimeout: 400 * time.Millisecond, IdleTimeout: 100 * time.Millisecond}
 	s := start(t, options, map[string]server.Handler{"/x": answerOK})
 	tests := map[string]string{ // the content type is right, so that the server waits for the body
 		"in the header":    "POST /x HTTP/1.1\r\nHost: x\r\nX-Slow: ",
@@ -266,7 +263,7 @@ func TestServerCutsSlowClients(t *testing.T) {
 // a request is sent, they do not send the request again. So the time of a request begins with
 // its first byte.
 func TestServerKeepsConnectionsThatAreNotUsedYet(t *testing.T) {
-	options := server.Options{ReadHeaderTimeout: 100 * time.Millisecond, ReadTimeout: 200 * time.Millisecond}
+	options := server.Options{BodyTimeout: 200 * time.Millisecond}
 	s := start(t, options, map[string]server.Handler{"/x": answerOK})
 	long := strings.Repeat(" ", 64<<10-2) + "{}"
 	header := fmt.Sprintf("POST /x HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", len(long))
@@ -277,22 +274,20 @@ func TestServerKeepsConnectionsThatAreNotUsedYet(t *testing.T) {
 		"a request":               {[]string{header + long}, "HTTP/1.1 200 OK"},
 		"a header, then a body":   {[]string{header, long}, "HTTP/1.1 200 OK"},
 		"a request in pieces":     {[]string{header[:10], header[10:], long[:40<<10], long[40<<10:]}, "HTTP/1.1 200 OK"},
-		"a header without end":    {[]string{"POST /x HTTP/1.1\r\nHost: x\r\nX-Slow: "}, ""},
-		"a header without much":   {[]string{"P"}, ""},
-		"a body that has no end":  {[]string{header, long[:100]}, ""},
-		"a body that never comes": {[]string{header}, ""},
+		"a body that has no end":  {[]string{header, long[:100]}, "HTTP/1.1 408 "},
+		"a body that never comes": {[]string{header}, "HTTP/1.1 408 "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			// On a busy machine, a handshake or a part sometimes comes too late.
 			await.Eventually(t, "the answer", func(context.Context) error {
 				conn := s.dial(t)
-				<-time.After(3 * options.ReadTimeout)
+				<-time.After(3 * options.BodyTimeout)
 				for _, part := range tc.sent {
 					if _, err := io.WriteString(conn, part); err != nil {
 						return err
 					}
-					<-time.After(options.ReadHeaderTimeout / 10)
+					<-time.After(options.BodyTimeout / 20)
 				}
 				_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second)) // the connection may be idle for two minutes
 				answer, err := io.ReadAll(conn)
@@ -337,13 +332,13 @@ func TestRegisterRefusesAPathTwice(t *testing.T) {
 	s.Register(server.GroupSidecarSets, "/x", answerOK)
 }
 
-// A replica stops in this order: it is not ready; it serves as before for a time; it refuses
-// new connections; it waits for the requests in flight.
-func TestServerDrains(t *testing.T) {
+// A replica stops in this order: it is not ready; it serves as before; its other parts end; it refuses
+// new connections; it waits for the requests in flight. API servers send conversions until its
+// process has ended, although it is not ready.
+func TestServerServesUntilItIsClosed(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	stopping := make(chan struct{})
-	fake := clocktesting.NewFakeClock(time.Now())
-	s := start(t, server.Options{Grace: time.Minute, Stopping: stopping, Clock: fake}, map[string]server.Handler{
+	s := start(t, server.Options{Stopping: stopping}, map[string]server.Handler{
 		"/x": answerOK,
 		"/slow": func(_ context.Context, w http.ResponseWriter, _ server.Request) error {
 			close(entered)
@@ -352,32 +347,29 @@ func TestServerDrains(t *testing.T) {
 			return err
 		},
 	})
+	s.Register(server.GroupConversions, "/convert", answerOK)
 	client := s.client(t)
 	if err := s.Ready(nil); err != nil {
 		t.Fatalf("not ready: %v", err)
 	}
-
 	close(stopping)
-	await.That(t, func() bool { return s.Ready(nil) != nil && fake.HasWaiters() }, "the server to be un-ready")
-	response, _ := post(t, client, s.url("/x"), strings.NewReader("{}"))
-	if !response.Close {
+	await.That(t, func() bool { return s.Ready(nil) != nil }, "the server to be un-ready")
+	if response, _ := post(t, client, s.url("/x"), strings.NewReader("{}")); !response.Close {
 		t.Error("a draining server has to ask clients for a new connection")
 	}
-
-	slow := make(chan string, 1)
-	go func() {
-		response, err := client.Post(s.url("/slow"), "application/json", strings.NewReader("{}"))
-		if err != nil {
-			slow <- err.Error()
-			return
-		}
-		defer response.Body.Close()
-		content, _ := bufio.NewReader(response.Body).ReadString('\n')
-		slow <- content
-	}()
-	<-entered
-	fake.Step(time.Minute)
 	s.stop()
+	if err := <-s.stopped; err != nil {
+		t.Fatal(err)
+	}
+	s.stopped <- nil
+	if response, content := post(t, s.client(t), s.url("/convert"), strings.NewReader("{}")); response.StatusCode != http.StatusOK {
+		t.Errorf("a conversion got %d %s", response.StatusCode, content)
+	}
+	slow := make(chan answer, 1)
+	go func() { slow <- ask(client, s.url("/slow")) }()
+	<-entered
+	closed := make(chan struct{})
+	go func() { s.Close(); close(closed) }()
 	await.That(t, func() bool {
 		conn, err := net.Dial("tcp", s.Addr().String())
 		if err == nil {
@@ -386,9 +378,10 @@ func TestServerDrains(t *testing.T) {
 		return err != nil
 	}, "new connections to be refused")
 	close(leave)
-	if got := <-slow; got != "done" {
-		t.Errorf("the request in flight got %q", got)
+	if got := <-slow; got.content != "done" {
+		t.Errorf("the request in flight got %+v", got)
 	}
+	<-closed
 }
 
 func TestServerClosesRequestsThatOutlastTheDrain(t *testing.T) {
@@ -407,7 +400,7 @@ func TestServerClosesRequestsThatOutlastTheDrain(t *testing.T) {
 		failed <- err
 	}()
 	<-entered
-	s.stop()
+	s.Close()
 	if err := <-failed; err == nil {
 		t.Error("the stuck request was answered")
 	}

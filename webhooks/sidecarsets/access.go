@@ -4,14 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	utilcache "k8s.io/apimachinery/pkg/util/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/internal/requester"
+	"github.com/sidecarset/operator/webhooks/server"
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
@@ -20,7 +23,19 @@ import (
 const (
 	allowedFor   = 10 * time.Second
 	refusedFor   = time.Second
-	maxRemembers = 4096 // of answers, and of questions under way
+	maxRemembers = 4096 // of answers, of questions under way, and of users
+)
+
+// Any Pod of the cluster can send a review with a made-up user, and each costs the API server some
+// questions. So the questions that it gets in a second are bounded, and as many may come at once. A
+// user who has some right has turns of its own, and so have the first questions about a user: what
+// strangers ask about users who have no right does not keep others waiting.
+const (
+	knownFor   = time.Hour
+	firstAsked = 4 // most users may create Pods everywhere, or are refused a privilege
+	firstTurns = 200
+	knownTurns = 200
+	otherTurns = 100
 )
 
 // CachedAccess asks the API server by SubjectAccessReview. It asks once for all
@@ -33,6 +48,17 @@ type CachedAccess struct {
 	client  client.Writer
 	answers *utilcache.LRUExpireCache // bool by accessKey
 	reviews *snapshot.Shared[accessKey, bool]
+
+	first, known, others *rate.Limiter
+
+	mu    sync.Mutex
+	users *utilcache.LRUExpireCache // userRecord by the user as JSON
+}
+
+// userRecord is what is remembered of a user.
+type userRecord struct {
+	asked   int  // questions
+	allowed bool // some question
 }
 
 // accessKey is a user and the question that is asked about their rights.
@@ -43,7 +69,11 @@ type accessKey struct {
 
 // NewCachedAccess returns a CachedAccess.
 func NewCachedAccess(c client.Writer) *CachedAccess {
-	a := &CachedAccess{client: c, answers: utilcache.NewLRUExpireCache(maxRemembers)}
+	lane := func(perSecond int) *rate.Limiter { return rate.NewLimiter(rate.Limit(perSecond), perSecond) }
+	a := &CachedAccess{
+		client: c, answers: utilcache.NewLRUExpireCache(maxRemembers), users: utilcache.NewLRUExpireCache(maxRemembers),
+		first: lane(firstTurns), known: lane(knownTurns), others: lane(otherTurns),
+	}
 	a.reviews = snapshot.NewShared(maxRemembers, a.review)
 	return a
 }
@@ -72,6 +102,9 @@ func (a *CachedAccess) review(ctx context.Context, key accessKey) (bool, error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()
+	if err := a.turn(key.user).Wait(ctx); err != nil {
+		return false, errNoTurn
+	}
 	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
 	for name, values := range user.Extra {
 		extra[name] = authorizationv1.ExtraValue(values)
@@ -89,7 +122,36 @@ func (a *CachedAccess) review(ctx context.Context, key accessKey) (bool, error) 
 	holds := refusedFor
 	if review.Status.Allowed {
 		holds = allowedFor
+		a.remember(key.user, func(u *userRecord) { u.allowed = true })
 	}
 	a.answers.Add(key, review.Status.Allowed, holds)
 	return review.Status.Allowed, nil
+}
+
+// errNoTurn says that a question has waited for its turn in vain. Without an answer there is no
+// verdict, in no mode of the check.
+var errNoTurn = server.Unavailable("the operator asks the API server about the rights of too many users; try again in a moment")
+
+// turn returns what a question about a user has to wait for.
+func (a *CachedAccess) turn(user string) *rate.Limiter {
+	switch u := a.remember(user, func(u *userRecord) { u.asked++ }); {
+	case u.allowed:
+		return a.known
+	case u.asked <= firstAsked:
+		return a.first
+	}
+	return a.others
+}
+
+// remember changes what is remembered of a user, and returns it.
+func (a *CachedAccess) remember(user string, change func(*userRecord)) userRecord {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var u userRecord
+	if known, ok := a.users.Get(user); ok {
+		u = known.(userRecord)
+	}
+	change(&u)
+	a.users.Add(user, u, knownFor)
+	return u
 }

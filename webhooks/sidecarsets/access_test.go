@@ -168,3 +168,49 @@ func TestAccessRemembersABoundedNumber(t *testing.T) {
 		}
 	})
 }
+
+// Any Pod can send reviews with made-up users. A user who has some right, or of whom nothing was asked
+// yet, does not wait for them.
+func TestQuestionsAboutMadeUpUsersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &authorizer{granted: []string{"jane", "new"}}
+		access := sidecarsets.NewCachedAccess(api)
+		ask := func(user string, namespace int) error {
+			_, err := access.Allowed(t.Context(), authenticationv1.UserInfo{Username: user}, requester.Question{Verb: "create", Resource: "pods", Namespace: fmt.Sprint("team-", namespace)})
+			return err
+		}
+		if err := ask("jane", 0); err != nil {
+			t.Fatal(err)
+		}
+		const span = 10
+		began, refused := time.Now(), 0
+		var mu sync.Mutex
+		var strangers sync.WaitGroup
+		for i := range 4000 {
+			strangers.Go(func() {
+				<-time.After(time.Duration(i) * span * time.Second / 4000)
+				for namespace := range 20 {
+					if err := ask(fmt.Sprint("ghost-", i/20), i*100+namespace); err != nil {
+						mu.Lock()
+						refused++
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		<-time.After(span / 2 * time.Second)
+		for i := range 20 {
+			if err := ask("jane", i); err != nil {
+				t.Errorf("a user who is known: %v", err)
+			}
+		}
+		if err := ask("new", 1); err != nil {
+			t.Errorf("a user who is new: %v", err)
+		}
+		strangers.Wait()
+		took := time.Since(began)
+		if most := int(took.Seconds()+2) * 500; api.count() > most || refused == 0 {
+			t.Errorf("the API server was asked %d times in %v, want %d at most; %d questions were refused", api.count(), took, most, refused)
+		}
+	})
+}

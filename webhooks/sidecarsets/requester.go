@@ -94,6 +94,9 @@ func (c *RequesterCheck) Check(ctx context.Context, author authenticationv1.User
 	missing, err := c.missing(ctx, author, set)
 	user := fmt.Sprintf("user %q", author.Username)
 	switch enforced := c.Mode == RequesterEnforce; {
+	case errors.Is(err, errNoTurn):
+		c.total.WithLabelValues("error").Inc()
+		return nil, errNoTurn
 	case err != nil && enforced:
 		c.total.WithLabelValues("error").Inc()
 		return nil, lookUpError("whether "+user+" may inject these sidecars", err)

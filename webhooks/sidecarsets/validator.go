@@ -32,8 +32,9 @@ const lookUpTimeout = 2 * time.Second
 
 // ValidatorOptions is what the validating webhook needs.
 type ValidatorOptions struct {
-	// Stored returns a snapshot that holds every SidecarSet that was stored when it was
-	// called.
+	// Stored returns the newest snapshot of what is stored. A SidecarSet that was stored a moment
+	// ago may be missing: if two in conflict are stored at the same time, the condition Ready of
+	// the later one says so.
 	Stored func(context.Context) (*match.Snapshot, error)
 	// Current returns the newest snapshot; nil before there is one. If it is nil itself,
 	// warnings about Namespaces are left out.
@@ -221,8 +222,7 @@ func (v *validator) gather(ctx context.Context, set *appsv1beta1.SidecarSet) (va
 	return env, err
 }
 
-// others returns the SidecarSets that the one under review may conflict with, also those that
-// were stored a moment ago. If the one under review is stored, it is among them. A SidecarSet
+// others returns the SidecarSets that the one under review may conflict with. If the one under review is stored, it is among them. A SidecarSet
 // that cannot be decoded injects nothing, so it is left out. The result shares the objects of
 // the snapshot, so that many reviews at a time need no copies.
 func (v *validator) others(ctx context.Context) ([]*appsv1beta1.SidecarSet, error) {

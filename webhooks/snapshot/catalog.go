@@ -58,7 +58,7 @@ type Catalog struct {
 	mu       sync.Mutex
 	pending  pendingChanges
 	changed  chan struct{}      // has capacity 1: something is pending
-	holds    Versions           // of the SidecarSets that the snapshot holds, and of some deleted ones
+	versions Versions           // of the SidecarSets that the snapshot holds, and of some deleted ones
 	gone     sets.Set[identity] // SidecarSets that were stored, and that the snapshot has no more
 	advanced chan struct{}      // closed when holds changes
 	notify   []chan<- struct{}
@@ -122,7 +122,7 @@ func NewCatalog(informers Informers, registry prometheus.Registerer) *Catalog {
 		metrics:    newCatalogMetrics(registry),
 		pending:    newPendingChanges(),
 		changed:    make(chan struct{}, 1),
-		holds:      Versions{},
+		versions:   Versions{},
 		gone:       sets.New[identity](),
 		advanced:   make(chan struct{}),
 		compiled:   map[string]compiledSet{},

@@ -21,10 +21,10 @@ const maxGone = 1000
 func (c *Catalog) advance(taken pendingChanges, isNew bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.Copy(c.holds, taken.versions)
+	maps.Copy(c.versions, taken.versions)
 	// A deleted SidecarSet may be in a list for which WaitFor waits, so some are kept.
-	if len(c.holds) > len(c.compiled)+maxGone {
-		maps.DeleteFunc(c.holds, func(name string, _ uint64) bool { _, ok := c.compiled[name]; return !ok })
+	if len(c.versions) > len(c.compiled)+maxGone {
+		maps.DeleteFunc(c.versions, func(name string, _ uint64) bool { _, ok := c.compiled[name]; return !ok })
 	}
 	c.gone.Insert(taken.gone...)
 	for excess := c.gone.Len() - maxGone; excess > 0; excess-- {
@@ -66,7 +66,7 @@ func (c *Catalog) behind(stored Versions) (name string, advanced <-chan struct{}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, version := range stored {
-		if held, ok := c.holds[name]; !ok || held < version {
+		if held, ok := c.versions[name]; !ok || held < version {
 			return name, c.advanced
 		}
 	}
@@ -78,7 +78,7 @@ func (c *Catalog) behind(stored Versions) (name string, advanced <-chan struct{}
 func (c *Catalog) Version(name string) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.holds[name]
+	return c.versions[name]
 }
 
 // Holds reports whether a call that requires a need can be answered: the snapshot has the

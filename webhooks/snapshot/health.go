@@ -19,6 +19,10 @@ import (
 const (
 	// lookEvery is how often Health looks at the version of etcd.
 	lookEvery = 10 * time.Second
+	// LowAgain is the time after which a version is read again that is lower than one that was seen.
+	// One such reading does not mean a restore: a database behind etcd's API may have been read at
+	// a copy that is behind.
+	LowAgain = time.Second
 	// WatchSilence is the time without an event after which a watch is begun anew. If nothing
 	// changes, the API server sends the first bookmark of a watch after two minutes, and one
 	// per minute from then on. So two bookmarks may be late.
@@ -34,8 +38,8 @@ const (
 //
 // After a restore, the watches ask for the changes after a version that etcd has not reached
 // again. So they stay silent, and the snapshot holds SidecarSets that are not stored any more.
-// What is read from etcd is never older than what was seen before the read began. If it is, etcd
-// was restored, and the process has to end. Only versions of SidecarSets are compared, because
+// What is read from etcd is never older than what was seen before the read began. If it is, twice
+// in a row, etcd was restored, and the process has to end. Only versions of SidecarSets are compared, because
 // API servers may keep other kinds in another etcd.
 //
 // A Health is safe for concurrent use.
@@ -78,26 +82,44 @@ func (h *Health) Run(ctx context.Context, live client.Reader) error {
 	}
 }
 
-// compare lists SidecarSets as they are stored, to get the version of etcd.
+// compare lists SidecarSets as they are stored, to get the version of etcd. Two lists in a row with a
+// lower version than was seen before mean that etcd was restored.
 func (h *Health) compare(ctx context.Context, live client.Reader) error {
 	ctx, cancel := context.WithTimeout(ctx, lookEvery)
 	defer cancel()
 	newest := h.newest.Load()
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(appsv1beta1.GroupVersion.WithKind(appsv1beta1.Kind.Kind + "List"))
-	if err := live.List(ctx, list, client.Limit(1)); err != nil {
-		logf.FromContext(ctx).WithName("watches").V(1).Info("Could not list SidecarSets", "reason", err.Error())
-		return nil
-	}
-	version, err := podstate.ParseVersion(list.ResourceVersion)
+	version, err := Confirmed(ctx, newest, func(ctx context.Context) (uint64, error) {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(appsv1beta1.GroupVersion.WithKind(appsv1beta1.Kind.Kind + "List"))
+		if err := live.List(ctx, list, client.Limit(1)); err != nil {
+			return 0, err
+		}
+		h.see(list.ResourceVersion)
+		return podstate.ParseVersion(list.ResourceVersion) // a version that is not a number has no order
+	})
 	switch {
 	case err != nil:
-		return nil // a version that is not a number has no order
+		logf.FromContext(ctx).WithName("watches").V(1).Info("Could not list SidecarSets", "reason", err.Error())
+		return nil
 	case version < newest:
 		return h.Restored("the list of SidecarSets", newest, version)
 	}
-	h.see(list.ResourceVersion)
 	return nil
+}
+
+// Confirmed returns the version that read returns. If it is lower than one that was seen before, it
+// reads once more, after LowAgain.
+func Confirmed(ctx context.Context, seen uint64, read func(context.Context) (uint64, error)) (uint64, error) {
+	version, err := read(ctx)
+	if err != nil || version >= seen {
+		return version, err
+	}
+	select {
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-time.After(LowAgain):
+		return read(ctx)
+	}
 }
 
 // see notes the version of a SidecarSet, or of a list or bookmark of them.

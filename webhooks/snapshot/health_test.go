@@ -151,6 +151,14 @@ func TestHealthEndsAProcessWhoseEtcdWasRestored(t *testing.T) {
 			w.Action(watch.Bookmark, bookmark("130"))
 			o.etcd.set(120, nil)
 		}, "restored from a backup: the list of SidecarSets is of resourceVersion 120 now, and this process has seen 130"},
+		"one list is read at a copy that is behind": {sidecarSets(), func(o *observed) {
+			_, w := o.etcd.watching()
+			w.Action(watch.Bookmark, bookmark("130"))
+			o.etcd.set(120, nil)
+			o.etcd.mu.Lock()
+			defer o.etcd.mu.Unlock()
+			o.etcd.read = func() { o.etcd.set(140, nil) } // the answer is 120
+		}, ""},
 		"a watch is ahead of a list under way": {sidecarSets(), func(o *observed) {
 			_, w := o.etcd.watching()
 			o.etcd.mu.Lock()

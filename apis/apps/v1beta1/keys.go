@@ -179,14 +179,19 @@ const (
 	// ReasonNotInForce says that the webhook entry is not written, for example because there
 	// is no place for it, or that an API server does not use it.
 	ReasonNotInForce = "NotInForce"
+	// ReasonNotProven says that the webhook entry is written, and that the operator cannot prove
+	// that API servers use it, because a quota, a policy or a missing right refuses its questions.
+	// The message has the refusal.
+	ReasonNotProven = "NotProven"
+	// ReasonConflict says that the SidecarSet writes the same part of a Pod as one that was created
+	// before, and that both may select one Pod. Such Pods are refused. Reviews refuse such
+	// SidecarSets, unless both are created at the same moment.
+	ReasonConflict = "Conflict"
 	// ReasonCertificateNotTrusted says that API servers would not accept the
 	// operator's certificate.
 	ReasonCertificateNotTrusted = "CertificateNotTrusted"
 	// ReasonCertificateExpired says that the operator's certificate has expired.
 	ReasonCertificateExpired = "CertificateExpired"
-	// ReasonProbeFailed says that a Pod which the leader created under dry-run did
-	// not get its sidecars.
-	ReasonProbeFailed = "ProbeFailed"
 	// ReasonAnotherInjector says that another program injects SidecarSets.
 	ReasonAnotherInjector = "AnotherInjector"
 

@@ -94,7 +94,7 @@ func (f *facts) lookAtSlot(slot *entry.Slot, wanted []entry.Entry, r *Result) {
 		Reinvocation: admissionregistrationv1.ReinvocationPolicyType(f.flag("pod-webhook-reinvocation", "")),
 	}
 	object := "MutatingWebhookConfiguration " + slot.Object.Name
-	plan := slot.Reconcile(wanted, nil, func(string, entry.Need) entry.Verdict { return entry.Verdict{} }, false, settings)
+	plan := slot.Reconcile(wanted, nil, nil, false, settings)
 	by, repair := "", leaderLog // another program, and what to do about it
 	if manager := entry.Editor(slot.Object); manager != "" {
 		by, repair = " (by field manager "+manager+")", configure(manager)

@@ -65,8 +65,7 @@ func written(t *testing.T, sets ...*hub.SidecarSet) (configurations, *admissionr
 		if err != nil {
 			t.Fatal(err)
 		}
-		keep := func(string, entry.Need) entry.Verdict { return entry.Verdict{} }
-		if plan := slot.Reconcile(wanted, nil, keep, false, settings); plan.Next != nil {
+		if plan := slot.Reconcile(wanted, nil, nil, false, settings); plan.Next != nil {
 			object = plan.Next
 			object.ResourceVersion = "6"
 		}

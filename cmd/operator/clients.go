@@ -1,4 +1,4 @@
-package ports
+package operator
 
 import (
 	"bytes"
@@ -11,12 +11,12 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// clientsAge is the shortest time between two reads of the file of ClientCAs.
+// clientsAge is the shortest time between two reads of the file of clientCAs.
 const clientsAge = 5 * time.Second
 
-// ClientCAs are the CAs of the clients that a server answers, from a PEM file that may
+// clientCAs are the CAs of the clients that a server answers, from a PEM file that may
 // change. It is safe for concurrent use.
-type ClientCAs struct {
+type clientCAs struct {
 	path string
 	log  logr.Logger
 
@@ -26,9 +26,9 @@ type ClientCAs struct {
 	pool *x509.CertPool
 }
 
-// NewClientCAs reads the file.
-func NewClientCAs(path string, log logr.Logger) (*ClientCAs, error) {
-	c := &ClientCAs{path: path, log: log}
+// newClientCAs reads the file.
+func newClientCAs(path string, log logr.Logger) (*clientCAs, error) {
+	c := &clientCAs{path: path, log: log}
 	if err := c.load(); err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func NewClientCAs(path string, log logr.Logger) (*ClientCAs, error) {
 
 // Pool returns the CAs of the file as it is now, or was a few seconds ago. If the file
 // is invalid, Pool returns the CAs from before, and the log has the reason.
-func (c *ClientCAs) Pool() *x509.CertPool {
+func (c *clientCAs) Pool() *x509.CertPool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if time.Since(c.read) >= clientsAge {
@@ -48,7 +48,7 @@ func (c *ClientCAs) Pool() *x509.CertPool {
 	return c.pool
 }
 
-func (c *ClientCAs) load() error {
+func (c *clientCAs) load() error {
 	c.read = time.Now()
 	content, err := os.ReadFile(c.path)
 	if err != nil {

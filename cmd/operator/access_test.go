@@ -1,4 +1,4 @@
-package ports
+package operator
 
 import (
 	"context"
@@ -44,7 +44,7 @@ func (r *reviewer) Create(_ context.Context, object client.Object, _ ...client.C
 func TestAccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &reviewer{}
-		guarded := NewAccess(server, logr.Discard()).Guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		guarded := newAccess(server, logr.Discard()).guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		ask := func(header string) int {
 			recorder := httptest.NewRecorder()
 			request := httptest.NewRequest(http.MethodGet, "/metrics", nil)
@@ -69,9 +69,9 @@ func TestAccess(t *testing.T) {
 		for i := range 1000 {
 			expect("a made-up token", ask(fmt.Sprint("Bearer x", i)), 429)
 		}
-		<-time.After(time.Second)
+		<-time.After(unknownEvery + time.Millisecond)
 		expect("a made-up token, a second later", ask("Bearer x"), 401)
-		<-time.After(time.Second)
+		<-time.After(unknownEvery + time.Millisecond)
 		expect("a token that may not", ask("Bearer outsider"), 403)
 		expect("reviews", server.tokens, 3)
 		expect("reviews of rights", server.accesses, 2)

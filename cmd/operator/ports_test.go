@@ -1,4 +1,4 @@
-package ports
+package operator
 
 import (
 	"context"
@@ -13,25 +13,38 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
+// added has the server that was added to a manager.
+type added struct {
+	ctrl.Manager
+	server *manager.Server
+}
+
+func (a *added) Add(r manager.Runnable) error {
+	a.server = r.(*manager.Server)
+	return nil
+}
+
 // startProbes serves probes on a free port and returns its address.
-func startProbes(t *testing.T, probes *Probes) string {
+func startProbes(t *testing.T, p *probes) string {
 	t.Helper()
-	server, err := NewServer(t.Context(), Options{Name: "probes", Address: "127.0.0.1:0", Handler: probes, MaxHeaderBytes: 4 << 10, Log: logr.Discard()})
-	if err != nil {
+	a := &added{}
+	if err := addPort(t.Context(), a, "probes", "127.0.0.1:0", nil, &http.Server{Handler: p, MaxHeaderBytes: probeHeaderBytes}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
-	go func() { stopped <- server.Start(ctx) }()
+	go func() { stopped <- a.server.Start(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-stopped; err != nil {
 			t.Error(err)
 		}
 	})
-	return server.Listener.Addr().String()
+	return a.server.Listener.Addr().String()
 }
 
 // Connections whose header does not end do not keep a probe out, whether one client has all
@@ -43,7 +56,7 @@ func TestProbesAnswerBesideUnfinishedHeaders(t *testing.T) {
 		"of many clients":  func(i int) net.IP { return net.IPv4(127, 0, 1, byte(i)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			address := startProbes(t, NewProbes(logr.Discard()))
+			address := startProbes(t, newProbes(logr.Discard()))
 			for i := range 250 {
 				conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: from(i)}}).DialContext(t.Context(), "tcp", address)
 				if err != nil {
@@ -63,7 +76,7 @@ func TestProbesAnswerBesideUnfinishedHeaders(t *testing.T) {
 
 // A header is refused at a few KiB.
 func TestProbesReadNoLongHeader(t *testing.T) {
-	address := startProbes(t, NewProbes(logr.Discard()))
+	address := startProbes(t, newProbes(logr.Discard()))
 	if code := ask(t, address, strings.Repeat("x", 16<<10)); code != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("a huge header got %d", code)
 	}
@@ -85,21 +98,21 @@ func ask(t *testing.T, address, header string) int {
 	return response.StatusCode
 }
 
-func probe(probes *Probes, path string) (int, string) {
+func probe(p *probes, path string) (int, string) {
 	recorder := httptest.NewRecorder()
-	probes.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
+	p.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
 	return recorder.Code, recorder.Body.String()
 }
 
 func TestReadinessIsAskedOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		probes := NewProbes(logr.Discard())
+		p := newProbes(logr.Discard())
 		var asked int
 		var problem error
-		probes.AddReadiness("flaky", func(*http.Request) error { asked++; return problem })
-		probes.AddReadiness("fine", func(*http.Request) error { return nil })
+		p.AddReadiness("flaky", func(*http.Request) error { asked++; return problem })
+		p.AddReadiness("fine", func(*http.Request) error { return nil })
 		for range 100 {
-			if code, body := probe(probes, "/readyz"); code != http.StatusOK || body != "ok" {
+			if code, body := probe(p, "/readyz"); code != http.StatusOK {
 				t.Fatalf("%d %s", code, body)
 			}
 		}
@@ -108,14 +121,14 @@ func TestReadinessIsAskedOnceASecond(t *testing.T) {
 		}
 		problem = errors.New("the disk is full")
 		<-time.After(time.Second)
-		if code, body := probe(probes, "/readyz"); code != http.StatusInternalServerError || strings.Contains(body, "disk") || !strings.Contains(body, "[-]flaky failed") {
+		if code, body := probe(p, "/readyz"); code != http.StatusInternalServerError || strings.Contains(body, "disk") || !strings.Contains(body, "[-]flaky failed") {
 			t.Errorf("%d %s", code, body)
 		}
-		if code, body := probe(probes, "/readyz/flaky"); code != http.StatusInternalServerError || !strings.Contains(body, "the disk is full") {
+		if code, body := probe(p, "/readyz/flaky"); code != http.StatusInternalServerError || !strings.Contains(body, "the disk is full") {
 			t.Errorf("%d %s", code, body)
 		}
 		for path, want := range map[string]int{"/readyz/fine": 200, "/healthz": 200, "/readyz/none": 404, "/metrics": 404} {
-			if code, _ := probe(probes, path); code != want {
+			if code, _ := probe(p, path); code != want {
 				t.Errorf("%s: %d, want %d", path, code, want)
 			}
 		}

@@ -1,4 +1,4 @@
-package ports
+package operator
 
 import (
 	"bytes"
@@ -37,15 +37,15 @@ func TestClientCAsFollowTheFile(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := NewClientCAs(path, logr.Discard()); err == nil {
+		if _, err := newClientCAs(path, logr.Discard()); err == nil {
 			t.Error("a file that is missing is taken")
 		}
 		write([]byte("nothing"))
-		if _, err := NewClientCAs(path, logr.Discard()); err == nil {
+		if _, err := newClientCAs(path, logr.Discard()); err == nil {
 			t.Error("a file without certificates is taken")
 		}
 		write(ca())
-		cas, err := NewClientCAs(path, logr.Discard())
+		cas, err := newClientCAs(path, logr.Discard())
 		if err != nil {
 			t.Fatal(err)
 		}
