@@ -2,8 +2,7 @@
 // containers of a SidecarSet run in Pods of other users, so its author must be
 // allowed to run them there: to create Pods in every Namespace that it injects
 // into, to use containers that get out of their Pod or read Secrets, and to
-// update the SidecarSet that a canary replaces. The leader evicts Pods for a
-// SidecarSet that asks for it, so its author must be allowed to evict them.
+// update the SidecarSet that a canary replaces.
 //
 // The package says which questions to ask, and what the answers mean. It does not know who the
 // requester is, or how an API server is asked.

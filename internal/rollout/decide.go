@@ -142,6 +142,7 @@ type decision struct {
 	Plan
 	crews         map[podstate.Name]*crew
 	notReady      int // and not by the operator
+	lateFailing   int
 	first, second []*Pod
 	available     []*Pod
 	traits        []*Traits
@@ -236,7 +237,9 @@ func (d *decision) count(p *Pod) {
 		c.updating++
 		name(&d.who[charging], l)
 		name(&c.who, l)
-		d.charge(&l)
+		if d.charge(&l) {
+			d.Failing++
+		}
 	}
 	if p.current() {
 		d.prove(&l, state)
@@ -245,17 +248,15 @@ func (d *decision) count(p *Pod) {
 	}
 }
 
-// charge notes a Pod that uses the budget.
-func (d *decision) charge(l *look) {
+// charge notes a Pod that uses the budget, and reports whether it is failing.
+func (d *decision) charge(l *look) bool {
 	d.Grace = max(d.Grace, int64(l.Record.Grace))
-	from := max(l.at, l.since)
-	switch {
-	case l.Record.Ready || !l.Trouble.IsFailure() && !l.carried:
-	case d.now >= from+minute:
-		d.Failing++
-	default:
-		d.wake(from + minute)
+	if l.Record.Ready || !l.Trouble.IsFailure() && !l.carried {
+		return false
 	}
+	from := max(l.at, l.since)
+	d.wake(from + minute)
+	return d.now >= from+minute
 }
 
 // prove counts a Pod with the current content.
@@ -296,7 +297,9 @@ func (d *decision) prove(l *look, state State) {
 		d.Trial++
 		name(&d.who[lateNow], *l)
 		name(&d.who[downNow], *l)
-		d.charge(l)
+		if d.charge(l) {
+			d.lateFailing++
+		}
 	case Excused:
 		if l.Record.Ready && !l.carried {
 			d.Blocked.Add(inplace.NotCarriedOut, l.Record.ResizeMessage, l.Record)
@@ -372,7 +375,9 @@ func (d *decision) notRunning(p *Pod) {
 func (d *decision) finish(stored bool) {
 	d.MinReady = d.strategy.minReady
 	d.Numbers.Budget, d.Kept = d.strategy.Allowed(d.Total), d.strategy.Kept(d.Total)
-	d.Charged = d.Updating + max(0, d.Late-max(0, d.Status.NotReadyBefore)) + d.Status.Disappeared
+	late := max(0, d.Late-max(0, d.Status.NotReadyBefore)) // beyond those that were down before
+	d.Charged = d.Updating + late + d.Status.Disappeared
+	d.Failing += min(late, d.lateFailing)
 	d.Trial += d.Status.Disappeared
 	switch s := d.strategy; {
 	case s.problem != nil:

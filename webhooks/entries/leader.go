@@ -42,8 +42,8 @@ type leader struct {
 	enforcing      enforcing
 	reviews        entry.Reviews
 	states         [entry.Slots]slotState
-	bundle         []byte       // the last one that was wanted
-	definitionSeen time.Time    // when the CustomResourceDefinition was last found
+	bundle         []byte    // the last one that was wanted
+	definitionSeen time.Time // when the CustomResourceDefinition was last found
 }
 
 func newLeader(k *Keeper, live client.Reader) *leader {

@@ -135,7 +135,6 @@ func TestRequesterCheckOfUpdates(t *testing.T) {
 		"dropping a finalizer takes none":   {defaulted(t, strings.Replace(deleting, "[a/b]", "[]", 1)), defaulted(t, deleting), false},
 		"another image takes the whole":     {defaulted(t, strings.Replace(inTeamA, "1.36", "1.37", 1)), stored, true},
 		"leaving a namespace takes the new": {defaulted(t, strings.Replace(inTeamA, "team-a", "team-b", 1)), stored, true},
-		"evictions take the whole":          {defaulted(t, strings.Replace(inTeamA, "{name: log}", "{name: log, annotations: {sidecarset.io/recreate: All}}", 1)), stored, true},
 		"the same object in v1alpha1":       {defaulted(t, strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1)+"  namespace: team-a\n"), stored, false},
 		"more containers in v1alpha1":       {defaulted(t, strings.Replace(strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1), "1.36", "1.37", 1)+"  namespace: team-a\n"), stored, true},
 	}

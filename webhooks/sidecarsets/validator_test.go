@@ -394,7 +394,7 @@ func TestSidecarSetValidatorWarnsAboutRunningPods(t *testing.T) {
 		"an image":                               {strings.Replace(old, "busybox:1.36", "busybox:1.37", 1), nil},
 		"a command":                              {strings.Replace(old, "name: agent", "name: agent, command: [x]", 1), []string{"spec.containers[0]: agent: command changed: " + unreachable}},
 		"a member that is not known":             {strings.Replace(old, "name: agent", "name: agent, novel: 1", 1), []string{"spec.containers[0]: agent: novel changed: " + unreachable}},
-		"the tag latest, which is pulled always": {strings.Replace(old, "busybox:1.36", "busybox:latest", 1), []string{"spec.containers[0]: agent: imagePullPolicy changed: " + unreachable}},
+		"the tag latest, which is pulled always": {strings.Replace(old, "busybox:1.36", "busybox:latest", 1), []string{"spec.containers[0]: agent: imagePullPolicy changed (it follows the tag of the image; write imagePullPolicy: IfNotPresent, so that only the image changes): " + unreachable}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
