@@ -163,7 +163,11 @@ func validateHotUpgrade(c *appsv1beta1.SidecarContainer, path place) {
 		return
 	}
 	if member, problem := c.HotUpgradeProblem(); problem != "" {
-		path.add(field.Invalid(path.Path.Child(member), field.OmitValueType{}, problem))
+		if missing, is := strings.CutPrefix(problem, "is missing: "); is {
+			path.add(field.Required(path.Path.Child(member), missing))
+		} else {
+			path.add(field.Invalid(path.Path.Child(member), field.OmitValueType{}, problem))
+		}
 		return
 	}
 	validateImage(c.UpgradeStrategy.HotUpgradeEmptyImage, path.Child("upgradeStrategy", "hotUpgradeEmptyImage"), "")
