@@ -12,7 +12,7 @@ import (
 
 // additions are the parts of status that OpenKruise's API does not have. They
 // may carry whatever keywords they like.
-var additions = []string{"status.conditions", "status.uninjectedPods", "status.uninjected", "status.blockedPods", "status.revisions"}
+var additions = []string{"status.conditions", "status.uninjectedPods", "status.uninjected", "status.blockedPods", "status.notRunningPods", "status.revisions"}
 
 // The schema decides which manifests apply, what the API server adds to them and
 // how it merges them. These are all the keywords with such an effect that it may

@@ -85,7 +85,7 @@ func TestSidecarsRefuse(t *testing.T) {
 		"T25: a name that becomes too long":        {spec: `containers: [{name: ` + long + `, image: b, ` + hot + `}]`, want: []string{"spec.containers[0].name: Invalid: is too long for a hot upgrade"}},
 		"T25: a name that a pair has":              {spec: `{initContainers: [{name: m-2, image: b}], containers: [{name: m, image: b, ` + hot + `}, {name: m-1, image: b}]}`, want: []string{"spec.containers[0].name: Invalid: HotUpgrade injects it as m-1, which is another container", "spec.containers[0].name: Invalid: HotUpgrade injects it as m-2"}},
 		"T25: a pair that wants one port":          {spec: `containers: [{name: m, image: b, ` + hot + `, ports: [{containerPort: 1, hostPort: 9}]}]`, want: []string{"spec.containers[0].ports[0].hostPort: Invalid: HotUpgrade injects two containers, which cannot share a port of the node"}},
-		"T25: a native pair without image":         {spec: `initContainers: [{name: m, image: b, restartPolicy: Always, upgradeStrategy: {upgradeType: HotUpgrade}}]`, want: []string{"spec.initContainers[0].upgradeStrategy.hotUpgradeEmptyImage: Invalid: is missing"}},
+		"T25: a native pair without image":         {spec: `initContainers: [{name: m, image: b, restartPolicy: Always, upgradeStrategy: {upgradeType: HotUpgrade}}]`, want: []string{"spec.initContainers[0].upgradeStrategy.hotUpgradeEmptyImage: Required: name the image that the idle container of the hot-upgrade pair runs"}},
 		"an init container that ends is no pair":   {spec: `initContainers: [{name: m, image: b, upgradeStrategy: {upgradeType: HotUpgrade}}, {name: m-1, image: b}]`},
 	}
 	for name, tc := range tests {
