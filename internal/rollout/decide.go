@@ -125,7 +125,7 @@ const minute = 60
 // Decide returns what to do now, in seconds since 1970. stored: the status is stored. The Pods are
 // the matched ones, in any order.
 func Decide(s *Strategy, status Status, stored bool, pods []*Pod, now int64) Plan {
-	d := decision{strategy: s, now: now, crews: map[podstate.Name]*crew{}}
+	d := decision{strategy: s, now: now, pods: pods}
 	d.Status = status.at(now)
 	d.wake(d.Status.DisappearedUntil)
 	for _, p := range pods {
@@ -140,7 +140,9 @@ type decision struct {
 	strategy *Strategy
 	now      int64
 	Plan
-	crews         map[podstate.Name]*crew
+	pods          []*Pod
+	crews         map[podstate.Name]*crew // made when an available Pod may be written
+	updating      []look
 	notReady      int // and not by the operator
 	lateFailing   int
 	first, second []*Pod
@@ -206,6 +208,21 @@ func (d *decision) crewOf(r *podstate.Record) *crew {
 	return c
 }
 
+// countCrews counts the Pods of each controller.
+func (d *decision) countCrews() {
+	d.crews = map[podstate.Name]*crew{}
+	for _, p := range d.pods {
+		if !p.Dead {
+			d.crewOf(p.Record).pods++
+		}
+	}
+	for _, l := range d.updating {
+		c := d.crewOf(l.Record)
+		c.updating++
+		name(&c.who, l)
+	}
+}
+
 // count counts one Pod, and finds what can be done with it.
 func (d *decision) count(p *Pod) {
 	now, r := d.now, p.Record
@@ -219,8 +236,13 @@ func (d *decision) count(p *Pod) {
 	if d.strategy.scatters() {
 		d.traits = append(d.traits, p.Traits)
 	}
-	c := d.crewOf(r)
-	c.pods++
+	if p.Carries && p.Sent == nil && !p.Matters() && !p.Resets { // as most Pods are
+		d.Current++
+		if !r.Ready {
+			d.notReady++
+		}
+		return
+	}
 	l := p.look(now)
 	d.wake(int64(p.written().Carried))
 	state, next := l.state(d.strategy.minReady, now)
@@ -234,9 +256,8 @@ func (d *decision) count(p *Pod) {
 	}
 	if l.counts() && state == Updating || !p.current() && l.ours() {
 		d.Updating++
-		c.updating++
+		d.updating = append(d.updating, l)
 		name(&d.who[charging], l)
-		name(&c.who, l)
 		if d.charge(&l) {
 			d.Failing++
 		}
@@ -434,6 +455,7 @@ func (d *decision) takeAvailable(stored bool) (wait Rule, holder *Pod) {
 	if wait = d.limit(stored); wait != NoRule {
 		return wait, nil
 	}
+	d.countCrews()
 	line := d.scattered(d.available)
 	for p := line.next(); p != nil; p = line.next() {
 		if limit := d.limit(stored); limit != NoRule {
