@@ -82,7 +82,7 @@ type Source struct {
 
 func newSource(from supply, published *Published, opts Options) *Source {
 	s := &Source{from: from, opts: opts, published: published, failure: fmt.Errorf("%s has not been read yet", from)}
-	s.look(context.Background())
+	s.look(context.Background()) //nolint:forbidigo // the process has no context yet, and this look reads what is there already
 	return s
 }
 

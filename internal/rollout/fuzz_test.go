@@ -138,7 +138,7 @@ func newFuzzed(seed int64, m mistake) *fuzzed {
 		}
 	}
 	if w.rng.Intn(4) == 0 {
-		for i := 0; i < 1+w.rng.Intn(2); i++ {
+		for i := 0; i < 1+w.rng.Intn(2); i++ { //nolint:intrange // the bound is drawn anew each time
 			p := w.pods[w.rng.Intn(min(n, 5))]
 			p.ignores = w.rng.Intn(2) == 0
 			p.stuck = !p.ignores
@@ -188,7 +188,7 @@ func (f *fuzzed) happen() {
 		}
 	}
 	if f.churn > 0 && w.rng.Intn(3*f.churn) == 0 && len(w.pods) < 3*f.n {
-		for i := 0; i < 1+w.rng.Intn(3); i++ {
+		for i := 0; i < 1+w.rng.Intn(3); i++ { //nolint:intrange // the bound is drawn anew each time
 			w.add(w.rng.Intn(len(w.appHit)), false)
 		}
 	}

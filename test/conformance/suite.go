@@ -15,8 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidecarset/operator/certs"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sidecarset/operator/certs"
 )
 
 // OfTheProcess is the law whose test changes the working directory and the environment, so no

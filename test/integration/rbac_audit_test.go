@@ -162,15 +162,16 @@ func rightsIn(t *testing.T, i *installation, namespace string, ref rbacv1.RoleRe
 var rare = map[string]string{
 	"sidecarsets/finalizers update": "asked for by the admission plugin OwnerReferencesPermissionEnforcement, which few clusters run, when a ControllerRevision is created with blockOwnerDeletion; " +
 		"a plugin's question is not audited",
-	"controllerrevisions get":                             "for a name that is taken: by a leader that lost its lease a moment ago, or by another content with the same hash",
-	"events patch":                                        "for an event that happens again within minutes",
-	"namespaces list":                                     "informers list where the API server has no WatchList, or refuses it",
-	"mutatingwebhookconfigurations list":                  "as for namespaces",
-	"validatingwebhookconfigurations list":                "as for namespaces",
-	"customresourcedefinitions list":                      "as for namespaces",
-	"pods list":                                           "the Pod watch begins with a list where the API server has no WatchList, or refuses it",
+	"controllerrevisions get":              "for a name that is taken: by a leader that lost its lease a moment ago, or by another content with the same hash",
+	"events patch":                         "for an event that happens again within minutes",
+	"namespaces list":                      "informers list where the API server has no WatchList, or refuses it",
+	"mutatingwebhookconfigurations list":   "as for namespaces",
+	"validatingwebhookconfigurations list": "as for namespaces",
+	"customresourcedefinitions list":       "as for namespaces",
+	"nodes list":                           "as for pods",
+	"pods list":                            "the Pod watch begins with a list where the API server has no WatchList, or refuses it",
 	"mutatingwebhookconfigurations get sidecarset-pods-0": "for entries that another client wrote at the same moment",
-	"endpointslices list":                                 "those of the operator's own Service: by a leader that serves no webhooks itself, to see whether a replica does",
+	"endpointslices list": "those of the operator's own Service: by a leader that serves no webhooks itself, to see whether a replica does",
 }
 
 // isRare says whether a right is one of rare, and by which key.

@@ -196,8 +196,8 @@ func wantRolled(t *testing.T, before, p *corev1.Pod, set *appsv1beta1.SidecarSet
 	wantState := fmt.Sprintf(`{"%s":{"revision":"%s","updateTimestamp":"%s","lastContainerStatuses":{"side":{"imageID":"%s"}}}}`,
 		set.Name, set.Annotations[appsv1beta1.AnnotationHash], hash.UpdateTimestamp, statusOfContainer(t, before, "side").ImageID)
 	_, digest, _ := strings.Cut(statusOfContainer(t, before, "side").ImageID, "@")
-	wantMark := fmt.Sprintf(`{"v":1,"uid":"%s","sets":{"%s":{"generation":%d,"at":"%s","wasReady":true,"containers":{"side":{"id":"%s","image":"example.com/side:v1","digest":"%s"}}}}}`,
-		p.UID, set.Name, before.Generation+1, hash.UpdateTimestamp, statusOfContainer(t, before, "side").ContainerID, digest)
+	wantMark := fmt.Sprintf(`{"v":1,"uid":"%s","sets":{"%s":{"content":"%s","generation":%d,"at":"%s","was":"Up","wasReady":true,"containers":{"side":{"id":"%s","image":"example.com/side:v1","digest":"%s"}}}}}`,
+		p.UID, set.Name, set.Annotations[appsv1beta1.AnnotationHash], before.Generation+1, hash.UpdateTimestamp, statusOfContainer(t, before, "side").ContainerID, digest)
 	for key, want := range map[string]string{
 		appsv1beta1.AnnotationHash:               wantHash,
 		appsv1beta1.AnnotationHashWithoutImage:   before.Annotations[appsv1beta1.AnnotationHashWithoutImage],
@@ -330,7 +330,7 @@ func TestARolloutStopsAtPartitionAndWhilePaused(t *testing.T) {
 }
 
 // T6: a Pod that leaves the rollout in the middle of its update does not keep the rollout from
-// its end.
+// its end. One that disappears keeps its place for ten minutes, or until the next edit.
 func TestARolloutEndsAlthoughPodsLeaveIt(t *testing.T) {
 	t.Parallel()
 	for how, leave := range map[string]func(*testing.T, *corev1.Pod){
@@ -364,6 +364,15 @@ func TestARolloutEndsAlthoughPodsLeaveIt(t *testing.T) {
 			})
 			leave(t, first)
 			f.kubelet.Start(t)
+			if how != "relabelled" {
+				f.await(t, "the place of the Pod", func(set *appsv1beta1.SidecarSet) error {
+					if set.Status.DisappearedPods != 1 || set.Status.DisappearedUntil == nil {
+						return fmt.Errorf("%d Pods disappeared", set.Status.DisappearedPods)
+					}
+					return nil
+				})
+				f.setImage(t, "example.com/side:v3")
+			}
 			f.awaitCounters(t, 3, 3)
 		})
 	}

@@ -1,0 +1,264 @@
+package tally_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/rollout"
+	"github.com/sidecarset/operator/internal/tally"
+)
+
+// cluster has real Pods with one SidecarSet, and a leader's Tally that watches them.
+type cluster struct {
+	*testing.T
+	*tally.Tally
+	program *inject.Program
+	pods    map[string]*corev1.Pod
+	version int
+	now     time.Time
+	stored  rollout.Status // in the API server
+}
+
+func logging(image string) *fixtures.SidecarSetBuilder {
+	return strategy(fixtures.SidecarSet("logging").Select("app", "web").Container("log", image), "100%")
+}
+
+func strategy(set *fixtures.SidecarSetBuilder, maxUnavailable any) *fixtures.SidecarSetBuilder {
+	return set.Spec("updateStrategy", map[string]any{"type": "RollingUpdate", "maxUnavailable": maxUnavailable})
+}
+
+func newCluster(t *testing.T, set *fixtures.SidecarSetBuilder, pods int) *cluster {
+	c := &cluster{T: t, Tally: newTally(), pods: map[string]*corev1.Pod{}, version: 100, now: time.Unix(1_800_000_000, 0)}
+	c.Settle(c.now)
+	c.apply(set)
+	for i := range pods {
+		c.create(fmt.Sprint("p", i))
+	}
+	c.wait(time.Minute)
+	return c
+}
+
+// apply stores the SidecarSet, and records its content.
+func (c *cluster) apply(set *fixtures.SidecarSetBuilder) {
+	c.program, c.stored = fixtures.Program(c.T, set.Map()), rollout.Begun
+	c.SetSnapshot(match.Build([]*inject.Program{c.program}, map[string]labels.Set{}))
+	c.reconcile()
+}
+
+// plan is what the leader knows, and reconcile stores its status, too.
+func (c *cluster) plan() rollout.Plan {
+	c.Helper()
+	plan, ok := c.SetCurrent("logging", tally.Current{Program: c.program, Revision: c.program.Revision(), Since: c.now, Status: c.stored})
+	if !ok {
+		c.Fatal("the content is not taken over")
+	}
+	return plan
+}
+
+func (c *cluster) reconcile() {
+	c.Helper()
+	c.stored = c.plan().Status
+	c.plan()
+}
+
+// create injects a Pod, and has its kubelet start it.
+func (c *cluster) create(name string) {
+	c.Helper()
+	pod := fixtures.Pod(name).Namespace("shop").Label("app", "web").Container("web", "web:1").Obj()
+	pod["metadata"].(map[string]any)["uid"] = name + "-" + strconv.Itoa(c.version)
+	plan, err := inject.Compute(inject.Input{Pod: fixtures.View(c.T, pod), Candidates: []inject.Candidate{{Current: c.program}}, Now: c.now})
+	if err != nil {
+		c.Fatal(err)
+	}
+	text, _ := json.Marshal(fixtures.Apply(c.T, plan, pod))
+	p := &corev1.Pod{}
+	if err := json.Unmarshal(text, p); err != nil {
+		c.Fatal(err)
+	}
+	p.Generation, p.CreationTimestamp = 1, metav1.NewTime(c.now)
+	p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", UID: "web", Controller: new(true)}}
+	p.Spec.NodeName = "node"
+	c.pods[name] = p
+	c.kubelet(name, true)
+}
+
+// kubelet runs what the Pod's spec says; the Pod is Ready or not.
+func (c *cluster) kubelet(name string, ready bool) {
+	p := c.pods[name]
+	p.Status.Phase, p.Status.ObservedGeneration = corev1.PodRunning, p.Generation
+	p.Status.ContainerStatuses, p.Status.InitContainerStatuses = nil, nil
+	for _, container := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		status := corev1.ContainerStatus{
+			Name: container.Name, Image: container.Image, ImageID: "x@sha256:" + container.Image, Ready: ready, Started: new(true),
+			ContainerID: "containerd://" + container.Image, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(c.now)}},
+		}
+		if container.RestartPolicy != nil {
+			p.Status.InitContainerStatuses = append(p.Status.InitContainerStatuses, status)
+		} else {
+			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, status)
+		}
+	}
+	c.ready(name, ready)
+}
+
+// ready changes the Pod's readiness alone.
+func (c *cluster) ready(name string, ready bool) {
+	p, is := c.pods[name], corev1.ConditionFalse
+	if ready {
+		is = corev1.ConditionTrue
+	}
+	if len(p.Status.Conditions) == 0 || p.Status.Conditions[0].Status != is {
+		p.Status.Conditions = append([]corev1.PodCondition{{Type: corev1.PodReady, Status: is, LastTransitionTime: metav1.NewTime(c.now)}}, p.Status.Conditions[min(1, len(p.Status.Conditions)):]...)
+	}
+	c.stamp(name)
+	c.show(name)
+}
+
+// stamp is a write of the Pod in the API server, and show delivers it.
+func (c *cluster) stamp(name string) uint64 {
+	c.version++
+	c.pods[name].ResourceVersion = strconv.Itoa(c.version)
+	return uint64(c.version)
+}
+
+func (c *cluster) show(name string) {
+	c.Set(podstate.FromPod(c.pods[name]))
+	version, _ := podstate.ParseVersion(c.pods[name].ResourceVersion)
+	c.Watched(version)
+}
+
+// list delivers all Pods.
+func (c *cluster) list() {
+	var records []*podstate.Record
+	for _, p := range c.pods {
+		records = append(records, podstate.FromPod(p))
+	}
+	c.Replace(records)
+	c.Watched(uint64(c.version))
+}
+
+func (c *cluster) wait(d time.Duration) {
+	for range int(d / time.Second) {
+		c.now = c.now.Add(time.Second)
+		c.Settle(c.now)
+	}
+}
+
+// label writes the conditions that are due.
+func (c *cluster) label(tasks []tally.Task) {
+	for _, task := range tasks {
+		p := c.pods[task.Record.Name]
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
+			Type: appsv1beta1.PodConditionUpgradable, Status: corev1.ConditionTrue, Message: `{"logging":true}`,
+		})
+		c.Return(task, tally.Result{Version: c.stamp(p.Name)})
+		c.show(p.Name)
+	}
+}
+
+// tasks are those that are due, of this kind only. Conditions are written first.
+func (c *cluster) tasks(kind tally.Kind, most int) []tally.Task {
+	c.Helper()
+	due := c.Due("logging", most)
+	if kind != tally.Label && len(due.Tasks) > 0 && due.Tasks[0].Kind == tally.Label {
+		c.label(due.Tasks)
+		due = c.Due("logging", most)
+	}
+	for _, task := range due.Tasks {
+		if task.Kind != kind {
+			c.Fatalf("a Task of kind %d is due, want %d", task.Kind, kind)
+		}
+	}
+	return due.Tasks
+}
+
+// one is the only Task that is due.
+func (c *cluster) one(kind tally.Kind) tally.Task {
+	c.Helper()
+	tasks := c.tasks(kind, 64)
+	if len(tasks) != 1 {
+		c.Fatalf("%d Tasks are due, want one; %+v", len(tasks), c.plan())
+	}
+	return tasks[0]
+}
+
+func (c *cluster) none(when string) {
+	c.Helper()
+	if tasks := c.tasks(tally.Update, 64); len(tasks) > 0 {
+		c.Fatalf("%s: %d Tasks are due", when, len(tasks))
+	}
+}
+
+// send carries out a Task in the API server, and returns the version of the Pod.
+func (c *cluster) send(task tally.Task) uint64 {
+	c.Helper()
+	name := task.Record.Name
+	in := inplace.UpdateInput{Pod: c.pods[name], Program: c.program, Content: inplace.ContentOf(c.program), Was: task.Was, Node: task.Node, Now: c.now}
+	next, err := inplace.UpdateInPlace(in)
+	if task.Kind == tally.Reset {
+		next, err = inplace.ResetHotUpgrades(in)
+	}
+	if err != nil || next.Patch == nil {
+		c.Fatalf("Pod %s: %+v %v", name, next, err)
+	}
+	before, _ := json.Marshal(c.pods[name])
+	after, err := strategicpatch.StrategicMergePatch(before, next.Patch, &corev1.Pod{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	changed := &corev1.Pod{}
+	if err := json.Unmarshal(after, changed); err != nil {
+		c.Fatal(err)
+	}
+	changed.Generation++
+	c.pods[name] = changed
+	return c.stamp(name)
+}
+
+// roll carries out up to most Updates, and returns the names of their Pods.
+func (c *cluster) roll(most int) (names []string) {
+	c.Helper()
+	for _, task := range c.tasks(tally.Update, most) {
+		names = append(names, task.Record.Name)
+		c.Return(task, tally.Result{Version: c.send(task)})
+		c.show(task.Record.Name)
+	}
+	return names
+}
+
+// finish updates all Pods.
+func (c *cluster) finish() {
+	c.Helper()
+	for names := c.roll(64); len(names) > 0; names = c.roll(64) {
+		c.wait(3 * time.Second)
+		for _, name := range names {
+			c.kubelet(name, true)
+		}
+		c.wait(31 * time.Second)
+	}
+}
+
+// blocked are the reasons of the Pods that are blocked or rest.
+func (c *cluster) blocked() string {
+	var reasons []string
+	for _, group := range c.plan().Blocked.List() {
+		reasons = append(reasons, group.Reason)
+	}
+	return strings.Join(reasons, " ")
+}
