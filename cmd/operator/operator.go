@@ -131,6 +131,12 @@ func Run(ctx context.Context, version string, o Options) error {
 	}()
 	select {
 	case err = <-stopped:
+		if ctx.Err() == nil && o.answersWebhooks() { // it has lost its Lease, and its endpoints are not withdrawn yet
+			select {
+			case <-time.After(o.drainGrace):
+			case <-ctx.Done():
+			}
+		}
 		webhookServer.Close() // the last step: API servers send conversions until then
 		return err
 	case err = <-restored:
