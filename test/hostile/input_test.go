@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	maxMemory   = 192 << 20       // resident in a replica under attack: less than one of the long bodies
+	maxMemory   = 256 << 20       // resident in a replica under attack: a quarter of its limit, and no more than one of the long bodies
 	maxLifetime = 3 * time.Minute // of a connection: the server ends it after 10 s, on a busy machine later
 	attackers   = 56              // on every path at the same time; with the few connections of good requests, fewer than one address may have
 )
