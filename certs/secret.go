@@ -176,7 +176,7 @@ func writtenAt(secret *corev1.Secret) time.Time {
 	return at
 }
 
-// isFirst reports whether the operator made the Secret when no API server trusted anything yet, and nobody has written it since:
+// isFirst reports whether the operator made the Secret when no API server trusted anything yet, and has not been written since:
 // every other write of the operator removes the annotation, and a backup is restored under another name. Then no API server has ever
 // been told to trust another CA.
 func isFirst(secret *corev1.Secret) bool {

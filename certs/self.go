@@ -76,7 +76,7 @@ func (k *keeper) Start(ctx context.Context) error {
 		switch {
 		case err == nil:
 			reported = ""
-		case errors.Is(err, errObserving), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err): // somebody was faster
+		case errors.Is(err, errObserving), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err): // another replica was faster
 			pause = k.opts.Times.Glance
 		case ctx.Err() == nil && err.Error() != reported:
 			log.FromContext(ctx).Error(err, "Could not look after the CA", "Secret", k.opts.SecretName)

@@ -7,8 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -19,12 +17,9 @@ import (
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=nodes,verbs=list;watch
 
-// newNodeListerWatcher lists and watches all Nodes, in protobuf.
+// newNodeListerWatcher lists and watches all Nodes.
 func newNodeListerWatcher(config *rest.Config, httpClient *http.Client) (cache.ListerWatcher, error) {
-	config = rest.CopyConfig(config)
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	client, err := corev1client.NewForConfigAndClient(config, httpClient)
+	client, err := newProtobufClient(config, httpClient)
 	if err != nil {
 		return nil, err
 	}

@@ -210,7 +210,7 @@ func TestAPassWritesWhatIsDue(t *testing.T) {
 	}
 }
 
-// A Task whose leader ends returns to nobody, and one that panics makes its Pod rest.
+// The result of a Task whose leader ends is dropped, and a Task that panics makes its Pod rest.
 func TestAPassSurvivesADefect(t *testing.T) {
 	r := newRig(t, outdated(t, "p"))
 	r.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { panic("nil map") })

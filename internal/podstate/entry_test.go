@@ -114,7 +114,7 @@ func TestTheRecordsOfFormerOperatorsAreRead(t *testing.T) {
 	}
 }
 
-// An Entry is about the content that the Pod carries, and nobody has updated the Pod since.
+// An Entry is about the content that the Pod carries, if the Pod has not been updated since.
 func TestEntriesOfTheContentThatThePodCarries(t *testing.T) {
 	entries := podstate.Entries{}.With("ant", someEntry)
 	hashes := func(hash string, at time.Time) podstate.Hashes {

@@ -97,7 +97,7 @@ func TestPlantedMistakesAreFound(t *testing.T) {
 	for _, m := range planted {
 		t.Run(m.name, func(t *testing.T) {
 			if testing.Short() {
-				t.Skip("it takes long")
+				t.Skip("SKIP: it takes long; make test-long runs it")
 			}
 			t.Parallel()
 			if by := m.find(); by == "" {

@@ -58,7 +58,7 @@ const (
 	Excused
 )
 
-// tenMinutes is the only time in the rules that nobody can set, in seconds.
+// tenMinutes is the only time in the rules that users cannot set, in seconds.
 const tenMinutes = 600
 
 // written returns the last write, as if the event of one that is under way had come.

@@ -122,7 +122,7 @@ type mistake struct {
 	leader   func(*rollout.Status) // edits what a new leader reads
 	rounding bool                  // percentages are rounded down
 	noLoss   bool                  // Pods that disappear are not counted
-	noWait   bool                  // nobody waits for the status
+	noWait   bool                  // the leader does not wait for the status
 }
 
 // epoch is when worlds begin.

@@ -350,7 +350,7 @@ func (t *Tally) leave(m *membership) {
 	s.members[m.place], last.place = last, m.place
 	s.members[len(s.members)-1] = nil
 	s.members = s.members[:len(s.members)-1]
-	m.sent = nil // a Task that is under way returns to nobody
+	m.sent = nil // the result of a Task that is under way is dropped
 	t.touch(s)
 	t.markDue(s)
 }

@@ -19,22 +19,7 @@ func TestTheReadmesCommandIsACompleteUninstall(t *testing.T) {
 	c := testkit.StartCluster(t, stand.Options{Full: true})
 	for name, alive := range map[string]bool{"while the operator runs": true, "when it does not": false} {
 		t.Run(name, func(t *testing.T) {
-			installed, err := deploy.Install(t.Context(), c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			replica, err := installed.StartReplica(t.Context(), 20)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(replica.Process.Stop)
-			await.Eventually(t, "a SidecarSet", func(ctx context.Context) error {
-				_, err := c.Kubectl(ctx, selectsAll, "apply", "-f", "-")
-				return err
-			})
-			if _, err := c.Kubectl(t.Context(), "", "wait", "--for=condition=Ready", "sidecarset/all", "--timeout=180s"); err != nil {
-				t.Fatal(err)
-			}
+			_, replica := installReady(t, c)
 			if !alive {
 				replica.Kill()
 			}
@@ -60,6 +45,28 @@ func TestTheReadmesCommandIsACompleteUninstall(t *testing.T) {
 	}
 }
 
+// installReady installs the operator, with one replica and a SidecarSet that is Ready.
+func installReady(t *testing.T, c *stand.Cluster) (*deploy.Operator, *deploy.Replica) {
+	t.Helper()
+	installed, err := deploy.Install(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replica, err := installed.StartReplica(t.Context(), 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(replica.Process.Stop)
+	await.Eventually(t, "a SidecarSet", func(ctx context.Context) error {
+		_, err := c.Kubectl(ctx, selectsAll, "apply", "-f", "-")
+		return err
+	})
+	if _, err := c.Kubectl(t.Context(), "", "wait", "--for=condition=Ready", "sidecarset/all", "--timeout=180s"); err != nil {
+		t.Fatal(err)
+	}
+	return installed, replica
+}
+
 // A replica is a Pod of the operator's Namespace, so it ends when the Namespace is deleted. Its entries
 // go before: as long as they were left, API servers would refuse selected Pods.
 func TestEntriesGoBeforeThePodsOfTheOperator(t *testing.T) {
@@ -67,22 +74,7 @@ func TestEntriesGoBeforeThePodsOfTheOperator(t *testing.T) {
 	c := testkit.StartCluster(t, stand.Options{Full: true})
 	for n := range testkit.Scaled(2, 10) {
 		t.Run(fmt.Sprint("time ", n+1), func(t *testing.T) {
-			installed, err := deploy.Install(t.Context(), c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			replica, err := installed.StartReplica(t.Context(), 20)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(replica.Process.Stop)
-			await.Eventually(t, "a SidecarSet", func(ctx context.Context) error {
-				_, err := c.Kubectl(ctx, selectsAll, "apply", "-f", "-")
-				return err
-			})
-			if _, err := c.Kubectl(t.Context(), "", "wait", "--for=condition=Ready", "sidecarset/all", "--timeout=180s"); err != nil {
-				t.Fatal(err)
-			}
+			installed, replica := installReady(t, c)
 			kubelet := asKubelet(t, c, replica)
 			if _, err := c.Kubectl(t.Context(), "", "delete", "namespace", deploy.Namespace, "--wait=false"); err != nil {
 				t.Fatal(err)

@@ -212,7 +212,7 @@ func conditionOf(p *corev1.Pod, kind corev1.PodConditionType) corev1.ConditionSt
 	return ""
 }
 
-// Somebody deletes each Pod that the image has broken. Each keeps its place, so that no other Pod
+// A user deletes each Pod that the image has broken. Each keeps its place, so that no other Pod
 // gets the image in place.
 func (r *plane) testDeleted(t *testing.T, image string) {
 	const pods = 6

@@ -258,7 +258,7 @@ const ownerlessFor = 10 * time.Minute
 //
 // The admission plugin OwnerReferencesPermissionEnforcement lets a program set an owner only if
 // it may delete the object. The operator may not, so with this plugin it writes slots without an
-// owner: at once, since nobody repeats the write of a review.
+// owner: at once, since no reconcile repeats the write of a review.
 func (k *Keeper) write(ctx context.Context, from *entry.Slot, next *admissionregistrationv1.MutatingWebhookConfiguration) (written *entry.Slot, err error) {
 	sameOwner := entry.SameOwner(from.Object, next) // the answer replaces next
 	err = k.writer.Update(ctx, next)

@@ -17,7 +17,7 @@ import (
 // Listener bounds the open connections of a server: of all clients together, and of each client
 // address. At a bound, the oldest connection that has not brought a whole request yet gives way: of
 // the same address, or of any if there are too many in all. So a client that opens connections and
-// sends little keeps out nobody for long. If there is no such connection, the new one is closed.
+// sends little keeps out no other client for long. If there is no such connection, the new one is closed.
 type Listener struct {
 	net.Listener
 	most, perClient int

@@ -32,8 +32,8 @@ type Judge struct {
 	Resizes bool
 }
 
-// Stopped says why new Pods would not get the current content of a SidecarSet, or why nobody should
-// replace Pods now; "" if they would. passes: that may end by itself within seconds.
+// Stopped says why new Pods would not get the current content of a SidecarSet, or why Pods
+// should not be replaced now; "" if they would. passes: that may end by itself within seconds.
 func Stopped(set *appsv1beta1.SidecarSet) (why string, passes bool) {
 	ready := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionReady)
 	ref, pinned := revision.ReferenceOf(set.Spec.InjectionStrategy.Revision)
