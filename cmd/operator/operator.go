@@ -137,7 +137,7 @@ func Run(ctx context.Context, version string, o Options) error {
 			case <-ctx.Done():
 			}
 		}
-		webhookServer.Close() // the last step: API servers send conversions until then
+		webhookServer.Close(ctx) // the last step: API servers send conversions until then
 		return err
 	case err = <-restored:
 		// The snapshot is of a state that no longer exists: end without draining.

@@ -163,14 +163,14 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 // Close refuses new connections, waits for requests in flight, and closes the connections that are
-// left. Call it right before the process exits, also if Start never ran.
-func (s *Server) Close() {
+// left. Call it right before the process exits, also if Start never ran or ctx is done.
+func (s *Server) Close(ctx context.Context) {
 	server := s.http.Load()
 	if server == nil {
 		return
 	}
 	s.draining.Store(true)
-	ctx, cancel := context.WithTimeout(context.Background(), s.options.DrainTimeout) //nolint:forbidigo // the process ends
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.DrainTimeout)
 	defer cancel()
 	if server.Shutdown(ctx) != nil {
 		_ = server.Close() // the listener is closed already, so an error says nothing new

@@ -68,7 +68,7 @@ func start(t *testing.T, options server.Options, handlers map[string]server.Hand
 	await.That(t, func() bool { return s.Addr() != nil }, "the server to listen")
 	t.Cleanup(func() {
 		cancel()
-		defer s.Close()
+		defer s.Close(t.Context())
 		select {
 		case err := <-s.stopped:
 			if err != nil {
@@ -369,7 +369,7 @@ func TestServerServesUntilItIsClosed(t *testing.T) {
 	go func() { slow <- ask(client, s.url("/slow")) }()
 	<-entered
 	closed := make(chan struct{})
-	go func() { s.Close(); close(closed) }()
+	go func() { s.Close(t.Context()); close(closed) }()
 	await.That(t, func() bool {
 		conn, err := net.Dial("tcp", s.Addr().String())
 		if err == nil {
@@ -400,7 +400,7 @@ func TestServerClosesRequestsThatOutlastTheDrain(t *testing.T) {
 		failed <- err
 	}()
 	<-entered
-	s.Close()
+	s.Close(t.Context())
 	if err := <-failed; err == nil {
 		t.Error("the stuck request was answered")
 	}
