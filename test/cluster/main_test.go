@@ -108,7 +108,6 @@ func joinNodes(ctx context.Context, count int) error {
 // other. The operator is uninstalled when the test ends. The test stops its replicas before.
 func apart(t *testing.T) *stand.Cluster {
 	t.Helper()
-	operator.NeedReplicas(t)
 	if second == nil {
 		var err error
 		if second, err = stand.Start(stand.Options{Full: true, Nodes: 1}); err != nil {

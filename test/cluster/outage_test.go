@@ -25,13 +25,14 @@ type outage struct {
 
 func newOutage(t *testing.T) *outage {
 	t.Helper()
+	operator.NeedReplicas(t)
 	o := &outage{cluster: apart(t)}
 	var err error
 	if o.operator, err = deploy.Install(t.Context(), o.cluster); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { o.replica.Process.Stop() }) // the last one
 	o.start(t)
+	t.Cleanup(func() { o.replica.Process.Stop() }) // the last one
 	return o
 }
 

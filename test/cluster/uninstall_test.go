@@ -14,6 +14,7 @@ import (
 // The README's command removes everything, even if no replica runs that could clean up. If
 // entries remained, they would refuse Pods for ever.
 func TestTheReadmesCommandIsACompleteUninstall(t *testing.T) {
+	operator.NeedReplicas(t)
 	c := apart(t)
 	for name, alive := range map[string]bool{"while the operator runs": true, "when it does not": false} {
 		t.Run(name, func(t *testing.T) {
@@ -68,6 +69,7 @@ func installReady(t *testing.T, c *stand.Cluster) (*deploy.Operator, *deploy.Rep
 // A replica is a Pod of the operator's Namespace, so it ends when the Namespace is deleted. Its entries
 // go before: as long as they were left, API servers would refuse selected Pods.
 func TestEntriesGoBeforeThePodsOfTheOperator(t *testing.T) {
+	operator.NeedReplicas(t)
 	c := apart(t)
 	for n := range testkit.Scaled(2, 10) {
 		t.Run(fmt.Sprint("time ", n+1), func(t *testing.T) {
