@@ -18,9 +18,8 @@ if [ "${1:-}" != --json ]; then
 fi
 shift
 
-deciding=(./apis/... ./config/... ./docs/... ./hack/... ./internal/... ./test/bench/... ./test/conformance/... ./test/protocol/...)
-# The packages whose goroutines share memory.
-sharing=(./certs/... ./cmd/... ./controllers/... ./webhooks/...)
+sharing='^[^/]+/[^/]+/[^/]+/(certs|cmd|controllers|webhooks)(/|$)' # the packages whose goroutines share memory
+suites='/test/(chaos|cluster|hostile|integration|node|scale|stand)(/|$)'
 plugin=cmd/kubectl-sidecarset # a module of its own
 short=-short
 [ "${LONG:-}" != 1 ] || short=
@@ -39,12 +38,14 @@ beside() { # beside COMMAND...: runs it beside what follows. Its lines come in o
 }
 
 units() {
-  tests . $short "${deciding[@]}"
+  local all
+  all=$(go list ./...)
+  tests . $short $(grep -vE "$sharing|$suites" <<<"$all")
   if [ "${RACE:-}" = 1 ]; then
-    CGO_ENABLED=1 tests . $short -race "${sharing[@]}"
+    CGO_ENABLED=1 tests . $short -race $(grep -E "$sharing" <<<"$all")
     tests . -run='^TestTheLargestBodiesThatPass$' ./webhooks/sidecarsets # it counts bytes; the race detector allocates, too
   else
-    tests . $short "${sharing[@]}"
+    tests . $short $(grep -E "$sharing" <<<"$all")
   fi
   tests test/controlplane $STAND_PACKAGES
   tests hack/image ./...
