@@ -171,6 +171,9 @@ func TestARefusalNamesAllProblemsInOrder(t *testing.T) {
 func TestTheRulesAskForWhatTheyNeed(t *testing.T) {
 	canary := strings.Replace(betaManifest, "{name: log}", canaryManifest, 1)
 	other := strings.Replace(betaManifest, "{name: log}", "{name: other}", 1)
+	recorded := func(owner string) live {
+		return live{revisions: []appsv1.ControllerRevision{{ObjectMeta: metav1.ObjectMeta{Name: "log-1", Labels: map[string]string{"kruise.io/sidecarset-name": owner}}}}}
+	}
 	tests := map[string]struct {
 		manifest string
 		live     live
@@ -186,6 +189,9 @@ func TestTheRulesAskForWhatTheyNeed(t *testing.T) {
 		"a whitelist that is none":          {manifest: betaManifest + patchMember, reads: "ours/kruise-configuration", refused: "add one to key SidecarSet_PatchPodMetadata_WhiteList of ConfigMap ours/kruise-configuration"},
 		"a whitelist where the flag allows": {manifest: betaManifest + patchMember, allowed: true, reads: "ours/kruise-configuration"},
 		"a whitelist against the flag":      {manifest: betaManifest + patchMember, allowed: true, live: live{whitelist: `{"rules":[{"allowedAnnotationKeyExprs":["^other/"]}]}`}, reads: "ours/kruise-configuration", refused: "no rule of the whitelist allows"},
+		"T16: a revision of another one":    {manifest: betaManifest + "  injectionStrategy: {revision: {revisionName: log-1}}\n", live: recorded("other"), refused: "cannot find ControllerRevision"},
+		"rule 15: a revision of none":       {manifest: betaManifest + "  injectionStrategy: {revision: {revisionName: log-1}}\n", refused: "cannot find ControllerRevision"},
+		"its own revision":                  {manifest: betaManifest + "  injectionStrategy: {revision: {revisionName: log-1}}\n", live: recorded("log")},
 		"one that it meets":                 {manifest: betaManifest, live: live{stored: []string{other}, sets: map[string]map[string]string{"other": nil}}, reads: "/other", refused: "is a container of SidecarSet other"},
 		"those that it meets in no Pod": {manifest: betaManifest, live: live{stored: []string{
 			betaManifest, strings.Replace(other, `"busybox:1.36"`, "5", 1), strings.Replace(other, "{matchLabels: {app: web}}", "null", 1), strings.Replace(other, "app: web", "app: db", 1),
@@ -327,30 +333,6 @@ func TestSidecarSetValidatorReportsFailedLookUps(t *testing.T) {
 			answer := fixtures.Review(t, validator(&live{err: tc.err}), sidecarSetReview(t, defaulted(t, tc.manifest), ""))
 			if answer.Allowed || answer.Result.Code != http.StatusInternalServerError || !strings.Contains(answer.Result.Message, tc.want) {
 				t.Errorf("got %v, want 500 %s", answer.Result, tc.want)
-			}
-		})
-	}
-}
-
-func TestSidecarSetValidatorLooksUpRevisions(t *testing.T) {
-	recorded := func(owner string) live {
-		return live{revisions: []appsv1.ControllerRevision{{ObjectMeta: metav1.ObjectMeta{Name: "log-1", Labels: map[string]string{"kruise.io/sidecarset-name": owner}}}}}
-	}
-	tests := map[string]struct {
-		live  live
-		found bool
-	}{
-		"T16: that another SidecarSet recorded": {recorded("other"), false},
-		"rule 15: that no SidecarSet recorded":  {live{}, false},
-		"its own":                               {recorded("log"), true},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			manifest := betaManifest + "  injectionStrategy: {revision: {revisionName: log-1}}\n"
-			answer := fixtures.Review(t, validator(&tc.live), sidecarSetReview(t, defaulted(t, manifest), ""))
-			missing := answer.Result != nil && strings.Contains(answer.Result.Message, "cannot find ControllerRevision")
-			if missing == tc.found {
-				t.Errorf("found %v, want %v: %+v", !missing, tc.found, answer.Result)
 			}
 		})
 	}
