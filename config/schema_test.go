@@ -166,7 +166,7 @@ func TestDefinition(t *testing.T) {
 			"webhook": map[string]any{
 				"conversionReviewVersions": []any{"v1"},
 				"clientConfig": map[string]any{"service": map[string]any{
-					"namespace": "sidecarset-system", "name": "sidecarset-conversion", "path": "/convert", "port": float64(443),
+					"namespace": "sidecarset-system", "name": "sidecarset-webhook", "path": "/convert", "port": float64(443),
 				}},
 			},
 		},

@@ -18,7 +18,7 @@ fi
 shift
 
 units=(./apis/... ./certs/... ./cmd/... ./config/... ./controllers/... ./docs/... ./hack/... ./internal/... ./webhooks/...
-  ./test/bench/... ./test/conformance/... ./test/protocol/...)
+  ./test/bench/... ./test/protocol/...)
 # The packages whose goroutines share memory. Those of internal/ decide, and start none but these.
 sharing=(./certs/... ./cmd/... ./controllers/... ./webhooks/... ./internal/events/...)
 code=0

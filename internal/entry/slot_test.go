@@ -20,7 +20,7 @@ func TestSettingsShowInEntries(t *testing.T) {
 	}{
 		"a port of the Service": {func(s *entry.Settings) { s.Service.Port = new(int32(8443)) }, func(_ *entry.Slot, w *webhook) bool { return *w.ClientConfig.Service.Port == 8443 }},
 		"a URL takes the place of the Service": {func(s *entry.Settings) { s.URL = "https://127.0.0.1:9443/prefix/" }, func(s *entry.Slot, w *webhook) bool {
-			return w.ClientConfig.Service == nil && *w.ClientConfig.URL == "https://127.0.0.1:9443/prefix"+entry.PodsPath(s.Index, s.Number)
+			return w.ClientConfig.Service == nil && *w.ClientConfig.URL == "https://127.0.0.1:9443/prefix"+entry.PodsPath(s.Index, s.PathSerial)
 		}},
 		"reinvocation": {func(s *entry.Settings) { s.Reinvocation = admissionregistrationv1.IfNeededReinvocationPolicy }, func(_ *entry.Slot, w *webhook) bool {
 			return *w.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy
@@ -34,7 +34,7 @@ func TestSettingsShowInEntries(t *testing.T) {
 			tc.change(settings)
 			reviewed, _ := bareWith(t, e.Slot(), settings).Review([]entry.Entry{e}, none, 0, settings)
 			s := stored(t, stored(t, reviewed).Reconcile([]entry.Entry{e}, nil, nil, false, settings).Next)
-			if w := webhookOf(s, e.Name); !tc.shows(s, w) || !s.Says(&e, settings) {
+			if w := webhookOf(s, e.Name); !tc.shows(s, w) || !s.Has(&e, settings) {
 				t.Errorf("the entry is %v", w)
 			}
 			if p := s.Reconcile([]entry.Entry{e}, nil, nil, false, settings); p.Next != nil {
