@@ -68,22 +68,3 @@ func TestUnheldAreTheNeedsOfThePodsEntries(t *testing.T) {
 		}
 	}
 }
-
-func TestASlotHoldsANeedByUIDAndGeneration(t *testing.T) {
-	t.Parallel()
-	set := sidecarSet("log", "web")
-	set.Generation = 3
-	e := entryOf(t, set)
-	s := holding(t, e)
-	for generation, want := range map[int64]bool{2: true, 3: true, 4: false} {
-		if n := (entry.Need{Name: "log", UID: e.Needs[0].UID, Generation: generation}); s.Holds(e.Name, n) != want || s.Holds("another.pods.sidecarset.io", n) {
-			t.Errorf("it holds generation %d: %v", generation, !want)
-		}
-	}
-	if s.Holds(e.Name, entry.Need{Name: "log", UID: "other", Generation: 1}) {
-		t.Error("it holds another UID")
-	}
-	if gone := edited(t, s, func(c *configuration) { c.Webhooks = nil }); gone.Holds(e.Name, e.Needs[0]) {
-		t.Error("it holds a need without an entry")
-	}
-}

@@ -104,7 +104,7 @@ func (h *Health) compare(ctx context.Context, live client.Reader) error {
 		list.SetGroupVersionKind(appsv1beta1.GroupVersion.WithKind(appsv1beta1.Kind.Kind + "List"))
 		limit := client.Limit(1)
 		if newest == 0 {
-			limit = 0 // any of them may need a conversion
+			limit = 500 // any of them may need a conversion; without a limit, an API server lists nothing until it has read all itself
 		}
 		err := live.List(ctx, list, limit)
 		h.unconverted.Store(err != nil && strings.Contains(err.Error(), "conversion webhook for ") && strings.Contains(err.Error(), h.converter))

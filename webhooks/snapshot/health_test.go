@@ -44,7 +44,7 @@ func (e *etcd) set(version uint64, err error) {
 func (e *etcd) List(_ context.Context, into client.ObjectList, options ...client.ListOption) error {
 	o := (&client.ListOptions{}).ApplyOptions(options)
 	list, ok := into.(*metav1.PartialObjectMetadataList)
-	if !ok || list.Kind != "SidecarSetList" || o.Limit > 1 || o.Raw != nil {
+	if !ok || list.Kind != "SidecarSetList" || o.Limit != 1 && o.Limit != 500 || o.Raw != nil {
 		return errors.New("a list of something else, or not a quorum read")
 	}
 	e.mu.Lock()
