@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -103,11 +104,11 @@ func (r *restoring) awaitImage(t *testing.T, name, want string) {
 func (r *restoring) backup(t *testing.T) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "etcd")
-	if err := r.cluster.Signal(t.Context(), "etcd", "STOP"); err != nil {
+	if err := r.cluster.Signal(t.Context(), "etcd", syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	err := os.CopyFS(dir, os.DirFS(filepath.Join(r.cluster.Dir, "etcd")))
-	if err := errors.Join(err, r.cluster.Signal(t.Context(), "etcd", "CONT")); err != nil {
+	if err := errors.Join(err, r.cluster.Signal(t.Context(), "etcd", syscall.SIGCONT)); err != nil {
 		t.Fatal(err)
 	}
 	return dir
