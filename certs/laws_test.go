@@ -16,8 +16,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/sidecarset/operator/certs"
 )
 
 // ofTheProcess is the law whose test changes the working directory and the environment, so no
@@ -28,11 +26,10 @@ const ofTheProcess = "a key is in no log, no file and no other Secret"
 var laws = map[string]func(*testing.T, *mode){
 	"nothing is served before there is a certificate": nothingBefore,
 	"a replica is ready when its CA is published":     readyWhenPublished,
-	ofTheProcess:                                         keyStaysInside,
-	"a renewal fails no handshake":                       renewal,
-	"a change of CA fails no handshake":                  changeOfCA,
-	"a leader that dies in a change of CA costs nothing": changeOfLeader,
-	"a bundle that a user removes comes back":            bundleComesBack,
+	ofTheProcess:                              keyStaysInside,
+	"a renewal fails no handshake":            renewal,
+	"a change of CA fails no handshake":       changeOfCA,
+	"a bundle that a user removes comes back": bundleComesBack,
 }
 
 func nothingBefore(t *testing.T, m *mode) {
@@ -171,33 +168,6 @@ func wantReady(t *testing.T, replicas []*replica) {
 			t.Errorf("replica %d is not ready: %v", i, err)
 		}
 	}
-}
-
-func changeOfLeader(t *testing.T, m *mode) {
-	replicas := m.begin(t, 2)
-	replicas[0].lead(t)
-	m.awaitReady(t, replicas...)
-	callers := m.call(t, replicas...)
-	// The change is published, and the leader ends before any replica follows the change.
-	before := replicas[0].leaf()
-	m.changeCA(t)
-	m.await(t, "a published change", func() error {
-		var err error
-		for _, bundle := range m.bundles(t) {
-			if cas, _ := certs.ParseBundle([]byte(bundle.pem)); len(cas) < 2 {
-				err = errors.Join(err, errors.New("one CA only"))
-			}
-		}
-		return err
-	})
-	replicas[0].resign()
-	heir := newReplica(t, m) // the new leader remembers nothing
-	heir.start(t)
-	heir.lead(t)
-	for _, r := range replicas {
-		m.awaitOtherCA(t, before, r)
-	}
-	callers.end(t)
 }
 
 func bundleComesBack(t *testing.T, m *mode) {

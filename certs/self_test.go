@@ -24,7 +24,6 @@ var selfLaws = map[string]func(*testing.T, *mode){
 	"a Secret two rotations old may be restored":                          underLoad(restoredSecret),
 	"a foreign CA may be in every bundle":                                 foreignCA,
 	"a garbage key costs nothing without a leader":                        underLoad(garbageKey),
-	"a Secret that never was usable is replaced":                          unusableSecret,
 	"a leader may die between the Secret and the bundles":                 underLoad(diesBetween),
 	"a suspended leader may come back after two deletions":                underLoad(suspendedLeader),
 	"a cluster may be off for half a year":                                offForHalfAYear,
@@ -302,22 +301,6 @@ func (m *mode) spoil(t *testing.T, member string) {
 	secret.Data[member] = []byte("garbage")
 	if err := m.Update(t.Context(), secret); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func unusableSecret(t *testing.T, m *mode) {
-	m.create(t, certs.Authority{Current: aged(t, 0), Next: aged(t, 0)})
-	for _, member := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, "next.key"} {
-		m.spoil(t, member)
-	}
-	replicas := m.begin(t, 2)
-	m.await(t, "a reason", func() error {
-		return wantError(replicas[0].Source.Ready(), "the leader replaces both")
-	})
-	replicas[0].lead(t)
-	m.awaitReady(t, replicas...)
-	if err := replicas[0].events.has(certs.ReasonCAReplaced); err != nil {
-		t.Error(err)
 	}
 }
 
