@@ -35,7 +35,7 @@ for tier; do
     tests . -short "${units[@]}"
     tests test/controlplane $STAND_PACKAGES
     tests hack/image -short ./...
-    tests $plugin -short $(go -C $plugin list ./... | grep -v /clustertest$)
+    tests $plugin -count=1 -short $(go -C $plugin list ./... | grep -v /clustertest$)
     ;;
   long)
     tests . "${units[@]}"
