@@ -217,27 +217,6 @@ func drop(pod map[string]any, name string, i int) {
 	pod["spec"].(map[string]any)[name] = slices.Delete(items(pod, name), i, i+1)
 }
 
-func TestComputeAddsASecondSidecarSetToAnInjectedPod(t *testing.T) {
-	pod := sent(t, log())
-	in := fixtures.Input(t, pod, log().Map(), fixtures.SidecarSet("mesh").Container("mesh", "mesh:v1").Map())
-	in.Now = fixtures.Now.Add(time.Hour)
-	got, plan := injected(t, in, pod)
-	if diff := cmp.Diff([]string{"log", "mesh", "app"}, list(got, "containers")); diff != "" {
-		t.Errorf("containers (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]inject.Skip{{SidecarSet: "log", Reason: inject.SkipInjected}}, plan.Skipped); diff != "" {
-		t.Errorf("skipped (-want +got):\n%s", diff)
-	}
-	hashes := podstate.ParseHashes(annotation(got, appsv1beta1.AnnotationHash))
-	for name, want := range map[string]time.Time{"log": fixtures.Now, "mesh": in.Now} {
-		if at := hashes.UpdatedAt(name); !at.Equal(want) {
-			t.Errorf("%s was recorded at %v, want %v", name, at, want)
-		}
-	}
-	if list := annotation(got, appsv1beta1.AnnotationInjectedList); list != "log,mesh" {
-		t.Errorf("injected list = %q", list)
-	}
-}
 func objects(builders []*fixtures.SidecarSetBuilder) []map[string]any {
 	out := make([]map[string]any, len(builders))
 	for i, b := range builders {
