@@ -1,5 +1,5 @@
 // Package health reads a SidecarSet as deployment tools do: by kstatus, as Flux and Helm, and by
-// the health check for Argo CD that docs/status.md has.
+// the health check for Argo CD that docs/reference/status.md has.
 package health
 
 import (
@@ -23,10 +23,10 @@ func Kstatus(object *unstructured.Unstructured) (string, error) {
 	return result.Status.String(), nil
 }
 
-// Argo is what the health check of docs/status.md returns: Healthy, Progressing, Degraded or
+// Argo is what the health check of docs/reference/status.md returns: Healthy, Progressing, Degraded or
 // Suspended. It is called from a directory two below the root of the module.
 func Argo(object *unstructured.Unstructured) (string, error) {
-	text, err := os.ReadFile("../../docs/status.md")
+	text, err := os.ReadFile("../../docs/reference/status.md")
 	if err != nil {
 		return "", err
 	}
@@ -35,7 +35,7 @@ func Argo(object *unstructured.Unstructured) (string, error) {
 	block, _, found := strings.Cut(rest, "```")
 	var config struct{ Data map[string]string }
 	if err := yaml.Unmarshal([]byte(head+block), &config); err != nil || !found {
-		return "", fmt.Errorf("docs/status.md has no health check: %w", err)
+		return "", fmt.Errorf("docs/reference/status.md has no health check: %w", err)
 	}
 	state := lua.NewState()
 	defer state.Close()
