@@ -132,7 +132,7 @@ func (w *Widener) stored() func(entry string, n entry.Need) bool {
 // into an empty Pod, and ignores errors that the content of another Pod could avoid.
 func whyRefused(program, history *inject.Program) error {
 	_, err := inject.Compute(inject.Input{
-		Pod:        inject.PodView{Labels: sample.Labels(program.Set.Spec.Selector), Parts: ^inject.Parts(0)},
+		Pod:        inject.PodView{Labels: sample.Labels(program.Set.Spec.Selector)},
 		Candidates: []inject.Candidate{{Current: program, History: history}},
 		Known:      func(string) bool { return true },
 	})
