@@ -114,7 +114,7 @@ func defaulted(t *testing.T, manifest string) string {
 func TestSidecarSetsInFiles(t *testing.T) {
 	fixtures.RunJudged(t, func(t *testing.T, c *fixtures.Judged) (said fixtures.Said) {
 		reader := &live{whitelist: `{"rules":[{"allowedAnnotationKeyExprs":["."]}]}`, sets: map[string]map[string]string{}}
-		set, err := c.Hub(t, c.Manifest)
+		set, err := fixtures.Hub(t, c.Manifest)
 		if err == nil {
 			reader.record(set.Set)
 			reader.sets[appsv1beta1.BaseOfCanary(set.Set.Annotations)] = nil
@@ -122,7 +122,7 @@ func TestSidecarSetsInFiles(t *testing.T) {
 		old := ""
 		for _, manifest := range c.Stored {
 			stored := defaulted(t, string(fixtures.YAML(t, manifest)))
-			other, err := c.Hub(t, manifest)
+			other, err := fixtures.Hub(t, manifest)
 			if err != nil {
 				t.Fatal(err)
 			}
