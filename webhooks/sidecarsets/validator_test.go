@@ -167,6 +167,15 @@ func TestARefusalNamesAllProblemsInOrder(t *testing.T) {
 	}
 }
 
+// The time that libraries take to join problems grows with the square of their number.
+func TestARefusalNamesAHundredProblemsAtMost(t *testing.T) {
+	many := strings.Replace(betaManifest, "[{name", "["+strings.Repeat("{image: a}, ", 150)+"{name", 1)
+	answer := fixtures.Review(t, validator(&live{}), sidecarSetReview(t, defaulted(t, many), ""))
+	if causes := answer.Result.Details.Causes; len(causes) != 101 || !strings.Contains(causes[100].Message, "has 50 more problems; correct these first") {
+		t.Errorf("there are %d causes, the last is %v", len(causes), causes[len(causes)-1])
+	}
+}
+
 // What the rules need to know is read live, and nothing else is.
 func TestTheRulesAskForWhatTheyNeed(t *testing.T) {
 	canary := strings.Replace(betaManifest, "{name: log}", canaryManifest, 1)
