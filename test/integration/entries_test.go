@@ -20,7 +20,6 @@ import (
 	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -248,8 +247,7 @@ func TestADryRunWritesNoEntry(t *testing.T) {
 // If an administrator keeps one entry for all Pods, the operator writes no entry, and
 // SidecarSets become Ready all the same.
 func TestStaticModeWritesNoEntries(t *testing.T) {
-	operator.NeedReplicas(t)
-	i := newInstallation(t, stand.Options{Audit: true}, deploy.Static)
+	i := installApart(t, deploy.Static)
 	i.start(t, 20)
 	defer expectNoRefusal(t, i) // the layout takes rights away
 	testkit.AwaitCalled(t, i.api)
@@ -297,7 +295,7 @@ func TestUninstallingTakesTheEntries(t *testing.T) {
 		"the Namespace":                {"delete", "namespace", deploy.Namespace, "--wait=false"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			i := newInstallation(t, stand.Options{}, deploy.Default)
+			i := installApart(t, deploy.Default)
 			i.start(t, 20)
 			testkit.AwaitCalled(t, i.api)
 			set := newSidecarSet(t, "default", onlyHere("web"))

@@ -23,7 +23,6 @@ import (
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/conformance"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -44,7 +43,7 @@ func TestTheOperatorUsesExactlyItsRights(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := &scenario{installation: newInstallation(t, stand.Options{Audit: true}, tc.layout)}
+			s := &scenario{installation: installApart(t, tc.layout)}
 			s.run(t, tc.first, tc.roles)
 			defer expectNoRefusal(t, s.installation)
 			granted := rightsOf(t, s.installation)
