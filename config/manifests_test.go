@@ -78,7 +78,7 @@ func TestPortsFitTogether(t *testing.T) {
 	if diff := cmp.Diff(map[string]int32{"webhook": 9443, "metrics": 8443, "probes": 8081}, ports); diff != "" {
 		t.Errorf("ports (-want +got):\n%s", diff)
 	}
-	for name, want := range map[string]string{"sidecarset-webhook": "webhook", "sidecarset-conversion": "webhook", "sidecarset-metrics": "metrics"} {
+	for name, want := range map[string]string{"sidecarset-webhook": "webhook", "sidecarset-metrics": "metrics"} {
 		var svc corev1.Service
 		decode(t, "Service", name, &svc)
 		if got := svc.Spec.Ports[0].TargetPort.StrVal; got != want {

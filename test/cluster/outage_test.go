@@ -128,6 +128,7 @@ func (o *outage) run(t *testing.T, commands string) {
 
 func TestWhileNoReplicaRuns(t *testing.T) {
 	o := newOutage(t)
+	t.Run("only selected Pods are affected", o.testBlast)
 	t.Run("the docs name the way out", o.testWaysOut)
 	t.Run("deletions end", o.testDeletions) // the last one: it deletes the CustomResourceDefinition
 }

@@ -20,6 +20,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -37,6 +38,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/manifests"
 	"github.com/sidecarset/operator/test/stand"
@@ -47,7 +49,6 @@ const (
 	Namespace      = "sidecarset-system"
 	ServiceAccount = "sidecarset-operator"
 	Service        = "sidecarset-webhook"
-	Conversion     = "sidecarset-conversion"
 	CertSecret     = "sidecarset-webhook-certs"
 	Lease          = "sidecarset-operator"
 
@@ -72,7 +73,7 @@ type Operator struct {
 	port      int    // of the one replica that is called by URL; 0 if the Service is used
 
 	mu        sync.Mutex
-	endpoints map[string]map[int]bool // numbers of the replicas behind each Service
+	endpoints map[int]bool // numbers of the replicas behind the Service
 }
 
 // Root is the directory of the checkout: the nearest one above the test that
@@ -103,7 +104,7 @@ func Install(ctx context.Context, c *stand.Cluster) (*Operator, error) {
 // InstallLayout is Install for another layout. A layout whose replicas cannot be called by URL
 // needs a network namespace.
 func InstallLayout(ctx context.Context, c *stand.Cluster, layout Layout) (*Operator, error) {
-	o := &Operator{Cluster: c, layout: layout, endpoints: map[string]map[int]bool{Service: {}, Conversion: {}}}
+	o := &Operator{Cluster: c, layout: layout, endpoints: map[int]bool{}}
 	var err error
 	if o.Clients, err = kubernetes.NewForConfig(c.Config()); err != nil {
 		return nil, err
@@ -282,8 +283,7 @@ func (o *Operator) StartReplicas(ctx context.Context) ([]*Replica, error) {
 	return replicas, nil
 }
 
-// StartReplicaUnready starts a replica and does not wait until it is ready. API servers call it
-// only for conversions.
+// StartReplicaUnready starts a replica and does not wait until it is ready. API servers do not call it.
 func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...string) (*Replica, error) {
 	webhook, probes, metrics, err := o.addresses(ctx, number)
 	if err != nil {
@@ -322,14 +322,11 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 	if replica.Process, err = stand.StartProcess(ctx, command); err != nil {
 		return nil, err
 	}
-	if slices.Contains(args, "--role=controller") {
-		return replica, nil // it serves nothing
-	}
-	return replica, o.setEndpoint(ctx, Conversion, number, true)
+	return replica, nil
 }
 
-// StartApart starts a replica without an endpoint, so that API servers call it only for
-// conversions. It stops with the test, which fails if the replica has panicked.
+// StartApart starts a replica without an endpoint. It stops with the test, which fails if the replica
+// has panicked.
 func (o *Operator) StartApart(t testing.TB, number int, args ...string) *Replica {
 	t.Helper()
 	replica, err := o.StartReplicaUnready(t.Context(), number, args...)
@@ -389,7 +386,7 @@ func (o *Operator) addresses(ctx context.Context, number int) (webhook, probes, 
 func (r *Replica) Stop(ctx context.Context) error {
 	err := r.operator.RemoveEndpoint(ctx, r)
 	r.Process.Stop()
-	return errors.Join(err, r.operator.setEndpoint(ctx, Conversion, r.Number, false))
+	return err
 }
 
 // Bundle returns the CA bundle in the mutating webhook configuration for SidecarSets.
@@ -406,38 +403,38 @@ func (o *Operator) Bundle(ctx context.Context) ([]byte, error) {
 
 // AddEndpoint adds the replica to the endpoints of the webhooks' Service.
 func (o *Operator) AddEndpoint(ctx context.Context, r *Replica) error {
-	return o.setEndpoint(ctx, Service, r.Number, true)
+	return o.setEndpoint(ctx, r.Number, true)
 }
 
 // RemoveEndpoint removes the replica from the endpoints of the webhooks' Service.
 func (o *Operator) RemoveEndpoint(ctx context.Context, r *Replica) error {
-	return o.setEndpoint(ctx, Service, r.Number, false)
+	return o.setEndpoint(ctx, r.Number, false)
 }
 
-// setEndpoint writes the EndpointSlice of a Service, as Kubernetes' controller does for Pods.
-func (o *Operator) setEndpoint(ctx context.Context, service string, number int, present bool) error {
+// setEndpoint writes the EndpointSlice of the Service, as Kubernetes' controller does for Pods.
+func (o *Operator) setEndpoint(ctx context.Context, number int, present bool) error {
 	if o.port != 0 {
 		return nil
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if present {
-		o.endpoints[service][number] = true
+		o.endpoints[number] = true
 	} else {
-		delete(o.endpoints[service], number)
+		delete(o.endpoints, number)
 	}
 	slice := discoveryv1.EndpointSlice{
 		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: Namespace,
-			Name:      service + "-replicas",
-			Labels:    map[string]string{discoveryv1.LabelServiceName: service},
+			Name:      Service + "-replicas",
+			Labels:    map[string]string{discoveryv1.LabelServiceName: Service},
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: new("webhook"), Port: new(int32(9443)), Protocol: new(corev1.ProtocolTCP)}},
 		Endpoints:   []discoveryv1.Endpoint{},
 	}
-	for number := range o.endpoints[service] {
+	for number := range o.endpoints {
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
 			Addresses:  []string{stand.Address(number + 1)},
 			Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
@@ -455,21 +452,21 @@ func (o *Operator) setEndpoint(ctx context.Context, service string, number int, 
 	if o.Cluster.Minor() >= 34 {
 		return nil
 	}
-	if body, err = json.Marshal(endpointsOf(&slice, service)); err != nil {
+	if body, err = json.Marshal(endpointsOf(&slice)); err != nil {
 		return err
 	}
-	_, err = o.Clients.CoreV1().Endpoints(Namespace).Patch(ctx, service, types.ApplyPatchType, body, force)
+	_, err = o.Clients.CoreV1().Endpoints(Namespace).Patch(ctx, Service, types.ApplyPatchType, body, force)
 	return err
 }
 
 // endpointsOf returns the same endpoints in the form that API servers before 1.34 read when they
 // call the webhook of a Service.
-func endpointsOf(slice *discoveryv1.EndpointSlice, service string) *corev1.Endpoints { //nolint:staticcheck // what those versions have
+func endpointsOf(slice *discoveryv1.EndpointSlice) *corev1.Endpoints { //nolint:staticcheck // what those versions have
 	endpoints := &corev1.Endpoints{ //nolint:staticcheck // what those versions have
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Endpoints"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: slice.Namespace,
-			Name:      service,
+			Name:      Service,
 			Labels:    map[string]string{discoveryv1.LabelSkipMirror: "true"},
 		},
 	}
@@ -483,4 +480,16 @@ func endpointsOf(slice *discoveryv1.EndpointSlice, service string) *corev1.Endpo
 	}
 	endpoints.Subsets = append(endpoints.Subsets, subset)
 	return endpoints
+}
+
+// NextCA returns a CA for the place of the next one in the CA Secret. The leader rotates the CA when a third of the
+// life of the next one is over: here, after that time.
+func NextCA(t testing.TB, after time.Duration) certs.KeyPair {
+	t.Helper()
+	const day, life = 24 * time.Hour, 365 * 24 * time.Hour
+	next, err := certs.IssueCA("next", time.Now().Add(after+day-(life+day)/3), life)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return next
 }

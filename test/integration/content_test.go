@@ -20,8 +20,7 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// contentOf is a SidecarSet in a namespace. members are of its spec; a container a that they
-// name gets an image.
+// contentOf is a SidecarSet in a namespace. members are of its spec.
 func contentOf(t *testing.T, namespace, members string) *unstructured.Unstructured {
 	t.Helper()
 	return newSidecarSet(t, namespace, "selector: {matchLabels: {app: content}}\nupdateStrategy: {type: NotUpdate}\n"+inNamespace+members+"\n")

@@ -21,7 +21,6 @@ import (
 	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/test/await"
-	"github.com/sidecarset/operator/test/conformance"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/testkit"
 )
@@ -238,7 +237,7 @@ func (s *scenario) repair(t *testing.T) {
 	t.Helper()
 	secrets := s.Clients.CoreV1().Secrets(deploy.Namespace)
 	before := s.bundle(t.Context())
-	rotated := conformance.Due(t, 0)
+	rotated := deploy.NextCA(t, 0)
 	await.Within(t, rolloutPatience, "a next CA that is due", func(ctx context.Context) error {
 		secret, err := secrets.Get(ctx, deploy.CertSecret, metav1.GetOptions{})
 		if err != nil {
@@ -348,6 +347,7 @@ func (s *scenario) stranger(t *testing.T) string {
 	if err := s.api.Create(t.Context(), stranger); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = s.api.Delete(context.WithoutCancel(t.Context()), stranger) })
 	return stranger.Name
 }
 

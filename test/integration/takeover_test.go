@@ -76,6 +76,7 @@ metadata:
     kruise.io/sidecarset-hash-without-image: '{"s1":{"updateTimestamp":"2026-01-02T03:04:05Z","hash":"62258bb8d4vv7w584244bd5df277d4vw9fbf49c99967447fxw5z4f4956b97fz4","sidecarSetName":"s1","sidecarList":["agent"]}}'
     kruise.io/sidecarset-injected-list: s1
 spec:
+  schedulerName: none # a scheduler would write the status
   containers:
   - {name: agent, image: "busybox:1.36", env: [{name: IS_INJECTED, value: "true"}]}
   - {name: app, image: "example.com/app:v1"}

@@ -25,23 +25,34 @@ import (
 
 // slotState is what the leader remembers of a slot from one pass to the next.
 type slotState struct {
-	wanted  []entry.Entry // the entries of the stored SidecarSets
-	changed bool          // wanted has changed since the last write
-	done    *entry.Slot   // the version that needs no write for wanted, and no need of which has to be judged
+	want    want
+	refusal refusal
+	proof   proof
 	edits   edits
-	noPlace map[string]error // why entries have no place, by name
-	// refused are the entries that the API server does not take, by name, with its answer. refusedAt is
-	// when the last one was refused.
-	refused   map[string]error
-	refusedAt time.Time
-	// unproven is why API servers are not known to use the slot at serial, since when the leader has
-	// asked. proven is the last serial that they all used. tries is how often the slot was written
-	// again since then, because they did not.
-	unproven       error
-	serial, proven uint64
-	since          time.Time
-	tries          int
-	again          time.Time // when the slot is written once more; zero if it was
+	again   time.Time // when the slot is written once more; zero if it was
+}
+
+// want is what the stored SidecarSets need.
+type want struct {
+	entries []entry.Entry
+	changed bool        // since the last write
+	done    *entry.Slot // the version that needs no write for entries, and no need of which is in doubt
+}
+
+// refusal is why entries are not in the slot, by their names.
+type refusal struct {
+	noPlace map[string]error
+	invalid map[string]error // the API server does not take them; its answer
+	at      time.Time        // when the last one was refused
+}
+
+// proof is whether API servers use the slot. The leader updates it in one place; see prove.
+type proof struct {
+	serial   uint64    // the newest one
+	since    time.Time // when the leader began to ask about it
+	unproven error     // why not every API server is known to use it
+	last     uint64    // the last one that they all used
+	tries    int       // how often the slot was written again since then, because they did not
 }
 
 // writeAgain is Options.WriteAgain.
@@ -58,10 +69,10 @@ const (
 // isStuck reports whether API servers do not use a version of the slot that they should use. If one
 // cannot be asked, it is not known.
 func (st *slotState) isStuck(s *entry.Slot, now time.Time) bool {
-	if _, unknown := errors.AsType[refusedError](st.unproven); unknown {
+	if _, unknown := errors.AsType[refusedError](st.proof.unproven); unknown {
 		return false
 	}
-	return st.unproven != nil && st.serial == s.Serial && (st.proven == s.Serial || now.Sub(st.since) >= notUsedSoon)
+	return st.proof.unproven != nil && st.proof.serial == s.Serial && (st.proof.last == s.Serial || now.Sub(st.proof.since) >= notUsedSoon)
 }
 
 // keepSlot brings one slot up to date.
@@ -71,59 +82,59 @@ func (l *leader) keepSlot(ctx context.Context, v *view, i int) error {
 		return err
 	}
 	s := v.slots[i]
-	anew, twice := st.isStuck(s, v.now) && st.tries < writesAnew, !st.again.IsZero() && !v.now.Before(st.again)
+	anew, twice := st.isStuck(s, v.now) && st.proof.tries < writesAnew, !st.again.IsZero() && !v.now.Before(st.again)
 	if !twice && !st.again.IsZero() {
 		v.wakeAfter(st.again.Sub(v.now))
 	}
-	if st.done == s && !anew && !twice {
+	if st.want.done == s && !anew && !twice {
 		return nil
 	}
-	wanted := st.wanted
+	wanted := st.want.entries
 	if !v.served { // API servers would refuse Pods
 		present := s.Entries()
 		wanted = slices.DeleteFunc(slices.Clone(wanted), func(e entry.Entry) bool { return !slices.Contains(present, e.Name) })
 	}
-	if v.now.Sub(st.refusedAt) >= refusedFor {
-		st.refused = map[string]error{}
+	if v.now.Sub(st.refusal.at) >= refusedFor {
+		st.refusal.invalid = map[string]error{}
 	}
 	leftOut := map[string]bool{}
-	for name := range st.refused {
+	for name := range st.refusal.invalid {
 		leftOut[name] = true
 	}
 	doubts := s.Doubts(wanted, entry.Known{Generation: l.sets.generation, Seen: l.catalog.Seen, Reviews: l.reviews, Now: time.Now()})
-	verdicts := l.decide(ctx, v, doubts)
-	judged := len(verdicts) > 0
-	plan := s.Reconcile(wanted, leftOut, verdicts, anew, v.settings)
+	decisions := l.decide(ctx, v, doubts)
+	decided := len(decisions) > 0
+	plan := s.Reconcile(wanted, leftOut, decisions, anew, v.settings)
 	if plan.Next == nil && twice {
-		anew, plan = true, s.Reconcile(wanted, leftOut, verdicts, true, v.settings)
+		anew, plan = true, s.Reconcile(wanted, leftOut, decisions, true, v.settings)
 	}
-	st.noPlace, st.edits.stay, st.done = plan.Refused, false, nil
+	st.refusal.noPlace, st.edits.stay, st.want.done = plan.Refused, false, nil
 	if plan.Next == nil {
 		if v.served {
-			st.changed = false
+			st.want.changed = false
 			if len(doubts) == 0 && len(leftOut) == 0 {
-				st.done = s
+				st.want.done = s
 			}
 		}
 		return nil
 	}
 	// Nothing but an edit of another program is left as the cause. The author of a SidecarSet does
 	// not wait until the leader undoes edits in the same object.
-	undoes := !st.changed && !judged && !anew
+	undoes := !st.want.changed && !decided && !anew
 	if wait := st.edits.wait(v.now); undoes && wait > 0 {
 		st.edits.stay = true
 		v.wakeAfter(wait)
 		return nil
 	}
 	if anew && !twice {
-		st.tries++
+		st.proof.tries++
 	}
 	return l.writePlan(ctx, v, i, plan, undoes)
 }
 
 // find reads a slot that has to have entries and that Slots does not have.
 func (l *leader) find(ctx context.Context, v *view, i int) (err error) {
-	if v.slots[i] != nil || len(l.states[i].wanted) == 0 {
+	if v.slots[i] != nil || len(l.states[i].want.entries) == 0 {
 		return nil
 	}
 	v.slots[i], v.absent[i] = l.slots.Read(ctx, i)
@@ -147,7 +158,7 @@ func (l *leader) writePlan(ctx context.Context, v *view, i int, plan entry.Plan,
 			return err
 		}
 	}
-	written, err := l.write(ctx, s, plan.Next)
+	written, err := l.widener.write(ctx, s, plan.Next)
 	switch {
 	case apierrors.IsInvalid(err) && v.settings != nil:
 		return l.isolate(ctx, v, i, err)
@@ -162,7 +173,7 @@ func (l *leader) writePlan(ctx context.Context, v *view, i int, plan entry.Plan,
 		st.edits.note(v.now, by)
 		l.m.restored.Inc()
 	}
-	v.slots[i], st.changed = l.slots.At(i), false
+	v.slots[i], st.want.changed = l.slots.At(i), false
 	switch {
 	case rebundled:
 		st.again = v.now.Add(l.writeAgain())
@@ -195,8 +206,8 @@ const maxReads = 64
 // decide reads the SidecarSets of the needs in doubt that reads can decide about, and judges these needs.
 // The reads begin after the version of the slot was seen that the leader writes from, and the write
 // has that version as a precondition.
-func (l *leader) decide(ctx context.Context, v *view, doubts []entry.Doubt) entry.Verdicts {
-	facts, verdicts := map[string]entry.Fact{}, entry.Verdicts{}
+func (l *leader) decide(ctx context.Context, v *view, doubts []entry.Doubt) entry.Decisions {
+	facts, decisions := map[string]entry.Fact{}, entry.Decisions{}
 	for i := range doubts {
 		d := &doubts[i]
 		if !d.Due {
@@ -209,13 +220,13 @@ func (l *leader) decide(ctx context.Context, v *view, doubts []entry.Doubt) entr
 			}
 		}
 		c, read := d.Case(facts, l.moved)
-		if verdict := c.Judge(); read && verdict != (entry.Verdict{}) {
-			verdicts[d.Is()] = verdict
+		if decision := c.Decide(); read && decision != (entry.Decision{}) {
+			decisions[d.Is()] = decision
 			continue
 		}
 		v.wakeAfter(soon)
 	}
-	return verdicts
+	return decisions
 }
 
 // fact reads a SidecarSet by name, unless it was read for this slot before.
@@ -274,10 +285,10 @@ const refusedFor = 10 * time.Minute
 // each. The next pass leaves them out.
 func (l *leader) isolate(ctx context.Context, v *view, i int, cause error) error {
 	st, found := &l.states[i], false
-	for _, e := range st.wanted {
+	for _, e := range st.want.entries {
 		alone := v.slots[i].Reconcile([]entry.Entry{e}, nil, v.slots[i].DropAll(), true, v.settings).Next
-		if err := l.writer.Update(ctx, alone, client.DryRunAll); apierrors.IsInvalid(err) {
-			st.refused[e.Name], st.refusedAt, found = err, v.now, true
+		if err := l.widener.writer.Update(ctx, alone, client.DryRunAll); apierrors.IsInvalid(err) {
+			st.refusal.invalid[e.Name], st.refusal.at, found = err, v.now, true
 		}
 	}
 	l.wake()

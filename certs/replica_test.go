@@ -1,9 +1,4 @@
-// Package conformance tests every way to obtain certificates by the same laws: which certificate
-// a replica serves before API servers trust it, which keys stay secret, and that neither a
-// renewal nor a change of CA makes a handshake fail. It runs in a synctest bubble with a
-// stand-in, and in real time with a real API server and a real cert-manager. Only tests
-// import it.
-package conformance
+package certs_test
 
 import (
 	"context"
@@ -30,51 +25,33 @@ import (
 	"github.com/sidecarset/operator/certs"
 )
 
-// Mode is one way to obtain certificates, on one API server. Each test gets a Mode of its own,
-// without certificates.
-type Mode struct {
-	// Client is the client of the administrator and of replicas. Informers returns what one replica
-	// watches with.
-	Client    client.WithWatch
-	Informers func(t *testing.T) certs.Informers
-	// Options, Host and Targets are those of every replica. Options.Times.Hold has to be longer than
-	// Lag.
-	Options certs.Options
-	Host    string
-	Targets certs.Targets
-	// Bundles returns what API servers trust, by place.
-	Bundles func(ctx context.Context) (map[string]Bundle, error)
-	// Reset puts a bundle into one place; nil removes it.
-	Reset func(t *testing.T, bundle []byte)
-	// Provide makes the first certificate, if replicas do not make it; nil if they do.
-	Provide func(t *testing.T)
-	// Renew causes another leaf of the same CA; nil if there is no such thing.
-	Renew func(t *testing.T)
-	// ChangeCA causes another CA with another key.
-	ChangeCA func(t *testing.T)
-	// MayHoldKey names the Secret that holds the key of the serving certificate,
-	// "" if none does.
-	MayHoldKey string
-	// Empty is the error of a replica that was started before there was a certificate.
-	Empty string
-	// Serve, if set, makes real API servers call a replica that started.
-	Serve func(t *testing.T, number int, serving *certs.Serving)
-	// Call, if set, makes an API server call all replicas.
-	Call func(ctx context.Context) error
+// mode is one way to obtain certificates, on one API server. Each test has one of its own, without
+// certificates.
+type mode struct {
+	client.WithWatch // of the administrator and of replicas
+	certs.Options    // of every replica
 
-	// Patience bounds every wait. Interval is the pause between handshakes. Lag is for how
-	// long an API server may still use an old bundle.
-	Patience, Interval, Lag time.Duration
+	// provide makes the first certificate, if replicas do not make it.
+	provide func(t *testing.T)
+	// renew causes another leaf of the same CA; nil if there is no such thing.
+	renew func(t *testing.T)
+	// changeCA causes another CA with another key.
+	changeCA func(t *testing.T)
+	// empty is the error of a replica that was started before there was a certificate.
+	empty string
 }
 
-// Bundle is what API servers trust in one place. Version changes with every write of its object; it
-// is "" if API servers cannot go back to an older one there.
-type Bundle struct{ PEM, Version string }
+// The tests run in bubbles of synctest, in which time costs nothing. API servers may use a bundle for lag after it
+// was replaced. It is shorter than Times.Hold.
+const (
+	patience = 30 * time.Minute
+	interval = 5 * time.Second // between handshakes
+	lag      = 20 * time.Second
+)
 
 // replica is the part of one operator process that is about certificates.
 type replica struct {
 	*certs.Serving
-	mode     *Mode
 	log      *logs
 	events   *recorder
 	stop     func()
@@ -88,11 +65,11 @@ type replica struct {
 var errSuspended = errors.New("the process is suspended")
 
 // newReplica makes a replica that is not started.
-func newReplica(t *testing.T, m *Mode) *replica {
+func newReplica(t *testing.T, m *mode) *replica {
 	t.Helper()
-	r := &replica{mode: m, log: &logs{}, events: &recorder{}, stop: func() {}, stopLead: func() {}}
+	r := &replica{log: &logs{}, events: &recorder{}, stop: func() {}, stopLead: func() {}}
 	r.published.Store(true)
-	held := interceptor.NewClient(m.Client, interceptor.Funcs{
+	held := interceptor.NewClient(m.WithWatch, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			if r.suspended.Load() {
 				return errSuspended
@@ -111,7 +88,7 @@ func newReplica(t *testing.T, m *Mode) *replica {
 	})
 	opts := m.Options
 	opts.Events = r.events
-	serving, err := certs.Assemble(held, gatedInformers{m.Informers(t), &r.gate}, m.Host, opts, m.Targets)
+	serving, err := certs.Assemble(held, gatedInformers{informers{t, m.WithWatch}, &r.gate}, host, opts, targets)
 	if err != nil {
 		t.Fatalf("Assemble: %v", err)
 	}
@@ -206,7 +183,7 @@ func (r *replica) run(t *testing.T, runnables ...manager.Runnable) func() {
 
 // leaf returns the certificate that the replica serves, or nil.
 func (r *replica) leaf() *tls.Certificate {
-	cert, err := r.Source.GetCertificate(&tls.ClientHelloInfo{ServerName: r.mode.Host})
+	cert, err := r.Source.GetCertificate(&tls.ClientHelloInfo{ServerName: host})
 	if err != nil {
 		return nil
 	}
@@ -235,40 +212,37 @@ func (l *logs) String() string {
 }
 
 // await polls until check returns nil.
-func (m *Mode) await(t *testing.T, what string, check func() error) {
+func (m *mode) await(t *testing.T, what string, check func() error) {
 	t.Helper()
-	deadline := time.Now().Add(m.Patience)
+	deadline := time.Now().Add(patience)
 	for {
 		err := check()
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s: %v", what, m.Patience, err)
+			t.Fatalf("%s: not within %s: %v", what, patience, err)
 		}
-		<-time.After(m.Interval)
+		<-time.After(interval)
 	}
 }
 
 // awaitReady waits until replicas are ready.
-func (m *Mode) awaitReady(t *testing.T, replicas ...*replica) {
+func (m *mode) awaitReady(t *testing.T, replicas ...*replica) {
 	t.Helper()
-	for i, r := range replicas {
+	for _, r := range replicas {
 		m.await(t, "readiness", r.Source.Ready)
-		if m.Serve != nil {
-			m.Serve(t, i, r.Serving)
-		}
 	}
 }
 
 // awaitPublished waits until every place holds the CAs of each replica. Readiness is not
 // enough: a replica may be ready when some do.
-func (m *Mode) awaitPublished(t *testing.T, replicas ...*replica) {
+func (m *mode) awaitPublished(t *testing.T, replicas ...*replica) {
 	t.Helper()
 	m.await(t, "the CAs in every place", func() error {
-		bundles, err := m.Bundles(t.Context())
-		for place, bundle := range bundles {
-			published, _ := certs.ParseBundle([]byte(bundle.PEM))
+		var err error
+		for place, bundle := range m.bundles(t) {
+			published, _ := certs.ParseBundle([]byte(bundle.pem))
 			for i, r := range replicas {
 				for _, ca := range r.Source.CAs() {
 					if !slices.ContainsFunc(published, ca.Equal) {

@@ -1,4 +1,4 @@
-package conformance
+package certs_test
 
 import (
 	"context"
@@ -32,7 +32,7 @@ func (r *replica) handshake(ctx context.Context, bundle string) error {
 		_ = server.HandshakeContext(ctx) // the client's error says what is wrong
 		_ = far.Close()
 	}()
-	err = tls.Client(near, &tls.Config{RootCAs: roots, ServerName: r.mode.Host}).HandshakeContext(ctx)
+	err = tls.Client(near, &tls.Config{RootCAs: roots, ServerName: host}).HandshakeContext(ctx)
 	_ = near.Close()
 	<-done
 	return err
@@ -58,7 +58,7 @@ func connection() (near, far net.Conn, err error) {
 // API servers are behind: they use a bundle that was published a while ago. Some have gone back: they
 // use the version before the newest one, until the object is written again.
 type callers struct {
-	mode     *Mode
+	mode     *mode
 	replicas []*replica
 	stop     func()
 
@@ -71,7 +71,7 @@ type callers struct {
 // publication is a bundle that was published somewhere.
 type publication struct {
 	place  string
-	bundle Bundle
+	bundle bundle
 	until  time.Time // when it was seen last in this place
 	newest bool      // of this place
 	before bool      // the version before the newest one
@@ -79,7 +79,7 @@ type publication struct {
 
 // call waits until every place holds the bundle of the replicas, and calls them
 // until end.
-func (m *Mode) call(t *testing.T, replicas ...*replica) *callers {
+func (m *mode) call(t *testing.T, replicas ...*replica) *callers {
 	t.Helper()
 	m.awaitPublished(t, replicas...)
 	c := &callers{mode: m, replicas: replicas}
@@ -87,43 +87,27 @@ func (m *Mode) call(t *testing.T, replicas ...*replica) *callers {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for ctx.Err() == nil {
-			c.round(ctx)
+			c.round(ctx, t)
 			select {
 			case <-ctx.Done():
-			case <-time.After(m.Interval):
+			case <-time.After(interval):
 			}
 		}
 	})
-	if m.Call != nil {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				c.count(ctx, m.Call(ctx))
-				<-time.After(m.Interval)
-			}
-		})
-	}
 	c.stop = func() { cancel(); wg.Wait() }
 	t.Cleanup(func() { c.stop() })
 	return c
 }
 
 // round makes every API server call every replica once.
-func (c *callers) round(ctx context.Context) {
+func (c *callers) round(ctx context.Context, t *testing.T) {
 	began := time.Now()
-	bundles, err := c.mode.Bundles(ctx)
-	if err != nil {
-		c.count(ctx, fmt.Errorf("reading what is published: %w", err))
-		return
-	}
-	for _, bundle := range c.inUse(bundles, began) {
+	for _, bundle := range c.inUse(c.mode.bundles(t), began) {
 		for i, r := range c.replicas {
-			if !bundle.before && time.Since(bundle.until) > c.mode.Lag {
-				break // this process did not run for a while: no API server is so far behind
-			}
 			if r.Source.Ready() != nil {
 				continue // it is no endpoint
 			}
-			err := r.handshake(ctx, bundle.bundle.PEM)
+			err := r.handshake(ctx, bundle.bundle.pem)
 			if err != nil {
 				err = fmt.Errorf("replica %d, called because of %s: %w", i, bundle.place, err)
 			}
@@ -133,7 +117,7 @@ func (c *callers) round(ctx context.Context) {
 }
 
 // inUse returns the bundles that an API server may use, each once.
-func (c *callers) inUse(bundles map[string]Bundle, now time.Time) []publication {
+func (c *callers) inUse(bundles map[string]bundle, now time.Time) []publication {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for place, bundle := range bundles {
@@ -145,20 +129,20 @@ func (c *callers) inUse(bundles map[string]Bundle, now time.Time) []publication 
 		case at >= 0:
 			for i := range c.history {
 				if c.history[i].place == place {
-					c.history[i].before = i == at && c.history[at].bundle.Version != ""
+					c.history[i].before = i == at && c.history[at].bundle.version != ""
 					c.history[i].newest = false
 				}
 			}
 		}
 		c.history = append(c.history, publication{place: place, bundle: bundle, until: now, newest: true})
 	}
-	c.history = slices.DeleteFunc(c.history, func(p publication) bool { return !p.before && now.Sub(p.until) > c.mode.Lag })
+	c.history = slices.DeleteFunc(c.history, func(p publication) bool { return !p.before && now.Sub(p.until) > lag })
 	var different []publication
 	for _, p := range c.history {
-		if p.bundle.PEM == "" {
+		if p.bundle.pem == "" {
 			continue // no call succeeds, whatever a replica serves
 		}
-		if !slices.ContainsFunc(different, func(d publication) bool { return d.bundle.PEM == p.bundle.PEM }) {
+		if !slices.ContainsFunc(different, func(d publication) bool { return d.bundle.pem == p.bundle.pem }) {
 			different = append(different, p)
 		}
 	}
@@ -181,7 +165,7 @@ func (c *callers) count(ctx context.Context, err error) {
 // test if a call has failed.
 func (c *callers) end(t *testing.T) {
 	t.Helper()
-	<-time.After(c.mode.Lag + 2*c.mode.Interval)
+	<-time.After(lag + 2*interval)
 	c.mode.await(t, "calls enough to show something", func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()

@@ -19,12 +19,12 @@ func TestJudge(t *testing.T) {
 		return entry.Fact{Stored: true, UID: uid, Generation: generation, Entry: entryName}
 	}
 	var nothing entry.Fact
-	keeps, drops := entry.Verdict{}, entry.Verdict{Drop: true}
+	keeps, drops := entry.Decision{}, entry.Decision{Drop: true}
 	tests := map[string]struct {
 		fact              entry.Fact
 		after             time.Duration // the read began so long after the last review was seen
 		wasStored, in, to bool          // seen stored before the read; selectors in use; moved to a proven entry
-		want              entry.Verdict
+		want              entry.Decision
 	}{
 		"(a) it has moved to a proven entry":              {fact: is("u1", 2, there), to: true, want: drops},
 		"(a) it has moved, and that is not proven":        {fact: is("u1", 2, there), after: time.Hour, in: true, want: keeps}, // C11
@@ -39,18 +39,18 @@ func TestJudge(t *testing.T) {
 		"(c) it is not stored, too late":                  {fact: nothing, after: 90 * time.Second, in: true, want: drops},
 		"(c) new selectors, in time":                      {fact: nothing, after: 2*time.Second - 1, want: keeps},
 		"(c) new selectors, too late":                     {fact: nothing, after: 2 * time.Second, want: drops},
-		"(c) an update was refused: it is lowered":        {fact: is("u1", 1, here), after: 90 * time.Second, in: true, want: entry.Verdict{Lower: 1}}, // C4
-		"(c) a move was refused: it is lowered, then (a)": {fact: is("u1", 1, there), after: 2 * time.Second, to: true, want: entry.Verdict{Lower: 1}},
+		"(c) an update was refused: it is lowered":        {fact: is("u1", 1, here), after: 90 * time.Second, in: true, want: entry.Decision{Lower: 1}}, // C4
+		"(c) a move was refused: it is lowered, then (a)": {fact: is("u1", 1, there), after: 2 * time.Second, to: true, want: entry.Decision{Lower: 1}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			tc.fact.Began = noon.Add(tc.after)
 			c := entry.Case{Entry: here, Need: need, Fact: tc.fact, WasStored: tc.wasStored, First: noon, InUse: tc.in, Moved: tc.to}
-			if got := c.Judge(); got != tc.want {
-				t.Errorf("verdict %+v, want %+v", got, tc.want)
+			if got := c.Decide(); got != tc.want {
+				t.Errorf("decision %+v, want %+v", got, tc.want)
 			}
-			if c.First = (time.Time{}); c.Judge().Lower > 0 || c.Judge().Drop && tc.after > 0 {
-				t.Errorf("verdict %+v for a review that the leader has not seen", c.Judge())
+			if c.First = (time.Time{}); c.Decide().Lower > 0 || c.Decide().Drop && tc.after > 0 {
+				t.Errorf("decision %+v for a review that the leader has not seen", c.Decide())
 			}
 		})
 	}
@@ -112,15 +112,15 @@ func TestReadsShowThatAnEntryIsInUse(t *testing.T) {
 	also := entry.Fact{Stored: true, UID: "another", Generation: 1, Entry: e.Name, Began: later}
 	for name, tc := range map[string]struct {
 		facts map[string]entry.Fact
-		want  entry.Verdict
+		want  entry.Decision
 	}{
-		"nothing is stored":             {map[string]entry.Fact{"log": none, "other": none}, entry.Verdict{Drop: true}},
-		"it is, in an older generation": {map[string]entry.Fact{"log": is, "other": none}, entry.Verdict{}},
-		"another one is":                {map[string]entry.Fact{"log": none, "other": also}, entry.Verdict{}},
-		"another one was not read":      {map[string]entry.Fact{"log": none}, entry.Verdict{}},
+		"nothing is stored":             {map[string]entry.Fact{"log": none, "other": none}, entry.Decision{Drop: true}},
+		"it is, in an older generation": {map[string]entry.Fact{"log": is, "other": none}, entry.Decision{}},
+		"another one is":                {map[string]entry.Fact{"log": none, "other": also}, entry.Decision{}},
+		"another one was not read":      {map[string]entry.Fact{"log": none}, entry.Decision{}},
 	} {
 		c, read := doubts[at].Case(tc.facts, never)
-		if got := c.Judge(); !read || got != tc.want {
+		if got := c.Decide(); !read || got != tc.want {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

@@ -61,7 +61,7 @@ func (r Reviews) Observe(slots *[Slots]*Slot, now time.Time) {
 // First returns when the leader first saw the last review of a need.
 func (r Reviews) First(entry string, n Need) time.Time { return r[reviewKey{entry, n.Name, n.UID}].at }
 
-// Case are the facts about one need by which Judge decides.
+// Case are the facts about one need by which Decide decides.
 type Case struct {
 	Entry string
 	Need  Need
@@ -80,18 +80,18 @@ type Case struct {
 	Moved bool
 }
 
-// Judge decides what becomes of a need that no SidecarSet of the leader's snapshot has.
-func (c *Case) Judge() Verdict {
+// Decide says what becomes of a need that no SidecarSet of the leader's snapshot has.
+func (c *Case) Decide() Decision {
 	late := !c.First.IsZero() && Wait(c.First, c.Fact.Began, c.InUse) == 0
 	switch is := c.Fact.Stored && c.Fact.UID == c.Need.UID; {
 	case is && c.Fact.Generation >= c.Need.Generation:
-		return Verdict{Drop: c.Fact.Entry != c.Entry && (c.Fact.Entry == "" || c.Moved)}
+		return Decision{Drop: c.Fact.Entry != c.Entry && (c.Fact.Entry == "" || c.Moved)}
 	case is && late:
-		return Verdict{Lower: c.Fact.Generation}
+		return Decision{Lower: c.Fact.Generation}
 	case is:
-		return Verdict{}
+		return Decision{}
 	}
-	return Verdict{Drop: c.WasStored || late}
+	return Decision{Drop: c.WasStored || late}
 }
 
 // Wait returns the time until the timer of a need ends, that began at first; 0 if it has ended.

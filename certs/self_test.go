@@ -1,7 +1,6 @@
-package conformance
+package certs_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,28 +15,27 @@ import (
 	"github.com/sidecarset/operator/certs"
 )
 
-// SelfTests are the laws of mode self: whatever happens to the CA Secret, to the bundles and to
+// selfLaws are the laws of mode self: whatever happens to the CA Secret, to the bundles and to
 // leaders, no call of a ready replica fails.
-var SelfTests = map[string]func(*testing.T, *Mode){
+var selfLaws = map[string]func(*testing.T, *mode){
 	"two leaders that install at once make one CA":                        twoInstall,
-	"a deleted Secret is replaced, and the old CA is gone in ten minutes": deletedSecret,
-	"the same while the leader restarts":                                  deletedWithLeader,
-	"a Secret two rotations old may be restored":                          restoredSecret,
+	"a deleted Secret is replaced, and the old CA is gone in ten minutes": underLoad(deletedSecret),
+	"the same while the leader restarts":                                  underLoad(deletedWithLeader),
+	"a Secret two rotations old may be restored":                          underLoad(restoredSecret),
 	"a foreign CA may be in every bundle":                                 foreignCA,
-	"a garbage key costs nothing without a leader":                        garbageKey,
-	"a Secret that never was usable is replaced":                          unusableSecret,
-	"a leader may die between the Secret and the bundles":                 diesBetween,
-	"a suspended leader may come back after two deletions":                suspendedLeader,
+	"a garbage key costs nothing without a leader":                        underLoad(garbageKey),
+	"a leader may die between the Secret and the bundles":                 underLoad(diesBetween),
+	"a suspended leader may come back after two deletions":                underLoad(suspendedLeader),
 	"a cluster may be off for half a year":                                offForHalfAYear,
-	"a replica that starts in a change is called when it is accepted":     startsInAChange,
+	"a replica that starts in a change is called when it is accepted":     underLoad(startsInAChange),
 }
 
-// Self configures mode self. A change of the CA is a rotation: the next CA is published, and then
+// selfManaged is mode self. A change of the CA is a rotation: the next CA is published, and then
 // old enough to sign.
-func (m *Mode) Self() {
-	m.Empty = "waiting for the leader to make Secret"
-	m.ChangeCA = func(t *testing.T) {
-		m.edit(t, func(a *certs.Authority) { a.Next = Due(t, m.Options.Times.Remove) })
+func (m *mode) selfManaged(*testing.T) {
+	m.empty = "waiting for the leader to make Secret"
+	m.changeCA = func(t *testing.T) {
+		m.edit(t, func(a *certs.Authority) { a.Next = due(t, m.Times.Remove) })
 	}
 }
 
@@ -56,15 +54,15 @@ func aged(t *testing.T, age time.Duration) certs.KeyPair {
 	return ca
 }
 
-// Due returns a CA that is a third of its life old after that time. As the next one in the Secret, it
+// due returns a CA that is a third of its life old after that time. As the next one in the Secret, it
 // causes a rotation then.
-func Due(t *testing.T, after time.Duration) certs.KeyPair {
+func due(t *testing.T, after time.Duration) certs.KeyPair {
 	t.Helper()
 	return aged(t, (caLife+day)/3-day-after)
 }
 
 // edit changes the Secret as an administrator may.
-func (m *Mode) edit(t *testing.T, change func(*certs.Authority)) {
+func (m *mode) edit(t *testing.T, change func(*certs.Authority)) {
 	t.Helper()
 	m.await(t, "writing the Secret", func() error {
 		secret := m.secret(t)
@@ -73,41 +71,41 @@ func (m *Mode) edit(t *testing.T, change func(*certs.Authority)) {
 		if err := a.Encode(secret); err != nil {
 			return err
 		}
-		return m.Client.Update(t.Context(), secret)
+		return m.Update(t.Context(), secret)
 	})
 }
 
 // create stores a Secret.
-func (m *Mode) create(t *testing.T, a certs.Authority) {
+func (m *mode) create(t *testing.T, a certs.Authority) {
 	t.Helper()
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Options.Namespace, Name: m.Options.SecretName}}
-	if err := errors.Join(a.Encode(secret), m.Client.Create(t.Context(), secret)); err != nil {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.SecretName}}
+	if err := errors.Join(a.Encode(secret), m.Create(t.Context(), secret)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (m *Mode) secret(t *testing.T) *corev1.Secret {
+func (m *mode) secret(t *testing.T) *corev1.Secret {
 	t.Helper()
 	secret := &corev1.Secret{}
-	if err := m.Client.Get(t.Context(), client.ObjectKey{Namespace: m.Options.Namespace, Name: m.Options.SecretName}, secret); err != nil {
+	if err := m.Get(t.Context(), client.ObjectKey{Namespace: m.Namespace, Name: m.SecretName}, secret); err != nil {
 		t.Fatal(err)
 	}
 	return secret
 }
 
-func (m *Mode) deleteSecret(t *testing.T) {
+func (m *mode) deleteSecret(t *testing.T) {
 	t.Helper()
-	if err := m.Client.Delete(t.Context(), m.secret(t)); err != nil {
+	if err := m.Delete(t.Context(), m.secret(t)); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // awaitSecret waits until the Secret is as it should be.
-func (m *Mode) awaitSecret(t *testing.T, what string, is func(certs.Authority) bool) {
+func (m *mode) awaitSecret(t *testing.T, what string, is func(certs.Authority) bool) {
 	t.Helper()
 	m.await(t, what, func() error {
 		secret := &corev1.Secret{}
-		err := m.Client.Get(t.Context(), client.ObjectKey{Namespace: m.Options.Namespace, Name: m.Options.SecretName}, secret)
+		err := m.Get(t.Context(), client.ObjectKey{Namespace: m.Namespace, Name: m.SecretName}, secret)
 		if err == nil && !is(certs.Decode(secret)) {
 			err = errors.New("it is not")
 		}
@@ -115,9 +113,15 @@ func (m *Mode) awaitSecret(t *testing.T, what string, is func(certs.Authority) b
 	})
 }
 
+// awaitRotation waits until another CA than before signs.
+func (m *mode) awaitRotation(t *testing.T, before certs.Authority) {
+	t.Helper()
+	m.awaitSecret(t, "another CA", func(a certs.Authority) bool { return !a.Current.Certificate.Equal(before.Current.Certificate) })
+}
+
 // awaitFollowed waits until all replicas serve leaves of the CA that signs, and every bundle holds
 // exactly the CAs of the Secret.
-func (m *Mode) awaitFollowed(t *testing.T, replicas ...*replica) {
+func (m *mode) awaitFollowed(t *testing.T, replicas ...*replica) {
 	t.Helper()
 	for _, r := range replicas {
 		m.await(t, "leaves of the CA that signs", func() error {
@@ -129,11 +133,11 @@ func (m *Mode) awaitFollowed(t *testing.T, replicas ...*replica) {
 		})
 	}
 	m.await(t, "the CAs of the Secret, and no others", func() error {
-		bundles, err := m.Bundles(t.Context())
+		var err error
 		want := string(certs.EncodeBundle(certs.Decode(m.secret(t)).CAs()))
-		for place, bundle := range bundles {
-			if bundle.PEM != want {
-				cas, _ := certs.ParseBundle([]byte(bundle.PEM))
+		for place, bundle := range m.bundles(t) {
+			if bundle.pem != want {
+				cas, _ := certs.ParseBundle([]byte(bundle.pem))
 				err = errors.Join(err, fmt.Errorf("%s holds %d CAs", place, len(cas)))
 			}
 		}
@@ -141,28 +145,36 @@ func (m *Mode) awaitFollowed(t *testing.T, replicas ...*replica) {
 	})
 }
 
-// installed begins with two replicas that are called; the first leads.
-func (m *Mode) installed(t *testing.T) ([]*replica, *callers) {
-	t.Helper()
-	replicas := m.begin(t, 2)
-	replicas[0].lead(t)
-	m.awaitReady(t, replicas...)
-	return replicas, m.call(t, replicas...)
+// underLoad is the law that no call fails while something happens. It begins with two replicas that are called; the
+// first leads. In the end all replicas have followed what the Secret holds, and are ready. happen returns the
+// replicas that it has started.
+func underLoad(happen func(t *testing.T, m *mode, replicas []*replica) (more []*replica)) func(*testing.T, *mode) {
+	return func(t *testing.T, m *mode) {
+		replicas := m.begin(t, 2)
+		replicas[0].lead(t)
+		m.awaitReady(t, replicas...)
+		callers := m.call(t, replicas...)
+		more := happen(t, m, replicas)
+		m.awaitReady(t, more...)
+		replicas = append(replicas, more...)
+		m.awaitFollowed(t, replicas...)
+		callers.end(t)
+		wantReady(t, replicas)
+	}
 }
 
-// holds reports whether a bundle anywhere holds a CA.
-func (m *Mode) trusts(ctx context.Context, a certs.Authority) (bool, error) {
-	bundles, err := m.Bundles(ctx)
-	for _, bundle := range bundles {
-		cas, _ := certs.ParseBundle([]byte(bundle.PEM))
+// trusts reports whether a bundle anywhere holds a CA.
+func (m *mode) trusts(t *testing.T, a certs.Authority) bool {
+	for _, bundle := range m.bundles(t) {
+		cas, _ := certs.ParseBundle([]byte(bundle.pem))
 		if slices.ContainsFunc(cas, a.Current.Certificate.Equal) {
-			return true, err
+			return true
 		}
 	}
-	return false, err
+	return false
 }
 
-func twoInstall(t *testing.T, m *Mode) {
+func twoInstall(t *testing.T, m *mode) {
 	replicas := m.begin(t, 2)
 	for _, r := range replicas {
 		r.lead(t)
@@ -177,72 +189,61 @@ func twoInstall(t *testing.T, m *Mode) {
 	callers.end(t)
 }
 
-func deletedSecret(t *testing.T, m *Mode) {
-	replicas, callers := m.installed(t)
+func deletedSecret(t *testing.T, m *mode, replicas []*replica) []*replica {
 	leaked := certs.Decode(m.secret(t))
 	m.deleteSecret(t)
 	m.awaitGone(t, leaked)
-	m.awaitFollowed(t, replicas...)
-	callers.end(t)
-	wantReady(t, replicas)
+	return nil
 }
 
 // awaitGone waits until no bundle holds the leaked CA: ten minutes at most, by the times of the mode.
-func (m *Mode) awaitGone(t *testing.T, leaked certs.Authority) {
+func (m *mode) awaitGone(t *testing.T, leaked certs.Authority) {
 	t.Helper()
 	begun := time.Now()
 	m.await(t, "the end of the old CA", func() error {
-		trusted, err := m.trusts(t.Context(), leaked)
-		if err == nil && trusted {
-			err = errors.New("it is trusted")
+		if m.trusts(t, leaked) {
+			return errors.New("it is trusted")
 		}
-		return err
+		return nil
 	})
 	took := time.Since(begun)
-	if t.Logf("the old CA was trusted for %s after the deletion", took.Round(time.Second/10)); took > m.Options.Times.Settled+m.Lag {
+	if t.Logf("the old CA was trusted for %s after the deletion", took.Round(time.Second/10)); took > m.Times.Settled+lag {
 		t.Errorf("the old CA was trusted for %s", took)
 	}
 }
 
-func deletedWithLeader(t *testing.T, m *Mode) {
-	replicas, callers := m.installed(t)
+func deletedWithLeader(t *testing.T, m *mode, replicas []*replica) []*replica {
 	leaked := certs.Decode(m.secret(t))
 	replicas[0].resign()
 	m.deleteSecret(t)
-	<-time.After(m.Options.Times.Poll * 2)
+	<-time.After(m.Times.Poll * 2)
 	replicas[1].lead(t)
 	m.awaitGone(t, leaked)
-	m.awaitFollowed(t, replicas...)
-	callers.end(t)
-	wantReady(t, replicas)
+	return nil
 }
 
-func restoredSecret(t *testing.T, m *Mode) {
-	replicas, callers := m.installed(t)
+func restoredSecret(t *testing.T, m *mode, replicas []*replica) []*replica {
 	old := certs.Decode(m.secret(t))
 	for range 2 {
 		before := certs.Decode(m.secret(t))
-		m.ChangeCA(t)
-		m.awaitSecret(t, "a rotation", func(a certs.Authority) bool { return !a.Current.Certificate.Equal(before.Current.Certificate) })
+		m.changeCA(t)
+		m.awaitRotation(t, before)
 		m.awaitFollowed(t, replicas...)
 	}
-	if trusted, err := m.trusts(t.Context(), old); err != nil || trusted {
-		t.Errorf("after two rotations the first CA is trusted: %v, %v", trusted, err)
+	if m.trusts(t, old) {
+		t.Error("after two rotations the first CA is trusted")
 	}
 	m.edit(t, func(a *certs.Authority) { *a = old })
-	m.awaitFollowed(t, replicas...)
-	callers.end(t)
-	wantReady(t, replicas)
+	return nil
 }
 
 // foreignCA begins as a change of the mode does: the bundles hold the CA of the mode before, and
 // replicas of that mode are still called.
-func foreignCA(t *testing.T, m *Mode) {
+func foreignCA(t *testing.T, m *mode) {
 	foreign := aged(t, 0)
 	before := *m
-	dir := t.TempDir()
-	before.Files(dir)
-	(&Volume{Dir: dir}).Write(t, PairFiles(t, foreign, m.Options.Subject))
+	before.mounted(t)
+	m.mount(t, foreign)
 	former := newReplica(t, &before)
 	former.start(t)
 	former.lead(t)
@@ -266,8 +267,7 @@ func foreignCA(t *testing.T, m *Mode) {
 	wantReady(t, replicas)
 }
 
-func garbageKey(t *testing.T, m *Mode) {
-	replicas, callers := m.installed(t)
+func garbageKey(t *testing.T, m *mode, replicas []*replica) []*replica {
 	replicas[0].resign()
 	before := certs.Decode(m.secret(t))
 	m.spoil(t, corev1.TLSPrivateKeyKey)
@@ -283,62 +283,41 @@ func garbageKey(t *testing.T, m *Mode) {
 	fresh.start(t)
 	m.await(t, "readiness of a new replica", fresh.Source.Ready)
 	m.spoil(t, "next.key")
-	<-time.After(m.Options.Times.Remove)
+	<-time.After(m.Times.Remove)
 	wantReady(t, replicas)
 	replicas[1].lead(t)
 	m.awaitSecret(t, "CAs that can be used", func(a certs.Authority) bool { return a.Current.Key != nil && a.Next.Key != nil })
 	m.awaitFollowed(t, append(replicas, fresh)...)
-	callers.end(t)
-	wantReady(t, replicas)
 	if err := replicas[1].events.has(certs.ReasonCAReplaced); err != nil {
 		t.Error(err)
 	}
+	return []*replica{fresh}
 }
 
 // spoil makes a member of the Secret garbage.
-func (m *Mode) spoil(t *testing.T, member string) {
+func (m *mode) spoil(t *testing.T, member string) {
 	t.Helper()
 	secret := m.secret(t)
 	secret.Data[member] = []byte("garbage")
-	if err := m.Client.Update(t.Context(), secret); err != nil {
+	if err := m.Update(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func unusableSecret(t *testing.T, m *Mode) {
-	m.create(t, certs.Authority{Current: aged(t, 0), Next: aged(t, 0)})
-	for _, member := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, "next.key"} {
-		m.spoil(t, member)
-	}
-	replicas := m.begin(t, 2)
-	m.await(t, "a reason", func() error {
-		return wantError(replicas[0].Source.Ready(), "the leader replaces both")
-	})
-	replicas[0].lead(t)
-	m.awaitReady(t, replicas...)
-	if err := replicas[0].events.has(certs.ReasonCAReplaced); err != nil {
-		t.Error(err)
-	}
-}
-
-func diesBetween(t *testing.T, m *Mode) {
-	replicas, callers := m.installed(t)
+func diesBetween(t *testing.T, m *mode, replicas []*replica) []*replica {
 	before := certs.Decode(m.secret(t))
 	replicas[0].published.Store(false)
 	m.deleteSecret(t)
-	m.awaitSecret(t, "another CA", func(a certs.Authority) bool { return !a.Current.Certificate.Equal(before.Current.Certificate) })
-	<-time.After(m.Options.Times.Remove)
+	m.awaitRotation(t, before)
+	<-time.After(m.Times.Remove)
 	replicas[0].resign()
 	heir := newReplica(t, m) // remembers nothing
 	heir.start(t)
 	heir.lead(t)
-	m.awaitFollowed(t, replicas...)
-	callers.end(t)
-	wantReady(t, replicas)
+	return nil
 }
 
-func suspendedLeader(t *testing.T, m *Mode) {
-	replicas, callers := m.installed(t)
+func suspendedLeader(t *testing.T, m *mode, replicas []*replica) []*replica {
 	suspended := newReplica(t, m)
 	suspended.start(t)
 	m.await(t, "readiness", suspended.Source.Ready)
@@ -351,32 +330,31 @@ func suspendedLeader(t *testing.T, m *Mode) {
 	for range 2 {
 		before := certs.Decode(m.secret(t))
 		m.deleteSecret(t)
-		m.awaitSecret(t, "another CA", func(a certs.Authority) bool { return !a.Current.Certificate.Equal(before.Current.Certificate) })
+		m.awaitRotation(t, before)
 		m.awaitFollowed(t, replicas...)
 	}
 	suspended.suspended.Store(false)
-	<-time.After(2 * m.Options.Times.Glance) // it still sees what was published before it was suspended
+	<-time.After(2 * m.Times.Glance) // it still sees what was published before it was suspended
 	suspended.gate.open()
-	<-time.After(m.Options.Times.Remove)
+	<-time.After(m.Times.Remove)
 	m.awaitFollowed(t, append(replicas, suspended)...)
-	callers.end(t)
-	wantReady(t, replicas)
+	return nil // it leads beside the other one, and is no endpoint
 }
 
 // offForHalfAYear begins with what was stored half a year ago.
-func offForHalfAYear(t *testing.T, m *Mode) {
+func offForHalfAYear(t *testing.T, m *mode) {
 	for name, age := range map[string]struct{ current, next time.Duration }{
 		"both can be used":    {300 * day, 183 * day},
 		"current has ended":   {400 * day, 183 * day},
 		"next, too, has aged": {500 * day, 360 * day},
 	} {
 		stored := certs.Authority{Current: aged(t, age.current), Next: aged(t, age.next)}
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Options.Namespace, Name: m.Options.SecretName}}
-		if err := m.Client.Delete(t.Context(), secret); err != nil && !apierrors.IsNotFound(err) {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.SecretName}}
+		if err := m.Delete(t.Context(), secret); err != nil && !apierrors.IsNotFound(err) {
 			t.Fatal(err)
 		}
 		m.create(t, stored)
-		m.Reset(t, certs.EncodeBundle(stored.CAs()))
+		m.reset(t, certs.EncodeBundle(stored.CAs()))
 		replicas := m.begin(t, 2)
 		replicas[0].lead(t)
 		m.awaitReady(t, replicas...)
@@ -393,18 +371,16 @@ func offForHalfAYear(t *testing.T, m *Mode) {
 	}
 }
 
-func startsInAChange(t *testing.T, m *Mode) {
-	replicas, callers := m.installed(t)
+func startsInAChange(t *testing.T, m *mode, replicas []*replica) []*replica {
 	m.awaitFollowed(t, replicas...)
 	before := certs.Decode(m.secret(t))
 	m.deleteSecret(t)
-	m.awaitSecret(t, "another CA", func(a certs.Authority) bool { return !a.Current.Certificate.Equal(before.Current.Certificate) })
+	m.awaitRotation(t, before)
 	fresh := newReplica(t, m)
 	fresh.start(t)
 	also := m.call(t, fresh) // only while it is ready
 	m.awaitFollowed(t, append(replicas, fresh)...)
 	m.await(t, "readiness of a new replica", fresh.Source.Ready)
-	callers.end(t)
 	also.end(t)
-	wantReady(t, append(replicas, fresh))
+	return []*replica{fresh}
 }

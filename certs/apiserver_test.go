@@ -2,13 +2,17 @@ package certs_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
+	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,7 +29,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/sidecarset/operator/certs"
-	"github.com/sidecarset/operator/test/conformance"
 )
 
 // Reflectors report errors through handlers of which one sleeps until the time of the last error has passed. That time is shared by
@@ -35,41 +38,38 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The same laws hold in every mode, with the times of production. Here the API server and cert-manager are stand-ins;
-// test/chaos/certificates checks the laws against the real ones, with times that are divided.
-func TestConformance(t *testing.T) {
-	modes := map[string]func(t *testing.T, m *conformance.Mode, dir string){
-		"self":         func(_ *testing.T, m *conformance.Mode, _ string) { m.Self() },
-		"cert-manager": certManagerMode,
-		"files":        func(_ *testing.T, m *conformance.Mode, dir string) { m.Files(dir) },
-	}
-	for name, configure := range modes {
-		for law, test := range conformance.Tests {
+// The same laws hold in every mode, with the times of production. Mode cert-manager differs from mode files only in where the files
+// come from; test/chaos/certificates has a real cert-manager. Here the API server is a stand-in; TestRotationLosesNoCall in
+// test/chaos has real ones.
+func TestLaws(t *testing.T) {
+	for name, configure := range map[string]func(*mode, *testing.T){"self": (*mode).selfManaged, "files": (*mode).mounted} {
+		for law, test := range laws {
 			t.Run(name+"/"+law, func(t *testing.T) {
-				if law != conformance.OfTheProcess {
+				if law != ofTheProcess {
 					t.Parallel()
 				}
 				inBubble(t, configure, test)
 			})
 		}
 	}
-}
-
-func TestConformanceOfSelfManaged(t *testing.T) {
-	for law, test := range conformance.SelfTests {
-		t.Run(law, func(t *testing.T) {
+	for law, test := range selfLaws {
+		t.Run("self/"+law, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(_ *testing.T, m *conformance.Mode, _ string) { m.Self() }, test)
+			inBubble(t, (*mode).selfManaged, test)
 		})
 	}
 }
 
 // inBubble runs a law in a bubble, with a stand-in for the API server.
-func inBubble(t *testing.T, configure func(*testing.T, *conformance.Mode, string), test func(*testing.T, *conformance.Mode)) {
+func inBubble(t *testing.T, configure func(*mode, *testing.T), test func(*testing.T, *mode)) {
 	dir := t.TempDir() // outside of the bubble, which it outlives
 	synctest.Test(t, func(t *testing.T) {
-		m := newMode(t)
-		configure(t, m, dir)
+		times := certs.DefaultTimes
+		times.Glance = 5 * time.Second // a bubble of half an hour takes a fifth of the time
+		m := &mode{WithWatch: newAPIServer(t), Options: certs.Options{
+			Namespace: "system", SecretName: "ca", Directory: dir, Subject: certs.Subject{DNSNames: []string{host}}, Times: times,
+		}}
+		configure(m, t)
 		test(t, m)
 	})
 }
@@ -79,42 +79,43 @@ const (
 	crdName = "sidecarsets.apps.kruise.io"
 )
 
-var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
+var (
+	crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
+	targets = certs.Targets{Mutating: "defaulting", Validating: "checking", Definition: crdName}
+)
 
-// newMode returns what all modes share.
-func newMode(t *testing.T) *conformance.Mode {
-	server := newAPIServer(t)
-	times := certs.DefaultTimes
-	times.Glance = 5 * time.Second // a bubble of half an hour takes a fifth of the time
-	return &conformance.Mode{
-		Client: server, Host: host, Informers: func(t *testing.T) certs.Informers { return informers{t, server} },
-		Options:  certs.Options{Namespace: "system", SecretName: "ca", Subject: certs.Subject{DNSNames: []string{host}}, Times: times},
-		Targets:  certs.Targets{Mutating: "defaulting", Validating: "checking", Definition: crdName},
-		Patience: 30 * time.Minute, Interval: 5 * time.Second, Lag: 20 * time.Second,
-		Bundles: func(context.Context) (map[string]conformance.Bundle, error) { return publishedBundles(t, server), nil },
-		Reset: func(t *testing.T, bundle []byte) {
-			c := &admissionregistrationv1.MutatingWebhookConfiguration{}
-			if err := server.Get(t.Context(), client.ObjectKey{Name: "defaulting"}, c); err != nil {
-				t.Fatal(err)
-			}
-			c.Webhooks[0].ClientConfig.CABundle = bundle
-			if err := server.Update(t.Context(), c); err != nil {
-				t.Fatal(err)
-			}
-		},
+// mounted is the mode in which the administrator mounts files.
+func (m *mode) mounted(t *testing.T) {
+	m.Mode, m.empty = certs.ModeFiles, "no such file or directory"
+	var ca certs.KeyPair
+	m.renew = func(t *testing.T) { m.mount(t, ca) }
+	m.provide = func(t *testing.T) {
+		ca = issueCA(t, time.Now(), day)
+		m.renew(t)
 	}
+	m.changeCA = m.provide
 }
 
-func certManagerMode(t *testing.T, m *conformance.Mode, _ string) {
-	m.Options.Mode = certs.ModeCertManager
-	m.Empty = "Issuer system/sidecarset-selfsigned does not exist yet: the leader declares it"
-	m.MayHoldKey = "sidecarset-serving"
-	signer := &signer{client: m.Client}
-	signer.start(t)
-	m.Renew = func(t *testing.T) { signer.renew(t, "sidecarset-serving") }
-	m.ChangeCA = func(t *testing.T) {
-		signer.renew(t, "sidecarset-ca")
-		signer.renew(t, "sidecarset-serving")
+// mount replaces what is mounted by a new key pair of the CA. It does it as a kubelet does: a link leads to
+// another directory.
+func (m *mode) mount(t *testing.T, ca certs.KeyPair) {
+	t.Helper()
+	leaf, err := ca.IssueLeaf(m.Subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key := encode(t, leaf)
+	dir, err := os.MkdirTemp(m.Directory, "..version")
+	errs := []error{err}
+	for name, content := range map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": bundleOf(ca.Certificate)} {
+		errs = append(errs, os.WriteFile(filepath.Join(dir, name), content, 0o600))
+		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(m.Directory, name)); !errors.Is(err, os.ErrExist) {
+			errs = append(errs, err)
+		}
+	}
+	link := filepath.Join(m.Directory, "..data")
+	if err := errors.Join(append(errs, os.Symlink(filepath.Base(dir), link+"_tmp"), os.Rename(link+"_tmp", link))...); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -123,10 +124,8 @@ func certManagerMode(t *testing.T, m *conformance.Mode, _ string) {
 func newAPIServer(t *testing.T) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, certs.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
 	}
 	service := admissionregistrationv1.WebhookClientConfig{
 		Service: &admissionregistrationv1.ServiceReference{Namespace: "sidecarset-system", Name: "webhook", Path: new("/x")},
@@ -148,7 +147,6 @@ func newAPIServer(t *testing.T) client.WithWatch {
 			}},
 			crd,
 		).
-		WithStatusSubresource(&certmanagerv1.Issuer{}, &certmanagerv1.Certificate{}).
 		WithTypeConverters(managedfields.NewDeducedTypeConverter()). // the default one parses every API's schema
 		WithReturnManagedFields().
 		Build()
@@ -256,31 +254,65 @@ func watchAll(ctx context.Context, c client.WithWatch, l client.ObjectList) (wat
 	return w, nil
 }
 
-// publishedBundles reads the CA bundles that API servers trust, by place.
-func publishedBundles(t *testing.T, c client.Client) map[string]conformance.Bundle {
+// bundle is what API servers trust in one place. version changes with every write of its object; it is "" if API
+// servers cannot go back to an older one there.
+type bundle struct{ pem, version string }
+
+// bundles reads the CA bundles that API servers trust, by place.
+func (m *mode) bundles(t *testing.T) map[string]bundle {
 	t.Helper()
-	bundles := map[string]conformance.Bundle{}
-	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{}
-	if c.Get(t.Context(), client.ObjectKey{Name: "defaulting"}, mutating) == nil {
-		for _, w := range mutating.Webhooks {
-			bundles["defaulting/"+w.Name] = conformance.Bundle{PEM: string(w.ClientConfig.CABundle), Version: mutating.ResourceVersion}
-		}
-	}
-	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-	if c.Get(t.Context(), client.ObjectKey{Name: "checking"}, validating) == nil {
-		for _, w := range validating.Webhooks {
-			bundles["checking/"+w.Name] = conformance.Bundle{PEM: string(w.ClientConfig.CABundle), Version: validating.ResourceVersion}
-		}
-	}
-	crd := &unstructured.Unstructured{}
+	ctx := context.WithoutCancel(t.Context())
+	mutating, validating, crd := &admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}, &unstructured.Unstructured{}
 	crd.SetGroupVersionKind(crdKind)
-	if c.Get(t.Context(), client.ObjectKey{Name: crdName}, crd) == nil {
-		encoded, _, _ := unstructured.NestedString(crd.Object, "spec", "conversion", "webhook", "clientConfig", "caBundle")
-		bundle, err := base64.StdEncoding.DecodeString(encoded)
-		if err != nil {
-			t.Errorf("caBundle of the CRD: %v", err)
-		}
-		bundles["crd"] = conformance.Bundle{PEM: string(bundle)} // an API server converts by one copy
+	if err := errors.Join(m.Get(ctx, client.ObjectKey{Name: "defaulting"}, mutating), m.Get(ctx, client.ObjectKey{Name: "checking"}, validating), m.Get(ctx, client.ObjectKey{Name: crdName}, crd)); err != nil {
+		t.Errorf("reading what is published: %v", err)
 	}
+	bundles := map[string]bundle{}
+	for _, w := range mutating.Webhooks {
+		bundles["defaulting/"+w.Name] = bundle{string(w.ClientConfig.CABundle), mutating.ResourceVersion}
+	}
+	for _, w := range validating.Webhooks {
+		bundles["checking/"+w.Name] = bundle{string(w.ClientConfig.CABundle), validating.ResourceVersion}
+	}
+	encoded, _, _ := unstructured.NestedString(crd.Object, "spec", "conversion", "webhook", "clientConfig", "caBundle")
+	decoded, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		t.Errorf("caBundle of the CRD: %v", err)
+	}
+	bundles["crd"] = bundle{string(decoded), ""} // an API server converts by one copy
 	return bundles
 }
+
+// reset puts a bundle into one place; nil removes it.
+func (m *mode) reset(t *testing.T, bundle []byte) {
+	t.Helper()
+	c := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	if err := m.Get(t.Context(), client.ObjectKey{Name: "defaulting"}, c); err != nil {
+		t.Fatal(err)
+	}
+	c.Webhooks[0].ClientConfig.CABundle = bundle
+	if err := m.Update(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// encode returns the two PEM documents of a key pair.
+func encode(t *testing.T, pair *tls.Certificate) (cert, key []byte) {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+}
+
+func issueCA(t *testing.T, now time.Time, lifetime time.Duration) certs.KeyPair {
+	t.Helper()
+	ca, err := certs.IssueCA("test", now, lifetime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+func bundleOf(cas ...*x509.Certificate) []byte { return certs.EncodeBundle(cas) }

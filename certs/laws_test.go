@@ -1,4 +1,4 @@
-package conformance
+package certs_test
 
 import (
 	"bytes"
@@ -16,26 +16,23 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/sidecarset/operator/certs"
 )
 
-// OfTheProcess is the law whose test changes the working directory and the environment, so no
+// ofTheProcess is the law whose test changes the working directory and the environment, so no
 // other test can run at the same time.
-const OfTheProcess = "a key is in no log, no file and no other Secret"
+const ofTheProcess = "a key is in no log, no file and no other Secret"
 
-// Tests are the laws; the name of each is a claim.
-var Tests = map[string]func(*testing.T, *Mode){
+// laws hold in every mode; the name of each is a claim.
+var laws = map[string]func(*testing.T, *mode){
 	"nothing is served before there is a certificate": nothingBefore,
 	"a replica is ready when its CA is published":     readyWhenPublished,
-	OfTheProcess:                                         keyStaysInside,
-	"a renewal fails no handshake":                       renewal,
-	"a change of CA fails no handshake":                  changeOfCA,
-	"a leader that dies in a change of CA costs nothing": changeOfLeader,
-	"a bundle that a user removes comes back":            bundleComesBack,
+	ofTheProcess:                              keyStaysInside,
+	"a renewal fails no handshake":            renewal,
+	"a change of CA fails no handshake":       changeOfCA,
+	"a bundle that a user removes comes back": bundleComesBack,
 }
 
-func nothingBefore(t *testing.T, m *Mode) {
+func nothingBefore(t *testing.T, m *mode) {
 	r := newReplica(t, m)
 	if r.leaf() != nil || r.Source.CAs() != nil {
 		t.Error("there is a certificate or a bundle before anything was read")
@@ -43,23 +40,23 @@ func nothingBefore(t *testing.T, m *Mode) {
 	if err := r.Source.Ready(); err == nil || !strings.Contains(err.Error(), "has not been read yet") {
 		t.Errorf("ready: %v; want an error that says what has not been read yet", err)
 	}
-	if m.Empty == "" {
+	if m.empty == "" {
 		return // replicas make the certificate themselves
 	}
 	r.start(t)
 	m.await(t, "an error that says what is missing", func() error {
 		err := r.Source.Ready()
-		if err == nil || !strings.Contains(err.Error(), m.Empty) {
-			return fmt.Errorf("ready: %w; want an error with %q", err, m.Empty)
+		if err == nil || !strings.Contains(err.Error(), m.empty) {
+			return fmt.Errorf("ready: %w; want an error with %q", err, m.empty)
 		}
 		return nil
 	})
-	if err := r.handshake(t.Context(), string(selfSigned(t, m.Host))); err == nil {
+	if err := r.handshake(t.Context(), string(bundleOf(issueCA(t, time.Now(), time.Hour).Certificate))); err == nil {
 		t.Error("a handshake succeeded without a certificate")
 	}
 }
 
-func readyWhenPublished(t *testing.T, m *Mode) {
+func readyWhenPublished(t *testing.T, m *mode) {
 	replicas := m.begin(t, 2)
 	for _, r := range replicas {
 		r.published.Store(false)
@@ -81,20 +78,16 @@ func readyWhenPublished(t *testing.T, m *Mode) {
 	replicas[0].published.Store(true)
 	m.awaitReady(t, replicas...)
 	m.awaitPublished(t, replicas...) // a replica is ready once the first client accepts its leaf
-	bundles, err := m.Bundles(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for place, bundle := range bundles {
+	for place, bundle := range m.bundles(t) {
 		for i, r := range replicas {
-			if err := r.handshake(t.Context(), bundle.PEM); err != nil {
+			if err := r.handshake(t.Context(), bundle.pem); err != nil {
 				t.Errorf("calling replica %d because of %s: %v", i, place, err)
 			}
 		}
 	}
 }
 
-func keyStaysInside(t *testing.T, m *Mode) {
+func keyStaysInside(t *testing.T, m *mode) {
 	empty := t.TempDir()
 	t.Setenv("TMPDIR", empty)
 	t.Chdir(empty)
@@ -102,14 +95,14 @@ func keyStaysInside(t *testing.T, m *Mode) {
 	replicas[0].lead(t)
 	m.awaitReady(t, replicas...)
 	first := replicas[1].leaf()
-	m.ChangeCA(t)
+	m.changeCA(t)
 	m.awaitOther(t, first, replicas[1])
 
 	if files, err := os.ReadDir(empty); err != nil || len(files) > 0 {
 		t.Errorf("files were made: %v, %v", files, err)
 	}
 	var secrets corev1.SecretList
-	if err := m.Client.List(t.Context(), &secrets); err != nil {
+	if err := m.List(t.Context(), &secrets); err != nil {
 		t.Fatal(err)
 	}
 	for i, r := range replicas {
@@ -123,7 +116,7 @@ func keyStaysInside(t *testing.T, m *Mode) {
 		}
 		for _, secret := range secrets.Items {
 			for name, value := range secret.Data {
-				if secret.Name != m.MayHoldKey && holds(t, value, r.leaf()) {
+				if holds(t, value, r.leaf()) {
 					t.Errorf("%s of Secret %s holds the key of replica %d", name, secret.Name, i)
 				}
 			}
@@ -131,8 +124,8 @@ func keyStaysInside(t *testing.T, m *Mode) {
 	}
 }
 
-func renewal(t *testing.T, m *Mode) {
-	if m.Renew == nil {
+func renewal(t *testing.T, m *mode) {
+	if m.renew == nil {
 		t.Skip("SKIP: a leaf of this mode lives as long as its CA")
 	}
 	replicas := m.begin(t, 2)
@@ -141,7 +134,7 @@ func renewal(t *testing.T, m *Mode) {
 	callers := m.call(t, replicas...)
 	for range 3 {
 		before := [2]*tls.Certificate{replicas[0].leaf(), replicas[1].leaf()}
-		m.Renew(t)
+		m.renew(t)
 		for i, r := range replicas {
 			m.awaitOther(t, before[i], r)
 		}
@@ -149,7 +142,7 @@ func renewal(t *testing.T, m *Mode) {
 	callers.end(t)
 }
 
-func changeOfCA(t *testing.T, m *Mode) {
+func changeOfCA(t *testing.T, m *mode) {
 	replicas := m.begin(t, 2)
 	replicas[0].lead(t)
 	m.awaitReady(t, replicas...)
@@ -177,54 +170,20 @@ func wantReady(t *testing.T, replicas []*replica) {
 	}
 }
 
-func changeOfLeader(t *testing.T, m *Mode) {
-	replicas := m.begin(t, 2)
-	replicas[0].lead(t)
-	m.awaitReady(t, replicas...)
-	callers := m.call(t, replicas...)
-	// The change is published, and the leader ends before any replica follows the change.
-	before := replicas[0].leaf()
-	m.ChangeCA(t)
-	m.await(t, "a published change", func() error {
-		bundles, err := m.Bundles(t.Context())
-		for _, bundle := range bundles {
-			if cas, _ := certs.ParseBundle([]byte(bundle.PEM)); len(cas) < 2 {
-				err = errors.Join(err, errors.New("one CA only"))
-			}
-		}
-		return err
-	})
-	replicas[0].resign()
-	heir := newReplica(t, m) // the new leader remembers nothing
-	heir.start(t)
-	heir.lead(t)
-	for _, r := range replicas {
-		m.awaitOtherCA(t, before, r)
-	}
-	callers.end(t)
-}
-
-func bundleComesBack(t *testing.T, m *Mode) {
+func bundleComesBack(t *testing.T, m *mode) {
 	replicas := m.begin(t, 1)
 	replicas[0].lead(t)
 	m.awaitReady(t, replicas...)
-	m.takeAway(t, replicas[0])
+	m.reset(t, nil)
+	m.awaitPublished(t, replicas[0])
 	m.awaitReady(t, replicas...)
 }
 
-// takeAway removes the bundle from one place, and waits until the leader has published its own
-// bundle everywhere.
-func (m *Mode) takeAway(t *testing.T, leader *replica) {
-	t.Helper()
-	m.Reset(t, nil)
-	m.awaitPublished(t, leader)
-}
-
 // begin starts replicas. None of them leads.
-func (m *Mode) begin(t *testing.T, count int) []*replica {
+func (m *mode) begin(t *testing.T, count int) []*replica {
 	t.Helper()
-	if m.Provide != nil {
-		m.Provide(t)
+	if m.provide != nil {
+		m.provide(t)
 	}
 	replicas := make([]*replica, 0, count)
 	for range count {
@@ -236,17 +195,17 @@ func (m *Mode) begin(t *testing.T, count int) []*replica {
 }
 
 // change changes the CA, and waits until all replicas serve leaves of the new one.
-func (m *Mode) change(t *testing.T, replicas []*replica) {
+func (m *mode) change(t *testing.T, replicas []*replica) {
 	t.Helper()
 	before := replicas[0].leaf()
-	m.ChangeCA(t)
+	m.changeCA(t)
 	for _, r := range replicas {
 		m.awaitOtherCA(t, before, r)
 	}
 }
 
 // awaitOther waits until the replica serves another leaf.
-func (m *Mode) awaitOther(t *testing.T, before *tls.Certificate, r *replica) {
+func (m *mode) awaitOther(t *testing.T, before *tls.Certificate, r *replica) {
 	t.Helper()
 	m.await(t, "another leaf", func() error {
 		if now := r.leaf(); now == nil || bytes.Equal(now.Certificate[0], before.Certificate[0]) {
@@ -257,7 +216,7 @@ func (m *Mode) awaitOther(t *testing.T, before *tls.Certificate, r *replica) {
 }
 
 // awaitOtherCA waits until the replica serves a leaf that another key signed.
-func (m *Mode) awaitOtherCA(t *testing.T, before *tls.Certificate, r *replica) {
+func (m *mode) awaitOtherCA(t *testing.T, before *tls.Certificate, r *replica) {
 	t.Helper()
 	m.await(t, "a leaf of another CA", func() error {
 		if now := r.leaf(); now == nil || bytes.Equal(now.Leaf.AuthorityKeyId, before.Leaf.AuthorityKeyId) {
@@ -297,14 +256,4 @@ func holds(t *testing.T, data []byte, cert *tls.Certificate) bool {
 			return true
 		}
 	}
-}
-
-// selfSigned returns some certificate.
-func selfSigned(t *testing.T, host string) []byte {
-	t.Helper()
-	ca, err := certs.IssueCA(host, time.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return certs.EncodeBundle([]*x509.Certificate{ca.Certificate})
 }

@@ -28,7 +28,7 @@ import (
 // make API servers send it every Secret that is written.
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sidecarset-pods-0;sidecarset-pods-1;sidecarset-pods-2;sidecarset-pods-3;sidecarset-pods-4;sidecarset-pods-5;sidecarset-pods-6;sidecarset-pods-7;sidecarset-pods-8;sidecarset-pods-9;sidecarset-pods-10;sidecarset-pods-11;sidecarset-pods-12;sidecarset-pods-13;sidecarset-pods-14;sidecarset-pods-15,verbs=get;update
 
-// Options configure a Keeper.
+// Options configure a Widener.
 type Options struct {
 	// Settings are common to all entries. NamespaceUID, Bundle and Ownerless are filled in when
 	// entries are planned.
@@ -60,7 +60,7 @@ type Options struct {
 	Registry prometheus.Registerer
 }
 
-// catalog is what a Keeper and its leader use of a snapshot.Catalog.
+// catalog is what a Widener and its leader use of a snapshot.Catalog.
 type catalog interface {
 	Current() *match.Snapshot
 	Notify(changed chan<- struct{})
@@ -74,9 +74,9 @@ type cached interface {
 	snapshot.Informers
 }
 
-// Keeper writes the needs of SidecarSets that are being admitted. Every process that runs
+// Widener writes the needs of SidecarSets that are being admitted. Every process that runs
 // controllers has one. It is safe for concurrent use.
-type Keeper struct {
+type Widener struct {
 	options Options
 	slots   *Slots
 	catalog catalog
@@ -100,29 +100,29 @@ type Keeper struct {
 	waiting [entry.Slots][]*entry.Entry // of reviews
 }
 
-// Setup adds a Keeper and its leader to the manager, for a process that runs controllers.
+// Setup adds a Widener and its leader to the manager, for a process that runs controllers.
 // Call it before controllers.Setup.
-func Setup(mgr ctrl.Manager, slots *Slots, catalog *snapshot.Catalog, options Options) (*Keeper, error) {
+func Setup(mgr ctrl.Manager, slots *Slots, catalog *snapshot.Catalog, options Options) (*Widener, error) {
 	live := mgr.GetAPIReader()
 	prober, err := newProber(options.Settings.Namespace, mgr.GetConfig(), live)
 	if err != nil {
 		return nil, err
 	}
-	k := newKeeper(slots, catalog, mgr.GetCache(), mgr.GetClient(), prober, options)
-	return k, mgr.Add(newLeader(k, live))
+	w := newWidener(slots, catalog, mgr.GetCache(), mgr.GetClient(), prober, options)
+	return w, mgr.Add(newLeader(w, live))
 }
 
-func newKeeper(slots *Slots, catalog catalog, cached cached, writer client.Client, prober *prober, options Options) *Keeper {
-	k := &Keeper{
+func newWidener(slots *Slots, catalog catalog, cached cached, writer client.Client, prober *prober, options Options) *Widener {
+	w := &Widener{
 		options: options, slots: slots, catalog: catalog, cached: cached, writer: writer, prober: prober,
 		m: newEntryMetrics(options.Registry), pace: rate.NewLimiter(rate.Every(reviewInterval), reviewBurst),
 	}
-	k.batches = snapshot.NewShared(entry.Slots, k.writeBatch)
-	return k
+	w.batches = snapshot.NewShared(entry.Slots, w.writeBatch)
+	return w
 }
 
 // Readiness returns what the leader knows of each SidecarSet.
-func (k *Keeper) Readiness() *Board { return &k.board }
+func (w *Widener) Readiness() *Board { return &w.board }
 
 // Widen makes API servers call the operator for the Pods that the SidecarSet (v1beta1) selects.
 // It returns nil once a slot has its need and every API server that can be reached uses that
@@ -132,26 +132,26 @@ func (k *Keeper) Readiness() *Board { return &k.board }
 //
 // A review does not prove that the SidecarSet exists or will exist. So Widen may add an entry
 // whose failures API servers ignore, but of other entries it changes only the path.
-func (k *Keeper) Widen(ctx context.Context, set *appsv1beta1.SidecarSet) error {
+func (w *Widener) Widen(ctx context.Context, set *appsv1beta1.SidecarSet) error {
 	start := time.Now()
-	err := k.widen(ctx, set)
-	k.m.widened(time.Since(start), err)
+	err := w.widen(ctx, set)
+	w.m.widened(time.Since(start), err)
 	return err
 }
 
-func (k *Keeper) widen(ctx context.Context, set *appsv1beta1.SidecarSet) error {
-	if other := k.options.Rivals.Injector(); other.ClaimsEntries() {
+func (w *Widener) widen(ctx context.Context, set *appsv1beta1.SidecarSet) error {
+	if other := w.options.Rivals.Injector(); other.ClaimsEntries() {
 		return errors.New(other.Message())
 	}
 	e, err := entry.Of(set)
 	if err != nil {
 		return err
 	}
-	if err := k.add(ctx, &e); err != nil {
+	if err := w.add(ctx, &e); err != nil {
 		return err
 	}
-	return k.prober.await(ctx, e.Slot(), func() (uint64, error) {
-		s := k.slots.At(e.Slot())
+	return w.prober.await(ctx, e.Slot(), func() (uint64, error) {
+		s := w.slots.At(e.Slot())
 		if s == nil || !s.Holds(e.Name, e.Needs[0]) {
 			return 0, fmt.Errorf("another program has removed the webhook entry from MutatingWebhookConfiguration %s; the leader restores it", entry.ConfigurationName(e.Slot()))
 		}
@@ -171,15 +171,15 @@ var errPace = errors.New("too many SidecarSets have been reviewed; the leader wr
 const reviewTimeout = 500 * time.Millisecond
 
 // add returns nil once a slot has the need of an entry.
-func (k *Keeper) add(ctx context.Context, e *entry.Entry) error {
+func (w *Widener) add(ctx context.Context, e *entry.Entry) error {
 	slot := e.Slot()
-	k.mu.Lock()
-	k.waiting[slot] = append(k.waiting[slot], e)
-	k.mu.Unlock()
-	refused, err := k.batches.Get(ctx, slot) // the batch is taken after the call, so it has the entry
-	k.mu.Lock()
-	k.waiting[slot] = slices.DeleteFunc(k.waiting[slot], func(other *entry.Entry) bool { return other == e })
-	k.mu.Unlock()
+	w.mu.Lock()
+	w.waiting[slot] = append(w.waiting[slot], e)
+	w.mu.Unlock()
+	refused, err := w.batches.Get(ctx, slot) // the batch is taken after the call, so it has the entry
+	w.mu.Lock()
+	w.waiting[slot] = slices.DeleteFunc(w.waiting[slot], func(other *entry.Entry) bool { return other == e })
+	w.mu.Unlock()
 	if ctx.Err() != nil {
 		return fmt.Errorf("MutatingWebhookConfiguration %s could not be written in time", entry.ConfigurationName(slot))
 	}
@@ -191,28 +191,28 @@ func (k *Keeper) add(ctx context.Context, e *entry.Entry) error {
 
 // writeBatch writes the needs of all reviews that wait for a slot in one object. It returns why
 // entries got no place, by name.
-func (k *Keeper) writeBatch(ctx context.Context, slot int) (refused map[string]error, err error) {
+func (w *Widener) writeBatch(ctx context.Context, slot int) (refused map[string]error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
-	settings, err := k.settings(ctx)
+	settings, err := w.settings(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var batch []entry.Entry
-	k.mu.Lock()
-	for _, e := range k.waiting[slot] {
+	w.mu.Lock()
+	for _, e := range w.waiting[slot] {
 		batch = append(batch, *e)
 	}
-	k.mu.Unlock()
-	for s := k.slots.At(slot); ; s = nil {
+	w.mu.Unlock()
+	for s := w.slots.At(slot); ; s = nil {
 		if s == nil {
-			if s, err = k.slots.Read(ctx, slot); err != nil {
+			if s, err = w.slots.Read(ctx, slot); err != nil {
 				return nil, err
 			}
 		}
-		stored := k.stored()
+		stored := w.stored()
 		elsewhere := 0
-		for i, other := range k.slots.All() {
+		for i, other := range w.slots.All() {
 			if other != nil && i != slot {
 				elsewhere += len(other.Unstored(stored))
 			}
@@ -221,10 +221,10 @@ func (k *Keeper) writeBatch(ctx context.Context, slot int) (refused map[string]e
 		if next == nil {
 			return refused, nil
 		}
-		if !k.pace.Allow() {
+		if !w.pace.Allow() {
 			return nil, errPace
 		}
-		if written, err := k.write(ctx, s, next); written != nil || err != nil {
+		if written, err := w.write(ctx, s, next); written != nil || err != nil {
 			return refused, err
 		}
 	}
@@ -235,17 +235,17 @@ var errUninstalling = errors.New("the operator's Namespace is being deleted")
 
 // settings completes the settings of the options. errUninstalling says that the operator's
 // Namespace is being deleted.
-func (k *Keeper) settings(ctx context.Context) (*entry.Settings, error) {
-	s := k.options.Settings
+func (w *Widener) settings(ctx context.Context) (*entry.Settings, error) {
+	s := w.options.Settings
 	namespace := snapshot.Metadata(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	if err := k.cached.Get(ctx, types.NamespacedName{Name: s.Namespace}, namespace); err != nil {
+	if err := w.cached.Get(ctx, types.NamespacedName{Name: s.Namespace}, namespace); err != nil {
 		return nil, fmt.Errorf("reading Namespace %s: %w", s.Namespace, err)
 	}
 	if namespace.DeletionTimestamp != nil {
 		return nil, errUninstalling
 	}
 	s.NamespaceUID = namespace.UID
-	s.Ownerless = time.Now().UnixNano() < k.ownerless.Load()
+	s.Ownerless = time.Now().UnixNano() < w.ownerless.Load()
 	return &s, nil
 }
 
@@ -259,21 +259,21 @@ const ownerlessFor = 10 * time.Minute
 // The admission plugin OwnerReferencesPermissionEnforcement lets a program set an owner only if
 // it may delete the object. The operator may not, so with this plugin it writes slots without an
 // owner: at once, since no reconcile repeats the write of a review.
-func (k *Keeper) write(ctx context.Context, from *entry.Slot, next *admissionregistrationv1.MutatingWebhookConfiguration) (written *entry.Slot, err error) {
+func (w *Widener) write(ctx context.Context, from *entry.Slot, next *admissionregistrationv1.MutatingWebhookConfiguration) (written *entry.Slot, err error) {
 	sameOwner := entry.SameOwner(from.Object, next) // the answer replaces next
-	err = k.writer.Update(ctx, next)
+	err = w.writer.Update(ctx, next)
 	if apierrors.IsForbidden(err) && !sameOwner {
-		k.ownerless.Store(time.Now().Add(ownerlessFor).UnixNano())
+		w.ownerless.Store(time.Now().Add(ownerlessFor).UnixNano())
 		next.OwnerReferences = from.Object.OwnerReferences
-		err = k.writer.Update(ctx, next)
+		err = w.writer.Update(ctx, next)
 	}
 	switch {
 	case err == nil:
-		written, err = k.slots.take(ctx, from.Index, next)
+		written, err = w.slots.take(ctx, from.Index, next)
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		err = nil
 	}
-	k.m.wrote(written == nil, err)
+	w.m.wrote(written == nil, err)
 	if err != nil {
 		err = fmt.Errorf("writing MutatingWebhookConfiguration %s: %w", from.Object.Name, err)
 	}

@@ -11,10 +11,8 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sidecarset/operator/internal/entry"
-	"github.com/sidecarset/operator/internal/rival"
 )
 
 func TestAReviewReturnsWhenEveryAPIServerCallsForItsPods(t *testing.T) {
@@ -24,7 +22,7 @@ func TestAReviewReturnsWhenEveryAPIServerCallsForItsPods(t *testing.T) {
 			t.Fatal(err)
 		}
 		w, s := c.webhook(t, set)
-		if w == nil || *w.FailurePolicy != admissionregistrationv1.Ignore || *w.TimeoutSeconds != 1 || *w.ClientConfig.Service.Path != entry.PodsPath(s.Index, s.Number) {
+		if w == nil || *w.FailurePolicy != admissionregistrationv1.Ignore || *w.TimeoutSeconds != 1 || *w.ClientConfig.Service.Path != entry.PodsPath(s.Index, s.PathSerial) {
 			t.Fatalf("the entry is %+v", w)
 		}
 		if !l.prober.passed(s.Index, s.Serial) {
@@ -122,26 +120,6 @@ func TestStrangersReviewsLeaveLittleBehind(t *testing.T) {
 		<-time.After(entry.StoredSoon)
 		if l.judged(t); standing() != 0 {
 			t.Errorf("%d entries of reviews are left", standing())
-		}
-	})
-}
-
-func TestNoReviewWritesWhileTheOperatorGoes(t *testing.T) {
-	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		c.leaving = true
-		if err := c.review(t, l, reviewed("new")); !errors.Is(err, errUninstalling) {
-			t.Errorf("the Namespace is being deleted: %v", err)
-		}
-		c.leaving = false
-		l.options.Rivals.current.Store(&rival.Injector{Configuration: "theirs", OfOurKind: true})
-		if err := c.review(t, l, reviewed("new")); err == nil || c.writes != 0 {
-			t.Errorf("a second operator has the entries: %v after %d writes", err, c.writes)
-		}
-		l.options.Rivals.current.Store(nil)
-		set := reviewed("new")
-		set.Spec.Selector = &metav1.LabelSelector{}
-		if err := c.review(t, l, set); err == nil {
-			t.Error("an empty selector has an entry")
 		}
 	})
 }
