@@ -87,6 +87,17 @@ plugin: ## The archives of the kubectl plugin, sums and the manifest for Krew in
 	@$(GO) -C hack/image run . plugin --source='$(CURDIR)/cmd/kubectl-sidecarset' --version='$(VERSION)' --notices='$(BIN)/NOTICES-plugin' \
 	  $(if $(wildcard LICENSE),--licence='$(CURDIR)/LICENSE') --platforms="$$(echo $(PLUGIN_PLATFORMS) | tr ' ' ,)" --url='$(PLUGIN_URL)' --out='$(CURDIR)/dist/plugin'
 
+# The same VERSION, REGISTRY and RELEASE_URL make the same bytes. With PUSH=--push, image and chart go to REGISTRY.
+REGISTRY ?= registry.invalid
+RELEASE_URL ?= https://registry.invalid/releases/$(VERSION)
+PUSH ?=
+.PHONY: release
+release: ## All files of the release VERSION into dist/release: image, chart, manifests, plugin, SBOMs, sums, notes
+	@mkdir -p '$(BIN)' && $(GO) run ./hack/notices >'$(BIN)/NOTICES' && $(GO) run ./hack/notices cmd/kubectl-sidecarset $(PLUGIN_PLATFORMS) >'$(BIN)/NOTICES-plugin'
+	@$(GO) -C hack/image run . release --source='$(CURDIR)' --version='$(VERSION)' --revision="$$(git rev-parse HEAD 2>/dev/null || echo unknown)" \
+	  --registry='$(REGISTRY)' --url='$(RELEASE_URL)' --notices='$(BIN)/NOTICES' --plugin-notices='$(BIN)/NOTICES-plugin' \
+	  $(if $(wildcard LICENSE),--licence='$(CURDIR)/LICENSE') --plugin-platforms="$$(echo $(PLUGIN_PLATFORMS) | tr ' ' ,)" --out='$(CURDIR)/dist/release' $(PUSH)
+
 # The manifests name one image; what is deployed is IMAGE, without changing a file.
 .PHONY: deploy
 deploy: ## Apply LAYOUT (config/default, or one of config/overlays) with the image IMAGE
