@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,13 +55,12 @@ type Times struct {
 	WriteAgain time.Duration // after a bundle was changed, its object is written once more
 	Settled    time.Duration // after which API servers follow what was written
 	Season     time.Duration // the age at which a renewed leaf of another issuer is served: API servers' clocks may be behind
-	Patience   time.Duration // after which it is reported that cert-manager has not issued a certificate
 }
 
 // DefaultTimes are those of production. Those of Hold and Remove must not change between neighbouring versions.
 var DefaultTimes = Times{
 	Poll: 10 * time.Second, Glance: time.Second, Hold: 2 * time.Minute, Remove: 5 * time.Minute, RemoveFile: time.Hour, WriteAgain: 30 * time.Second,
-	Settled: 10 * time.Minute, Season: 5 * time.Minute, Patience: 2 * time.Minute,
+	Settled: 10 * time.Minute, Season: 5 * time.Minute,
 }
 
 // Faster returns the times divided by a factor, for tests.
@@ -68,7 +68,7 @@ func (t Times) Faster(factor int) Times {
 	f := time.Duration(factor)
 	return Times{
 		Poll: t.Poll / f, Glance: t.Glance / f, Hold: t.Hold / f, Remove: t.Remove / f, RemoveFile: t.RemoveFile / f, WriteAgain: t.WriteAgain / f,
-		Settled: t.Settled / f, Season: t.Season / f, Patience: t.Patience / f,
+		Settled: t.Settled / f, Season: t.Season / f,
 	}
 }
 
@@ -86,45 +86,18 @@ const (
 	suppliedLife = 30 * day
 )
 
-// complete fills in defaults and checks what was given.
-func (o Options) complete() (Options, error) {
-	o.Mode = cmp.Or(o.Mode, ModeSelf)
-	o.Times = cmp.Or(o.Times, DefaultTimes)
-	return o, o.validate()
-}
-
-// Validate returns everything that is wrong with the options. A zero value means the default.
+// Validate returns what is wrong with the options.
 func (o Options) Validate() error {
-	_, err := o.complete()
-	return err
-}
-
-func (o Options) validate() error {
-	var errs []error
-	switch o.Mode {
-	case ModeSelf:
-		if o.Namespace == "" || o.SecretName == "" {
-			errs = append(errs, errors.New("the CA Secret has no namespace or no name"))
-		}
-	case ModeCertManager:
-		if o.Namespace == "" {
-			errs = append(errs, errors.New("what is declared to cert-manager has no namespace"))
-		}
-	case ModeFiles:
-		if o.Directory == "" {
-			errs = append(errs, errors.New("there is no directory to read certificates from"))
-		}
-	default:
-		errs = append(errs, fmt.Errorf("certificates cannot come from %q: use %s, %s or %s", o.Mode, ModeSelf, ModeCertManager, ModeFiles))
-	}
-	if o.PublishedElsewhere && o.Mode != ModeFiles {
-		errs = append(errs, fmt.Errorf("in mode %s the operator itself publishes the CA bundle", o.Mode))
-	}
-	if len(o.Subject.DNSNames)+len(o.Subject.IPs) == 0 {
-		errs = append(errs, errors.New("the serving certificate has neither a DNS name nor an IP address"))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("configuring certificates: %w", err)
+	o.Mode = cmp.Or(o.Mode, ModeSelf)
+	switch {
+	case !slices.Contains([]Mode{ModeSelf, ModeCertManager, ModeFiles}, o.Mode):
+		return fmt.Errorf("certificates cannot come from %q: use %s, %s or %s", o.Mode, ModeSelf, ModeCertManager, ModeFiles)
+	case o.Mode == ModeSelf && o.SecretName == "":
+		return errors.New("the Secret of the CA has no name")
+	case o.Mode == ModeFiles && o.Directory == "":
+		return errors.New("there is no directory to read certificates from")
+	case o.PublishedElsewhere && o.Mode != ModeFiles:
+		return fmt.Errorf("in mode %s the operator itself publishes the CA bundle", o.Mode)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -55,10 +56,10 @@ func Setup(mgr manager.Manager, serverName string, opts Options, targets Targets
 // Assemble is Setup without a manager. The caller starts Serving.Published and Serving.Source, and on one replica Serving.Leader.
 // The client must not read from a cache, and its scheme needs what AddToScheme adds.
 func Assemble(c client.Client, informers Informers, serverName string, opts Options, targets Targets) (*Serving, error) {
-	opts, err := opts.complete()
-	if err != nil {
+	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
+	opts.Mode, opts.Times = cmp.Or(opts.Mode, ModeSelf), cmp.Or(opts.Times, DefaultTimes)
 	s, remove := &Serving{Published: newPublished(informers, opts.Subject, targets)}, opts.Times.Remove
 	switch opts.Mode {
 	case ModeSelf:

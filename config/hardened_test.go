@@ -1,9 +1,7 @@
 package config
 
 import (
-	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -61,17 +58,6 @@ func TestOperatorFitsItsNamespace(t *testing.T) {
 				expectRestricted(t, name, &deployment.Spec.Template.Spec)
 			}
 		})
-	}
-}
-
-// Kubelets can see from a number that a user is not root, and not from a name.
-func TestTheImageNamesItsUserByNumber(t *testing.T) {
-	dockerfile, err := os.ReadFile("../Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(dockerfile), "\nUSER 65532:65532\n") {
-		t.Error("there is no such user")
 	}
 }
 
@@ -329,36 +315,6 @@ func TestTheHardenedLayoutExposesOnlyServingPorts(t *testing.T) {
 			// A kubelet reaches the Pods of its node whatever a NetworkPolicy says.
 			if port.Name != "probes" && !slices.Contains(ports, port.Name) {
 				t.Errorf("%s declares port %s, which no client may call", deployment, port.Name)
-			}
-		}
-	}
-}
-
-// Our requests are in a priority level of their own, but leases: a Pod's creator
-// that waits for us holds a seat in another one.
-func TestFlowSchemas(t *testing.T) {
-	schemas := all[flowcontrolv1.FlowSchema](t, hardened, "FlowSchema")
-	levels := map[string]string{}
-	for name, schema := range schemas {
-		levels[name] = fmt.Sprint(schema.Spec.MatchingPrecedence, " ", schema.Spec.PriorityLevelConfiguration.Name)
-	}
-	want := map[string]string{"sidecarset-operator-leases": "900 leader-election", "sidecarset-operator": "1000 sidecarset-operator"}
-	if diff := cmp.Diff(want, levels); diff != "" {
-		t.Errorf("schemas (-want +got):\n%s", diff)
-	}
-	if level := all[flowcontrolv1.PriorityLevelConfiguration](t, hardened, "PriorityLevelConfiguration")["sidecarset-operator"]; level.Spec.Limited == nil {
-		t.Errorf("the priority level is %+v", level.Spec)
-	}
-}
-
-// The registry cannot exist: a kubelet pulls no image unless the user has named it.
-func TestImagesHaveToBeNamed(t *testing.T) {
-	for name, layout := range layouts {
-		for _, deployment := range all[appsv1.Deployment](t, layout.path, "Deployment") {
-			for _, c := range deployment.Spec.Template.Spec.Containers {
-				if c.Image != "registry.invalid/sidecarset-operator:set-me" {
-					t.Errorf("%s: %s runs %s", name, deployment.Name, c.Image)
-				}
 			}
 		}
 	}

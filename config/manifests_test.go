@@ -78,7 +78,7 @@ func TestPortsFitTogether(t *testing.T) {
 	if diff := cmp.Diff(map[string]int32{"webhook": 9443, "metrics": 8443, "probes": 8081}, ports); diff != "" {
 		t.Errorf("ports (-want +got):\n%s", diff)
 	}
-	for name, want := range map[string]string{"sidecarset-webhook": "webhook", "sidecarset-conversion": "webhook", "sidecarset-metrics": "metrics"} {
+	for name, want := range map[string]string{"sidecarset-webhook": "webhook", "sidecarset-metrics": "metrics"} {
 		var svc corev1.Service
 		decode(t, "Service", name, &svc)
 		if got := svc.Spec.Ports[0].TargetPort.StrVal; got != want {
@@ -172,15 +172,6 @@ func TestTheReleasedManifestsAreTheDefaultLayout(t *testing.T) {
 	if got, err := os.ReadFile(file); err != nil || string(got) != want {
 		t.Errorf("%s is out of date (%v): run make generate", file, err)
 	}
-}
-
-func documents(t *testing.T, path string) []map[string]any {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return parse(t, path, string(data))
 }
 
 func parse(t *testing.T, path, text string) []map[string]any {

@@ -65,32 +65,6 @@ func TestSchemaHoldsOnlyTheseKeywords(t *testing.T) {
 	}
 }
 
-// A type wrongly narrowed would refuse manifests that OpenKruise accepts.
-func TestSchemaTypes(t *testing.T) {
-	want := map[string]string{
-		"spec": "object", "status": "object", "metadata": "object",
-		"spec.containers": "array", "spec.containers[]": "object", "spec.initContainers[]": "object",
-		"spec.volumes": "", "spec.updateStrategy.partition": "", "spec.updateStrategy.maxUnavailable": "",
-		"spec.revisionHistoryLimit": "integer/int32", "spec.injectionStrategy.paused": "boolean",
-		"status.observedGeneration": "integer/int64", "status.matchedPods": "integer/int32", "status.updatedReadyPods": "integer/int32",
-		"status.collisionCount": "integer/int32", "status.latestRevision": "string",
-		"spec.patchPodMetadata[].annotations": "object", "spec.patchPodMetadata[].annotations{}": "string",
-	}
-	for name, schema := range schemas(t) {
-		t.Run(name, func(t *testing.T) {
-			got := map[string]string{}
-			walk("", schema, func(path string, node map[string]any) {
-				if _, asked := want[path]; asked {
-					got[path] = strings.TrimSuffix(text(node["type"])+"/"+text(node["format"]), "/")
-				}
-			})
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("type by path (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
 // The fields of the two versions are the same, but for the two that conversion
 // translates. Shared descriptions are the same as well.
 func TestVersionsDifferInTwoFields(t *testing.T) {
@@ -115,66 +89,6 @@ func TestVersionsDifferInTwoFields(t *testing.T) {
 		if other, ok := newer[path]; ok && other != field {
 			t.Errorf("%s differs:\nv1alpha1 %s\nv1beta1  %s", path, field, other)
 		}
-	}
-}
-
-// A field without a description is one that kubectl explain says nothing about.
-func TestEveryFieldIsDescribed(t *testing.T) {
-	for name, schema := range schemas(t) {
-		walk("", schema, func(path string, node map[string]any) {
-			if path != "metadata" && !strings.HasSuffix(path, "[]") && !strings.HasSuffix(path, "{}") && text(node["description"]) == "" {
-				t.Errorf("%s: %s has no description", name, path)
-			}
-		})
-	}
-}
-
-func TestDefinition(t *testing.T) {
-	definition := object(t, installed(t), "CustomResourceDefinition", "sidecarsets.apps.kruise.io")
-	spec := definition["spec"].(map[string]any)
-	versions := map[string]string{}
-	for _, item := range spec["versions"].([]any) {
-		version := item.(map[string]any)
-		columns := []string{}
-		for _, item := range version["additionalPrinterColumns"].([]any) {
-			column := item.(map[string]any)
-			columns = append(columns, fmt.Sprintf("%s %s %s", column["name"], column["type"], column["jsonPath"]))
-			if priority, wide := column["priority"]; wide {
-				columns[len(columns)-1] += fmt.Sprintf(" priority %v", priority)
-			}
-		}
-		subresources := slices.Sorted(maps.Keys(version["subresources"].(map[string]any)))
-		versions[text(version["name"])] = fmt.Sprintf("served=%v storage=%v deprecated=%v subresources=%v columns=%v",
-			version["served"], version["storage"], version["deprecated"] != nil, subresources, strings.Join(columns, ", "))
-	}
-	// OpenKruise's columns, in its order, and ours among them.
-	const columns = "columns=MATCHED integer .status.matchedPods, UPDATED integer .status.updatedPods, READY integer .status.readyPods, " +
-		`IN-FORCE string .status.conditions[?(@.type=="Ready")].status, ROLLOUT string .status.conditions[?(@.type=="Progressing")].reason, AGE date .metadata.creationTimestamp, ` +
-		"UNINJECTED integer .status.uninjectedPods priority 1, REVISION string .status.latestRevision priority 1, " +
-		"STRATEGY string .spec.updateStrategy.type priority 1, PAUSED boolean .spec.injectionStrategy.paused priority 1, " +
-		`DEGRADED string .status.conditions[?(@.type=="Degraded")].status priority 1`
-	want := map[string]any{
-		"group": "apps.kruise.io",
-		"scope": "Cluster",
-		"names": map[string]any{"kind": "SidecarSet", "listKind": "SidecarSetList", "plural": "sidecarsets", "singular": "sidecarset"},
-		"versions": map[string]string{
-			"v1alpha1": "served=true storage=false deprecated=false subresources=[status] " + columns,
-			"v1beta1":  "served=true storage=true deprecated=false subresources=[status] " + columns,
-		},
-		"conversion": map[string]any{
-			"strategy": "Webhook",
-			"webhook": map[string]any{
-				"conversionReviewVersions": []any{"v1"},
-				"clientConfig": map[string]any{"service": map[string]any{
-					"namespace": "sidecarset-system", "name": "sidecarset-conversion", "path": "/convert", "port": float64(443),
-				}},
-			},
-		},
-	}
-	got := maps.Clone(spec)
-	got["versions"] = versions
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("definition (-want +got):\n%s", diff)
 	}
 }
 

@@ -8,7 +8,6 @@ package operator
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net/http"
 	"time"
@@ -18,7 +17,6 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -64,19 +62,7 @@ func Run(ctx context.Context, version string, o Options) error {
 	exposeVersion(metrics.Registry, version)
 	ctrl.Log.Info("Starting", "version", version, "role", o.role, "namespace", o.namespace)
 
-	// The servers are made before the source of certificates. They ask for the
-	// certificate at each handshake.
-	var serving *certs.Serving
-	certificate := func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-		return serving.Source.GetCertificate(hello)
-	}
-	health := snapshot.NewHealth()
-	serverOptions, err := o.server(certificate, ctx.Done())
-	if err != nil {
-		return err
-	}
-	webhookServer := server.New(serverOptions)
-
+	health := snapshot.NewHealth(o.serverName())
 	managing := o.manager(health)
 	leadership, err := watchLease(config, &managing)
 	if err != nil {
@@ -89,17 +75,22 @@ func Run(ctx context.Context, version string, o Options) error {
 	if leadership != nil {
 		leadership.Record(mgr.GetEventRecorderFor(eventSource)) //nolint:staticcheck // client-go's lock writes Events of the old API
 	}
-	probes, err := o.addPorts(ctx, mgr, certificate)
+	serving, err := certs.Setup(mgr, o.serverName(), o.certificates(), o.bundleTargets())
+	if err != nil {
+		return err
+	}
+	serverOptions, err := o.server(serving.Source.GetCertificate, ctx.Done())
+	if err != nil {
+		return err
+	}
+	webhookServer := server.New(serverOptions)
+	probes, err := o.addPorts(ctx, mgr, serving.Source.GetCertificate)
 	if err != nil {
 		return err
 	}
 	catalog := snapshot.NewCatalog(mgr.GetCache(), metrics.Registry)
 	slots := entries.NewSlots(mgr.GetCache(), mgr.GetAPIReader())
 	knowledge := entries.NewKnowledge(slots, catalog, health, mgr.GetAPIReader(), metrics.Registry)
-	serving, err = certs.Setup(mgr, o.serverName(), o.certificates(), o.bundleTargets())
-	if err != nil {
-		return err
-	}
 	rivals := entries.NewRivals(mgr.GetCache(), o.namespace, metrics.Registry)
 	if err := addAll(mgr, slots, catalog, rivals); err != nil {
 		return err
@@ -115,9 +106,14 @@ func Run(ctx context.Context, version string, o Options) error {
 			return err
 		}
 	}
-	for name, check := range map[string]healthz.Checker{"catalog": catalog.Ready, "injectors": rivals.Ready} {
-		probes.AddReadiness(name, check)
-	}
+	// A replica that cannot read SidecarSets because nobody converts them is ready, so that API servers call it.
+	probes.AddReadiness("catalog", func(r *http.Request) error {
+		if err := catalog.Ready(r); err != nil && !health.Unconverted() {
+			return err
+		}
+		return nil
+	})
+	probes.AddReadiness("injectors", rivals.Ready)
 	running := ctx
 	if o.answersWebhooks() {
 		running = after(ctx, o.drainGrace)
@@ -137,7 +133,7 @@ func Run(ctx context.Context, version string, o Options) error {
 			case <-ctx.Done():
 			}
 		}
-		webhookServer.Close(ctx) // the last step: API servers send conversions until then
+		webhookServer.Close(ctx)
 		return err
 	case err = <-restored:
 		// The snapshot is of a state that no longer exists: end without draining.
@@ -165,7 +161,7 @@ type parts struct {
 	probes    *probes
 	slots     *entries.Slots
 	knowledge *entries.Knowledge
-	keeper    *entries.Keeper // nil where controllers do not run
+	widener   *entries.Widener // nil where controllers do not run
 	// leadership is nil if there is no election.
 	leadership *executor.Leadership
 }
@@ -181,14 +177,14 @@ func (p *parts) addControllers() error {
 		return err
 	}
 	var err error
-	if p.keeper, err = entries.Setup(p.mgr, p.slots, p.catalog, o.entries(p.serving, p.rivals)); err != nil {
+	if p.widener, err = entries.Setup(p.mgr, p.slots, p.catalog, o.entries(p.serving, p.rivals)); err != nil {
 		return err
 	}
 	return controllers.Setup(p.mgr, p.catalog, controllers.Options{
 		ExcludedNamespaces: o.excludedNamespaces,
 		RecordEvent:        states.RecordEvent,
 		RecordPodEvent:     podEvents.RecordEvent,
-		Readiness:          p.keeper.Readiness(),
+		Readiness:          p.widener.Readiness(),
 		RevisionNamespace:  o.revisionNamespace,
 		WatchPause:         &snapshot.WatchPause,
 		RolloutQPS:         o.rolloutQPS,
@@ -217,8 +213,8 @@ func (p *parts) addWebhooks(webhookServer *server.Server) error {
 		AddReadiness:            p.probes.AddReadiness,
 	}
 	// A process that may not write entries leaves them to the leader.
-	if p.keeper != nil && o.podWebhook.mode == podWebhookExact {
-		setup.Widener = p.keeper
+	if p.widener != nil && o.podWebhook.mode == podWebhookExact {
+		setup.Widener = p.widener
 	}
 	if err := webhooks.Setup(p.mgr, webhookServer, setup); err != nil {
 		return err

@@ -53,7 +53,6 @@ type Options struct {
 
 	webhookAddress string
 	webhookService string
-	convertService string
 	webhookSANs    []string
 	tls12          bool
 	clientCAs      string
@@ -102,8 +101,7 @@ func (o *Options) flags(excluded, sans *string) *flag.FlagSet {
 	flags.StringVar(&o.namespace, "namespace", o.namespace, "`namespace` where the operator runs and keeps its objects; default is $POD_NAMESPACE")
 	flags.StringVar(&o.revisionNamespace, "revision-namespace", "", "`namespace` of the ControllerRevisions and the ConfigMap kruise-configuration; default is the operator's own. After a migration from OpenKruise use kruise-system")
 	flags.StringVar(&o.webhookAddress, "webhook-bind-address", ":9443", "`address` on which webhooks are served")
-	flags.StringVar(&o.webhookService, "webhook-service", "sidecarset-webhook", "`name` of the Service through which API servers call webhooks")
-	flags.StringVar(&o.convertService, "conversion-service", "sidecarset-conversion", "`name` of the Service through which API servers call conversions; it must reach replicas that are not ready")
+	flags.StringVar(&o.webhookService, "webhook-service", "sidecarset-webhook", "`name` of the Service through which API servers call webhooks and conversions")
 	flags.StringVar(sans, "webhook-san", "", "more DNS `names` or IP addresses for the serving certificate, separated by commas; needed if API servers call webhooks by URL")
 	flags.BoolVar(&o.tls12, "tls-1.2", false, "accept TLS 1.2 as well as 1.3")
 	flags.StringVar(&o.clientCAs, "client-ca-file", "", "`file` with CAs in PEM form: reviews are answered only to clients with a certificate of one of them. Use it if API servers authenticate to webhooks. Conversions are answered to any client. The file may change. Default is any client")

@@ -44,7 +44,7 @@ func (o Options) checkURLIsVouchedFor() error {
 
 // certificates returns the options of package certs.
 func (o Options) certificates() certs.Options {
-	subject := certs.Subject{DNSNames: []string{o.serverName(), certs.ServiceName(o.convertService, o.namespace)}}
+	subject := certs.Subject{DNSNames: []string{o.serverName()}}
 	for _, san := range o.webhookSANs {
 		if ip := net.ParseIP(san); ip != nil {
 			subject.IPs = append(subject.IPs, ip)

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/sidecarset/operator/webhooks/sidecarsets"
 )
 
 func parse(t *testing.T, namespace string, args ...string) Options {
@@ -46,22 +44,6 @@ func TestNamespaceComesFromTheFlagThenThePodThenTheDefault(t *testing.T) {
 	}
 }
 
-func TestRevisionsAreKeptInTheOperatorsNamespaceOrWhereTheFlagSays(t *testing.T) {
-	if got := parse(t, "", "--namespace=ours").revisionNamespace; got != "ours" {
-		t.Errorf("revision namespace is %q", got)
-	}
-	o := parse(t, "ours", "--revision-namespace=kruise-system")
-	if o.revisionNamespace != "kruise-system" || o.namespace != "ours" {
-		t.Errorf("namespaces are %q and %q", o.revisionNamespace, o.namespace)
-	}
-}
-
-func TestAnnotationsOfPodsNeedAWhitelistUnlessTheFlagIsOn(t *testing.T) {
-	if parse(t, "").patchPodMetadataAllowed || !parse(t, "", "--patch-pod-metadata-allowed").patchPodMetadataAllowed {
-		t.Error("the flag is on by default, or cannot be switched on")
-	}
-}
-
 func TestTheCertificateIsForTheURL(t *testing.T) {
 	for args, want := range map[string]string{
 		"--pod-webhook-url=https://127.0.0.1:9443":                                    "the serving certificate is not for 127.0.0.1: add it to --webhook-san",
@@ -76,24 +58,13 @@ func TestTheCertificateIsForTheURL(t *testing.T) {
 	}
 }
 
-func TestTheCertificateNamesBothServicesAndMore(t *testing.T) {
-	subject := parse(t, "ns", "--webhook-service=svc", "--conversion-service=conv", "--webhook-san=127.0.0.1,example.com").certificates().Subject
-	if diff := cmp.Diff([]string{"svc.ns.svc", "conv.ns.svc", "example.com"}, subject.DNSNames); diff != "" {
+func TestTheCertificateNamesTheServiceAndMore(t *testing.T) {
+	subject := parse(t, "ns", "--webhook-service=svc", "--webhook-san=127.0.0.1,example.com").certificates().Subject
+	if diff := cmp.Diff([]string{"svc.ns.svc", "example.com"}, subject.DNSNames); diff != "" {
 		t.Errorf("DNS names (-want +got):\n%s", diff)
 	}
 	if len(subject.IPs) != 1 || subject.IPs[0].String() != "127.0.0.1" {
 		t.Errorf("IP addresses are %v", subject.IPs)
-	}
-}
-
-func TestRoles(t *testing.T) {
-	for role, want := range map[string]struct{ webhooks, controllers bool }{
-		roleAll: {true, true}, roleWebhook: {true, false}, roleController: {false, true},
-	} {
-		o := parse(t, "", "--role="+role)
-		if o.answersWebhooks() != want.webhooks || o.runsControllers() != want.controllers {
-			t.Errorf("%s: webhooks %t, controllers %t", role, o.answersWebhooks(), o.runsControllers())
-		}
 	}
 }
 
@@ -130,15 +101,6 @@ func TestProfilesAreServedOnLoopbackOnly(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "loopback") {
 			t.Errorf("%q: %v, want a refusal", address, err)
 		}
-	}
-}
-
-func TestTheRequesterCheckWarnsUnlessToldOtherwise(t *testing.T) {
-	if got := parse(t, "").requesterCheck; got != sidecarsets.RequesterWarn {
-		t.Errorf("the default is %q", got)
-	}
-	if _, err := ParseOptions([]string{"--requester-check=maybe"}, func(string) string { return "" }); err == nil || !strings.Contains(err.Error(), "off, warn or enforce") {
-		t.Errorf("got %v, want a refusal", err)
 	}
 }
 

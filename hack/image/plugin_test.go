@@ -50,18 +50,6 @@ func filesOf(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-func TestTwoBuildsOfThePluginAreEqual(t *testing.T) {
-	build := func(source string) string {
-		return plugin(t, "--source="+source, "--version=v1.2.3", "--platforms=windows/amd64,linux/amd64")["SHA256SUMS"]
-	}
-	if first, again := build(source(t, "a")), build(source(t, "a")); first != again {
-		t.Errorf("the sums of two builds, in two directories, differ:\n%s%s", first, again)
-	}
-	if build(source(t, "a")) == build(source(t, "b")) {
-		t.Error("another program has the same sums")
-	}
-}
-
 func TestArchivesAndTheirManifest(t *testing.T) {
 	licence := filepath.Join(t.TempDir(), "licence.txt")
 	if err := os.WriteFile(licence, []byte("free\n"), 0o644); err != nil {

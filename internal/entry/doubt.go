@@ -91,8 +91,8 @@ func (d *Doubt) Case(facts map[string]Fact, moved func(Fact, Need) bool) (c Case
 	}, true
 }
 
-// Verdicts are what becomes of the needs of a slot that were in doubt. A need that is not in it stays.
-type Verdicts map[Doubtful]Verdict
+// Decisions are what becomes of the needs of a slot that were in doubt. A need that is not in it stays.
+type Decisions map[Doubtful]Decision
 
 // Doubtful names a need of an entry.
 type Doubtful struct {
@@ -103,12 +103,12 @@ type Doubtful struct {
 // Is returns the name of the doubt.
 func (d *Doubt) Is() Doubtful { return Doubtful{d.Entry, d.Need} }
 
-// DropAll are the verdicts by which all needs go that are not wanted.
-func (s *Slot) DropAll() Verdicts {
-	all := Verdicts{}
+// DropAll are the decisions by which all needs go that are not wanted.
+func (s *Slot) DropAll() Decisions {
+	all := Decisions{}
 	for name, needs := range s.Needs {
 		for _, n := range needs {
-			all[Doubtful{name, n}] = Verdict{Drop: true}
+			all[Doubtful{name, n}] = Decision{Drop: true}
 		}
 	}
 	return all

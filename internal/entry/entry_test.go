@@ -1,7 +1,6 @@
 package entry_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -103,19 +102,5 @@ func TestCombineMergesEntries(t *testing.T) {
 	}
 	if diff := cmp.Diff([]entry.Need{entry.NeedOf(patient)}, given[0].Needs); diff != "" {
 		t.Errorf("Combine changed its input (-want +got):\n%s", diff)
-	}
-}
-
-func TestEntriesAreSpreadOverTheSlots(t *testing.T) {
-	t.Parallel()
-	var got [entry.Slots]int
-	for i := range 1600 {
-		e := entryOf(t, sidecarSet("x", fmt.Sprint("app-", i)))
-		got[e.Slot()]++
-	}
-	for slot, n := range got {
-		if n < 65 || n > 135 { // 100 and 3.6 standard deviations
-			t.Errorf("slot %d has %d of 1600 entries", slot, n)
-		}
 	}
 }

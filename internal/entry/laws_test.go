@@ -113,17 +113,17 @@ func (w *world) review() {
 	}
 }
 
-// lead reconciles the slot with verdicts by chance, and checks that there is nothing left to do.
+// lead reconciles the slot with decisions by chance, and checks that there is nothing left to do.
 func (w *world) lead() {
 	w.t.Helper()
 	wanted, leftOut, before := w.wanted(), map[string]bool{}, w.slot
 	if len(wanted) > 0 && w.rng.IntN(4) == 0 {
 		leftOut[wanted[w.rng.IntN(len(wanted))].Name] = true
 	}
-	said := entry.Verdicts{}
+	said := entry.Decisions{}
 	nothing := entry.Known{Generation: func(entry.Need) (int64, bool) { return 0, false }, Seen: func(entry.Need) bool { return false }}
 	for _, d := range before.Doubts(wanted, nothing) {
-		said[d.Is()] = []entry.Verdict{{}, {Drop: true}, {Lower: 1 + w.rng.Int64N(max(d.Need.Generation, 1))}}[w.rng.IntN(3)]
+		said[d.Is()] = []entry.Decision{{}, {Drop: true}, {Lower: 1 + w.rng.Int64N(max(d.Need.Generation, 1))}}[w.rng.IntN(3)]
 	}
 	p := before.Reconcile(wanted, leftOut, said, w.rng.IntN(8) == 0, settings())
 	if len(p.Refused) > 0 {
@@ -147,18 +147,18 @@ func (w *world) lead() {
 			case asked == (least >= n.Generation):
 				w.t.Fatalf("for need %v of %s, of which %d is stored, it is in doubt: %v", n, name, least, asked)
 			case ok && v.Lower > 0 && is.Generation != max(v.Lower, least):
-				w.t.Fatalf("need %v of %s is lowered to %v, and the verdict was %v", n, name, is, v)
+				w.t.Fatalf("need %v of %s is lowered to %v, and the decision was %v", n, name, is, v)
 			case !ok && (leftOut[name] || webhookOf(before, name) == nil):
 			case !ok && (!v.Drop || w.isStored(name, n)):
-				w.t.Fatalf("need %v of %s is gone without a verdict", n, name)
+				w.t.Fatalf("need %v of %s is gone without a decision", n, name)
 			case ok && is.Generation < n.Generation && v.Lower == 0:
-				w.t.Fatalf("need %v of %s is lowered to %v without a verdict", n, name, is)
+				w.t.Fatalf("need %v of %s is lowered to %v without a decision", n, name, is)
 			}
 		}
 	}
 	for i := range wanted {
 		e := &wanted[i]
-		if w.slot.Says(e, settings()) == leftOut[e.Name] {
+		if w.slot.Has(e, settings()) == leftOut[e.Name] {
 			w.t.Fatalf("after a pass the slot says %v of %s:\n%v", !leftOut[e.Name], e.Name, webhookOf(w.slot, e.Name))
 		}
 		if r := webhookOf(w.slot, e.Name); r != nil && !leftOut[e.Name] && fmt.Sprint(r.Rules[0].Operations, r.Rules[0].Resources) != "[CREATE] [pods]" {
@@ -207,12 +207,12 @@ func (w *world) write(next *configuration) {
 			raised = raised || !ok || was.Generation < n.Generation
 		}
 	}
-	if want := map[bool]uint64{true: after.Serial, false: before.Number}[raised]; after.Number != want {
-		w.t.Fatalf("the number is %d, want %d; a need was added or raised: %v", after.Number, want, raised)
+	if want := map[bool]uint64{true: after.Serial, false: before.PathSerial}[raised]; after.PathSerial != want {
+		w.t.Fatalf("the number is %d, want %d; a need was added or raised: %v", after.PathSerial, want, raised)
 	}
 	for _, name := range after.Entries() {
-		if path := *webhookOf(after, name).ClientConfig.Service.Path; path != entry.PodsPath(5, after.Number) {
-			w.t.Fatalf("%s has the path %s, and the number is %d", name, path, after.Number)
+		if path := *webhookOf(after, name).ClientConfig.Service.Path; path != entry.PodsPath(5, after.PathSerial) {
+			w.t.Fatalf("%s has the path %s, and the number is %d", name, path, after.PathSerial)
 		}
 	}
 	if barrier := barrierOf(after); barrier != nil {

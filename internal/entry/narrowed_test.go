@@ -80,12 +80,12 @@ func TestWhatAnotherProgramLeavesOutIsCarriedAlong(t *testing.T) {
 				if told := s.Narrowing(&e).By; tc.told != "" && told != tc.told {
 					t.Errorf("it tells %q, want %q", told, tc.told)
 				}
-				if s.Says(&e, settings()) == tc.wrong {
+				if s.Has(&e, settings()) == tc.wrong {
 					t.Errorf("as it should be: %v", !tc.wrong)
 				}
 				after := stored(t, s.Reconcile([]entry.Entry{e}, nil, nil, true, settings()).Next)
 				w := webhookOf(after, e.Name)
-				if same := equality.Semantic.DeepEqual(w.NamespaceSelector, present.NamespaceSelector) && equality.Semantic.DeepEqual(w.ObjectSelector, present.ObjectSelector); same != (tc.told != "") || !after.Says(&e, settings()) {
+				if same := equality.Semantic.DeepEqual(w.NamespaceSelector, present.NamespaceSelector) && equality.Semantic.DeepEqual(w.ObjectSelector, present.ObjectSelector); same != (tc.told != "") || !after.Has(&e, settings()) {
 					t.Errorf("the leader makes it\n%v of\n%v", w, present)
 				}
 				if unwanted := s.Reconcile(nil, nil, nil, true, settings()); webhookOf(stored(t, unwanted.Next), e.Name) == nil || len(unwanted.Foreign) > 0 {
@@ -152,7 +152,7 @@ func TestEntriesFollowTheExcludedNamespaces(t *testing.T) {
 			t.Errorf("after a review it excludes %s, and a new entry %s", before, beside)
 		}
 		s = stored(t, s.Reconcile([]entry.Entry{e}, nil, s.DropAll(), false, settings).Next)
-		if !strings.HasSuffix(excludes(e.Name), "("+tc.after+")") || !s.Says(&e, settings) || s.Narrowing(&e).By != "namespaces by kubernetes.io/metadata.name notin (a-cloud)" {
+		if !strings.HasSuffix(excludes(e.Name), "("+tc.after+")") || !s.Has(&e, settings) || s.Narrowing(&e).By != "namespaces by kubernetes.io/metadata.name notin (a-cloud)" {
 			t.Errorf("it excludes %s, and tells %q", excludes(e.Name), s.Narrowing(&e).By)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// Verdict is what the leader does with a need that no SidecarSet of its snapshot has.
-type Verdict struct {
+// Decision is what the leader does with a need that no SidecarSet of its snapshot has.
+type Decision struct {
 	// Drop removes the need. Otherwise it stays, in generation Lower if that is not 0.
 	Drop  bool
 	Lower int64
@@ -27,7 +27,7 @@ type Plan struct {
 }
 
 // Reconcile returns the object as the stored SidecarSets need it. wanted are the entries of this
-// slot; see Combine. leftOut are those that the API server does not take. verdicts are about the needs
+// slot; see Combine. leftOut are those that the API server does not take. decisions are about the needs
 // of Doubts. anew has the object written although nothing differs.
 //
 // A slot without entries has its barrier entry, so that it has a bundle that API servers know when
@@ -35,7 +35,7 @@ type Plan struct {
 //
 // The needs in wanted stay, and are raised to what is stored. An entry without needs goes. An
 // entry of which only needs of reviews are left is not changed.
-func (s *Slot) Reconcile(wanted []Entry, leftOut map[string]bool, verdicts Verdicts, anew bool, settings *Settings) (p Plan) {
+func (s *Slot) Reconcile(wanted []Entry, leftOut map[string]bool, decisions Decisions, anew bool, settings *Settings) (p Plan) {
 	w := s.write(settings, settings.excluded())
 	exclude(w.object.Webhooks, s.Excluded, w.record.Excluded)
 	kept := make([]*Entry, 0, len(wanted))
@@ -46,14 +46,14 @@ func (s *Slot) Reconcile(wanted []Entry, leftOut map[string]bool, verdicts Verdi
 		}
 	}
 	for name, needs := range s.Needs {
-		w.record.Needs[name] = judged(needs, byName[name], func(n Need) Verdict { return verdicts[Doubtful{name, n}] })
+		w.record.Needs[name] = remaining(needs, byName[name], func(n Need) Decision { return decisions[Doubtful{name, n}] })
 	}
 	p.Refused = w.want(kept)
 	p.Foreign = w.clear(leftOut)
 	for i := range w.object.Webhooks {
 		w.object.Webhooks[i].ClientConfig.CABundle = settings.Bundle
 	}
-	if w.raised || anew || !sameObject(w.finish(s.Serial), s.Object) {
+	if w.raised || anew || !sameObject(w.rendered(s.Serial), s.Object) {
 		p.Next = w.next()
 	}
 	return p
@@ -69,8 +69,8 @@ func (s *Slot) RemoveAll() *admissionregistrationv1.MutatingWebhookConfiguration
 	return w.next()
 }
 
-// judged returns the needs of an entry that stay. e is the wanted entry; nil if it is not wanted.
-func judged(needs []Need, e *Entry, verdict func(Need) Verdict) (stay []Need) {
+// remaining returns the needs of an entry that stay. e is the wanted entry; nil if it is not wanted.
+func remaining(needs []Need, e *Entry, decision func(Need) Decision) (stay []Need) {
 	for _, n := range needs {
 		stored := e.need(n)
 		isStored := stored.Name != ""
@@ -78,7 +78,7 @@ func judged(needs []Need, e *Entry, verdict func(Need) Verdict) (stay []Need) {
 			stay = append(stay, n)
 			continue
 		}
-		v := verdict(n)
+		v := decision(n)
 		if v.Drop && !isStored {
 			continue
 		}
@@ -162,16 +162,16 @@ func sameObject(a, b *admissionregistrationv1.MutatingWebhookConfiguration) bool
 		equality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences)
 }
 
-// Says reports whether the slot has an entry as it is wanted, with its policy, its timeout and its
+// Has reports whether the slot has an entry as it is wanted, with its policy, its timeout and its
 // needs, but for what another program leaves out. It only asks whether there is a bundle.
-func (s *Slot) Says(e *Entry, settings *Settings) bool {
+func (s *Slot) Has(e *Entry, settings *Settings) bool {
 	at := find(s.Object, e.Name)
 	if at < 0 || slices.ContainsFunc(e.Needs, func(n Need) bool { return !s.Holds(e.Name, n) }) {
 		return false
 	}
 	present := s.Object.Webhooks[at]
 	webhook := settings.webhook(e, settings.excluded())
-	webhook.ClientConfig = settings.clientConfig(PodsPath(s.Index, s.Number))
+	webhook.ClientConfig = settings.clientConfig(PodsPath(s.Index, s.PathSerial))
 	carry(&present, &webhook)
 	webhook.ClientConfig.CABundle = present.ClientConfig.CABundle
 	return len(present.ClientConfig.CABundle) > 0 && same(present, webhook)

@@ -158,8 +158,8 @@ func TestSlotsHaveRoomForWhatIsStored(t *testing.T) {
 		}
 		s.slot = stored(t, p.Next)
 		for _, e := range tc.wanted {
-			if s.slot.Says(&e, settings()) == (p.Refused[e.Name] != nil) {
-				t.Errorf("%s is refused by %v, and has a place: %v", e.Name, p.Refused[e.Name], s.slot.Says(&e, settings()))
+			if s.slot.Has(&e, settings()) == (p.Refused[e.Name] != nil) {
+				t.Errorf("%s is refused by %v, and has a place: %v", e.Name, p.Refused[e.Name], s.slot.Has(&e, settings()))
 			}
 			if next, _ := s.slot.Review([]entry.Entry{e}, all, 0, settings()); (next == nil) != (p.Refused[e.Name] != nil) {
 				t.Errorf("a review of %s writes %v", e.Name, next)

@@ -31,8 +31,8 @@ type record struct {
 	// never repeats, also where the object was emptied or made anew. It is 0 if the operator
 	// has not written the object, or if another program has removed the record.
 	Serial uint64 `json:"serial,string"`
-	// Number is the Serial of the last write that added or raised a need.
-	Number uint64 `json:"number,string"`
+	// PathSerial is the Serial of the last write that added or raised a need.
+	PathSerial uint64 `json:"number,string"`
 	// Earlier are the last serials before Serial, newest first.
 	Earlier []uint64 `json:"earlier,omitempty"`
 	// Needs are the needs by the names of the entries.
@@ -77,7 +77,7 @@ func Parse(c *admissionregistrationv1.MutatingWebhookConfiguration) (*Slot, erro
 	}
 	s := &Slot{Index: index, Object: c, Version: version}
 	// A record of a later version comes from another cluster, with a backup.
-	if json.Unmarshal([]byte(c.Annotations[annotationRecord]), &s.record) != nil || s.Serial > version || s.Number > s.Serial {
+	if json.Unmarshal([]byte(c.Annotations[annotationRecord]), &s.record) != nil || s.Serial > version || s.PathSerial > s.Serial {
 		s.record = record{}
 	}
 	return s, nil

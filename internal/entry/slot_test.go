@@ -20,7 +20,7 @@ func TestSettingsShowInEntries(t *testing.T) {
 	}{
 		"a port of the Service": {func(s *entry.Settings) { s.Service.Port = new(int32(8443)) }, func(_ *entry.Slot, w *webhook) bool { return *w.ClientConfig.Service.Port == 8443 }},
 		"a URL takes the place of the Service": {func(s *entry.Settings) { s.URL = "https://127.0.0.1:9443/prefix/" }, func(s *entry.Slot, w *webhook) bool {
-			return w.ClientConfig.Service == nil && *w.ClientConfig.URL == "https://127.0.0.1:9443/prefix"+entry.PodsPath(s.Index, s.Number)
+			return w.ClientConfig.Service == nil && *w.ClientConfig.URL == "https://127.0.0.1:9443/prefix"+entry.PodsPath(s.Index, s.PathSerial)
 		}},
 		"reinvocation": {func(s *entry.Settings) { s.Reinvocation = admissionregistrationv1.IfNeededReinvocationPolicy }, func(_ *entry.Slot, w *webhook) bool {
 			return *w.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy
@@ -34,7 +34,7 @@ func TestSettingsShowInEntries(t *testing.T) {
 			tc.change(settings)
 			reviewed, _ := bareWith(t, e.Slot(), settings).Review([]entry.Entry{e}, none, 0, settings)
 			s := stored(t, stored(t, reviewed).Reconcile([]entry.Entry{e}, nil, nil, false, settings).Next)
-			if w := webhookOf(s, e.Name); !tc.shows(s, w) || !s.Says(&e, settings) {
+			if w := webhookOf(s, e.Name); !tc.shows(s, w) || !s.Has(&e, settings) {
 				t.Errorf("the entry is %v", w)
 			}
 			if p := s.Reconcile([]entry.Entry{e}, nil, nil, false, settings); p.Next != nil {
@@ -66,24 +66,5 @@ func TestUnheldAreTheNeedsOfThePodsEntries(t *testing.T) {
 		if slices.Sort(got); strings.Join(got, " ") != tc.want {
 			t.Errorf("for %v unheld are %v, want %s", tc.pod, got, tc.want)
 		}
-	}
-}
-
-func TestASlotHoldsANeedByUIDAndGeneration(t *testing.T) {
-	t.Parallel()
-	set := sidecarSet("log", "web")
-	set.Generation = 3
-	e := entryOf(t, set)
-	s := holding(t, e)
-	for generation, want := range map[int64]bool{2: true, 3: true, 4: false} {
-		if n := (entry.Need{Name: "log", UID: e.Needs[0].UID, Generation: generation}); s.Holds(e.Name, n) != want || s.Holds("another.pods.sidecarset.io", n) {
-			t.Errorf("it holds generation %d: %v", generation, !want)
-		}
-	}
-	if s.Holds(e.Name, entry.Need{Name: "log", UID: "other", Generation: 1}) {
-		t.Error("it holds another UID")
-	}
-	if gone := edited(t, s, func(c *configuration) { c.Webhooks = nil }); gone.Holds(e.Name, e.Needs[0]) {
-		t.Error("it holds a need without an entry")
 	}
 }

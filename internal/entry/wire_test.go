@@ -78,8 +78,8 @@ func TestParseReadsWhatItKnows(t *testing.T) {
 			case !tc.record:
 				// The leader writes a whole one again, with a new number.
 				again := stored(t, s.Reconcile([]entry.Entry{e}, nil, nil, false, settings()).Next)
-				if !again.Says(&e, settings()) || again.Number != s.Version {
-					t.Errorf("number %d, needs %v after version %d", again.Number, again.Needs, s.Version)
+				if !again.Has(&e, settings()) || again.PathSerial != s.Version {
+					t.Errorf("number %d, needs %v after version %d", again.PathSerial, again.Needs, s.Version)
 				}
 			}
 		})

@@ -61,7 +61,7 @@ type writing struct {
 func (s *Slot) write(settings *Settings, excluded []string) *writing {
 	w := &writing{slot: s, settings: settings, record: s.record}
 	w.object = &admissionregistrationv1.MutatingWebhookConfiguration{
-		TypeMeta: s.Object.TypeMeta, ObjectMeta: *s.Object.ObjectMeta.DeepCopy(), Webhooks: slices.Clone(s.Object.Webhooks),
+		TypeMeta: s.Object.TypeMeta, ObjectMeta: s.Object.ObjectMeta, Webhooks: slices.Clone(s.Object.Webhooks),
 	}
 	w.record.Excluded = excluded
 	if w.record.Needs = maps.Clone(s.Needs); w.record.Needs == nil {
@@ -97,19 +97,21 @@ func (n Need) bytes() int {
 
 // next returns the version that is to be written. It shares no memory.
 func (w *writing) next() *admissionregistrationv1.MutatingWebhookConfiguration {
-	return w.finish(w.slot.Version).DeepCopy()
+	return w.rendered(w.slot.Version).DeepCopy()
 }
 
-// finish gives the object a serial, the path of its entries, its barrier entry, label, record and
-// owner. It may be called again with another serial.
-func (w *writing) finish(serial uint64) *admissionregistrationv1.MutatingWebhookConfiguration {
-	r, c, s := w.record, w.object, w.settings
+// rendered returns the object with a serial, the path of its entries, its barrier entry, label, record and owner.
+func (w *writing) rendered(serial uint64) *admissionregistrationv1.MutatingWebhookConfiguration {
+	r, s := w.record, w.settings
+	c := &admissionregistrationv1.MutatingWebhookConfiguration{
+		TypeMeta: w.object.TypeMeta, ObjectMeta: *w.object.ObjectMeta.DeepCopy(), Webhooks: slices.Clone(w.object.Webhooks),
+	}
 	if r.Serial != serial && r.Serial > 0 {
 		r.Earlier = append([]uint64{r.Serial}, r.Earlier[:min(len(r.Earlier), earlier-1)]...)
 	}
 	r.Serial = serial
 	if w.raised {
-		r.Number = serial
+		r.PathSerial = serial
 	}
 	barrier := s.barrier(w.slot.Index, &r)
 	if at := find(c, barrier.Name); at >= 0 {
@@ -118,7 +120,7 @@ func (w *writing) finish(serial uint64) *admissionregistrationv1.MutatingWebhook
 		carry(&present, &barrier)
 		c.Webhooks = slices.Delete(c.Webhooks, at, at+1)
 	}
-	config := s.clientConfig(PodsPath(w.slot.Index, r.Number))
+	config := s.clientConfig(PodsPath(w.slot.Index, r.PathSerial))
 	for i := range c.Webhooks {
 		if isPodEntry(&c.Webhooks[i]) { // no webhook of another program may call the operator
 			config.CABundle = c.Webhooks[i].ClientConfig.CABundle

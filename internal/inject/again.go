@@ -12,12 +12,9 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// takes reports whether policies of the sidecars take something from the Pod's containers.
-func (t *target) takes() bool { return t.Needs&^PartPorts != 0 }
-
 // grows reports whether the sidecars, which an earlier call of this admission injected, may
 // take more from the Pod: another webhook may have added to the Pod's containers since.
-func (t *target) grows() bool { return t.fresh && t.takes() }
+func (t *target) grows() bool { return t.fresh && t.copies }
 
 // grow adds to a sidecar of an earlier call what its policies take from the Pod as it is now.
 // It adds only what is missing, so that nothing that another webhook has set is changed or
@@ -39,13 +36,10 @@ func (c *computation) grow(in podList, s *placed) error {
 	if err := s.fitShared(has.mounts.list[mounts:], &has); err != nil {
 		return err
 	}
-	c.addElements(in.list, s, "env", found.Raw.Env, has.env.list[env:])
-	c.addElements(in.list, s, "volumeMounts", found.Raw.VolumeMounts, has.mounts.list[mounts:])
-	c.addElements(in.list, s, "volumeDevices", found.Raw.VolumeDevices, has.devices.list[devices:])
-	if err := c.renewResources(in, s); err != nil {
-		return err
-	}
-	return c.checkRendered()
+	c.addElements(in.list, s, "env", found.Env, has.env.list[env:])
+	c.addElements(in.list, s, "volumeMounts", found.VolumeMounts, has.mounts.list[mounts:])
+	c.addElements(in.list, s, "volumeDevices", found.VolumeDevices, has.devices.list[devices:])
+	return c.renewResources(in, s)
 }
 
 // elementsOf are the elements of a list without what only their sources need.
@@ -70,7 +64,6 @@ func (c *computation) addElements(list List, s *placed, member string, present j
 
 func (c *computation) add(list List, s *placed, member string, body json.RawMessage) {
 	s.target.grown = true
-	c.rendered += len(body)
 	c.plan.Additions = append(c.plan.Additions, Edit{SidecarSet: s.target.Name(), List: list, Index: s.at, Name: s.name, Body: body, member: member})
 }
 
@@ -100,7 +93,7 @@ func (c *computation) renewResources(in podList, s *placed) error {
 		return err
 	}
 	renewed := map[string]any{}
-	if raw := view.Raw.Resources; raw != nil {
+	if raw := view.Resources; raw != nil {
 		if err := utiljson.Unmarshal(raw, &renewed); err != nil {
 			return policy.error("", err)
 		}

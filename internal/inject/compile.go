@@ -31,6 +31,7 @@ type compiled struct {
 	duplicate      string        // a name that two of its containers have, "" if there is none
 	hotUpgrade     []string      // sidecars that become two containers, by their name in the SidecarSet
 	invalid        *InvalidError // what keeps its sidecars from working in any Pod
+	copies         bool          // policies of its sidecars take something from the Pod's containers
 	hasPorts       bool          // a sidecar has ports
 	hasNodePorts   bool          // one of them is a port of the node in any Pod
 	hasNamedPorts  bool          // a Service can find one of them by its name

@@ -78,7 +78,7 @@ func (p *Program) sidecars(spec map[string]any, list List, typed []appsv1beta1.S
 			p.hotUpgrade = append(p.hotUpgrade, typed[i].Name)
 			p.checkHotUpgrade(&typed[i], field)
 		}
-		p.Needs |= containerNeeds(&typed[i])
+		p.copies = p.copies || copies(&typed[i])
 		p.notePorts(typed[i].Ports, list == Containers || isNative)
 		policy := p.resourcesPolicy(c, &typed[i], targets, field)
 		for _, s := range variants(&typed[i], names) {
@@ -100,9 +100,6 @@ func (p *Program) notePorts(ports []corev1.ContainerPort, runsWithApp bool) {
 		p.hasPorts = true
 		p.hasNodePorts = p.hasNodePorts || port.HostPort != 0
 		p.hasNamedPorts = p.hasNamedPorts || port.Name != "" && runsWithApp
-	}
-	if p.hasNodePorts || p.hasNamedPorts {
-		p.Needs |= PartPorts
 	}
 }
 
@@ -152,7 +149,7 @@ func (s *sidecar) compile(c map[string]any, typed *appsv1beta1.SidecarContainer,
 		body["name"], body["image"] = s.name, s.image
 		hotEnv = versionEnv(s.name)
 	}
-	if containerNeeds(typed) != 0 {
+	if copies(typed) {
 		s.template, err = newTemplate(body, hotEnv, typed, policy)
 		return err
 	}
@@ -194,21 +191,9 @@ func versionEnv(container string) []any {
 	}
 }
 
-// containerNeeds says which parts of a Pod a sidecar's body is made from.
-func containerNeeds(c *appsv1beta1.SidecarContainer) (needs Parts) {
-	if len(c.TransferEnv) > 0 {
-		needs |= PartEnv
-	}
-	if shares(&c.ShareVolumePolicy) {
-		needs |= PartVolumeMounts | PartEnv
-	}
-	if shares(c.ShareVolumeDevicePolicy) {
-		needs |= PartVolumeDevices
-	}
-	if c.ResourcesPolicy != nil {
-		needs |= PartResources
-	}
-	return needs
+// copies reports whether policies of a sidecar take something from the Pod's containers.
+func copies(c *appsv1beta1.SidecarContainer) bool {
+	return len(c.TransferEnv) > 0 || shares(&c.ShareVolumePolicy) || shares(c.ShareVolumeDevicePolicy) || c.ResourcesPolicy != nil
 }
 
 func shares(p *appsv1beta1.ShareVolumePolicy) bool {

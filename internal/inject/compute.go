@@ -2,7 +2,6 @@ package inject
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -99,14 +98,12 @@ type computation struct {
 	sources   []*source            // what sidecars take from the Pod's containers, once it is needed
 	resources []containerResources // what policies read of the Pod's containers, once it is needed
 	volumes   broughtVolumes
-	rendered  int              // bytes of the bodies that were made for this Pod
 	facts     map[topic]*facts // what becomes the Notices
 }
 
 // checkTargets returns an error if a target must not be injected. A SidecarSet that the Pod
 // already carries needs nothing more of the Pod: only its names are checked.
 func (c *computation) checkTargets() error {
-	var needs Parts
 	for i := range c.targets {
 		switch t := &c.targets[i]; {
 		case t.skip != "" && !t.grows():
@@ -114,38 +111,34 @@ func (c *computation) checkTargets() error {
 			return t.problem
 		case t.invalid != nil:
 			return t.invalid
-		case (t.Needs|c.pod.Needs())&^c.pod.Parts != 0:
-			return fmt.Errorf("internal error: the Pod was read without the parts that SidecarSet %q needs (read %b, needed %b); report it", t.Name(), c.pod.Parts, t.Needs|c.pod.Needs())
-		default:
-			needs |= t.Needs | c.pod.Needs()
 		}
 	}
-	if needs != 0 {
-		if err := c.checkParts(); err != nil {
-			return err
-		}
+	if err := c.checkSize(); err != nil {
+		return err
 	}
 	return c.checkNames()
 }
 
-// Bounds of the size of a Pod. API servers store at most 1.5 MB for a Pod, in a form that
-// is shorter than JSON.
+// Bounds of what is read of the Pod's containers, as JSON.
 const (
-	maxPartsBytes    = 1 << 20 // what sidecars take from the Pod's containers; decoded it takes ten times as much
-	maxRenderedBytes = 8 << 20 // the bodies that are made of it, in all sidecars
+	maxBytes  = 3 << 19  // API servers store at most 1.5 MB for a Pod; decoded it takes ten times as much
+	maxCopied = 16 << 20 // in all sidecars together that may copy it
 )
 
-// checkParts refuses a Pod before the parts of its containers are decoded, if they are
-// larger than in any real Pod. It counts only the parts that were read.
-func (c *computation) checkParts() error {
-	total := len(c.pod.Spec.Resources)
+// checkSize refuses a Pod before its containers are decoded, if they are larger than in any
+// real Pod.
+func (c *computation) checkSize() error {
+	total, copies := len(c.pod.Spec.Resources), 1
 	for _, view := range c.podContainers() {
-		if raw := view.Raw; raw != nil {
-			total += len(raw.Env) + len(raw.VolumeMounts) + len(raw.VolumeDevices) + len(raw.Resources) + len(raw.Ports) + len(raw.SecurityContext)
+		total += len(view.Env) + len(view.VolumeMounts) + len(view.VolumeDevices) + len(view.Resources) + len(view.Ports) + len(view.SecurityContext)
+	}
+	for s := range sidecarsOf(c.takingPart()) {
+		if s.template != nil {
+			copies++
 		}
 	}
-	if total > maxPartsBytes {
-		return &SizeError{What: "env, volumeMounts, volumeDevices, resources and ports of the Pod's containers", Bytes: total, Most: maxPartsBytes}
+	if most := min(maxBytes, maxCopied/copies); total > most {
+		return &SizeError{Bytes: total, Most: most}
 	}
 	return nil
 }
@@ -344,18 +337,7 @@ func (c *computation) body(s placed) (json.RawMessage, error) {
 	if s.template == nil {
 		return s.body, nil
 	}
-	body, err := c.render(s)
-	if c.rendered += len(body); err == nil {
-		err = c.checkRendered()
-	}
-	return body, err
-}
-
-func (c *computation) checkRendered() error {
-	if c.rendered > maxRenderedBytes {
-		return &SizeError{What: "the sidecars that share variables and volumes of the Pod", Bytes: c.rendered, Most: maxRenderedBytes}
-	}
-	return nil
+	return c.render(s)
 }
 
 func indexOf(containers []ContainerView, name string) int {

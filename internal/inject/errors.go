@@ -108,14 +108,10 @@ func (e *MetadataError) SidecarSets() []string { return []string{e.SidecarSet} }
 
 func (e *MetadataError) Unwrap() error { return e.Err }
 
-// SizeError says that the data that injection reads of a Pod, or would write into it, is
-// longer than any Pod can be.
-type SizeError struct {
-	What        string
-	Bytes, Most int
-}
+// SizeError says that a Pod has more than injection can read, or copy into so many sidecars.
+type SizeError struct{ Bytes, Most int }
 
 func (e *SizeError) Error() string {
-	return fmt.Sprintf("%s have %d bytes as JSON, and the limit is %d: shorten the Pod, or change the selectors of the SidecarSets so that they leave it out",
-		e.What, e.Bytes, e.Most)
+	return fmt.Sprintf("env, volumeMounts, volumeDevices, resources and ports of the Pod's containers have %d bytes as JSON, and the limit for these sidecars is %d: "+
+		"shorten the Pod, or change the selectors of the SidecarSets so that they leave it out", e.Bytes, e.Most)
 }

@@ -1,11 +1,9 @@
 package inject_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/sidecarset/operator/internal/fixtures"
-	"github.com/sidecarset/operator/internal/inject"
 )
 
 var (
@@ -21,43 +19,6 @@ func transferOf(container string, names ...any) []any {
 }
 
 func one() *fixtures.SidecarSetBuilder { return fixtures.SidecarSet("s").Container("c", "c:1") }
-
-// A Pod's parts are read only for the Programs that need them.
-func TestProgramNeeds(t *testing.T) {
-	tests := map[string]struct {
-		set  *fixtures.SidecarSetBuilder
-		want inject.Parts
-	}{
-		"nothing for a plain sidecar":     {one().Env("A", "1").Mount("v", "/v").With("shareVolumePolicy", disabled), 0},
-		"env for transferEnv":             {one().With("transferEnv", transferOf("app", "A")), inject.PartEnv},
-		"mounts and env for sharing":      {one().With("shareVolumePolicy", enabled), inject.PartVolumeMounts | inject.PartEnv},
-		"devices for sharing them":        {one().With("shareVolumeDevicePolicy", enabled), inject.PartVolumeDevices},
-		"resources for resourcesPolicy":   {fixtures.SidecarSet("s").Native("n", "n:1").With("resourcesPolicy", halfCPU), inject.PartResources},
-		"all that its containers need":    {one().With("transferEnv", transferOf("app", "A")).Container("d", "d:1").With("shareVolumeDevicePolicy", enabled), inject.PartEnv | inject.PartVolumeDevices},
-		"ports if a Service can name one": {fixtures.SidecarSet("s").Native("n", "n:1").With("ports", []any{map[string]any{"name": "http", "containerPort": 80}}), inject.PartPorts},
-		"the same while it is paused":     {one().With("shareVolumePolicy", enabled).Paused(), inject.PartVolumeMounts | inject.PartEnv},
-		"nothing of a Pod without a use":  {one().With("transferEnv", []any{}), 0},
-		"ports for ports of the node":     {one().With("ports", nodePort(80)), inject.PartPorts},
-		"nothing for other ports":         {one().With("ports", []any{map[string]any{"containerPort": 80}}), 0},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			if got := fixtures.Program(t, tc.set.Map()).Needs; got != tc.want {
-				t.Errorf("Needs = %04b, want %04b", got, tc.want)
-			}
-		})
-	}
-}
-
-// A caller that reads too little of the Pod learns of it, and no Pod gets a
-// sidecar that lacks something.
-func TestComputeRefusesAPodThatWasReadInPart(t *testing.T) {
-	in := fixtures.Input(t, app().Obj(), one().With("transferEnv", transferOf("app", "A")).Map())
-	in.Pod.Parts = inject.PartVolumeMounts
-	if _, err := inject.Compute(in); err == nil || !strings.Contains(err.Error(), `"s"`) {
-		t.Errorf("error = %v", err)
-	}
-}
 
 // A Pod that carries an earlier version of the sidecars gets the resources that it got at
 // first: the pair of a hot upgrade is not a target of its own policy, although its names

@@ -3,7 +3,6 @@ package inject
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,10 +39,10 @@ func (v *SpecView) nodePort(p *corev1.ContainerPort) nodePort {
 
 // ports are those of a container of the Pod.
 func (v *ContainerView) ports() (ports []corev1.ContainerPort, err error) {
-	if v.Raw == nil || len(v.Raw.Ports) == 0 {
+	if len(v.Ports) == 0 {
 		return nil, nil
 	}
-	if err := utiljson.Unmarshal(v.Raw.Ports, &ports); err != nil {
+	if err := utiljson.Unmarshal(v.Ports, &ports); err != nil {
 		return nil, fmt.Errorf("reading the ports of container %s: %w", quoted(v.Name), err)
 	}
 	return ports, nil
@@ -136,10 +135,10 @@ func (c *computation) fitHostProcess() error {
 	var is, isNot string // containers of the Pod's own, if it has that network
 	if c.pod.Spec.HostNetwork {
 		for _, view := range c.podContainers() {
-			if view.Raw == nil || c.isInjectedNow(view) {
+			if c.isInjectedNow(view) {
 				continue
 			}
-			if isTrue(cmp.Or(hostProcess(view.Raw.SecurityContext), ofPod)) {
+			if isTrue(cmp.Or(hostProcess(view.SecurityContext), ofPod)) {
 				is = view.Name
 			} else {
 				isNot = view.Name
@@ -167,7 +166,7 @@ func (c *computation) fitHostProcess() error {
 func isTrue(value *bool) bool { return value != nil && *value }
 
 // hostProcess returns windowsOptions.hostProcess of a security context; nil if it is absent.
-func hostProcess(securityContext json.RawMessage) *bool {
+func hostProcess(securityContext []byte) *bool {
 	if !bytes.Contains(securityContext, []byte("hostProcess")) {
 		return nil
 	}

@@ -135,7 +135,7 @@ func (c *computation) consumers(list List) ([]consumer, error) {
 				RestartPolicy string          `json:"restartPolicy"`
 			}
 			_ = json.Unmarshal(o.edit.Body, &body) // we wrote it
-			view = &ContainerView{Name: o.Name, Raw: &RawParts{Resources: body.Resources, RestartPolicy: body.RestartPolicy}}
+			view = &ContainerView{Name: o.Name, Resources: body.Resources, RestartPolicy: body.RestartPolicy}
 		}
 		resources, err := parseResources(view)
 		if err != nil {

@@ -41,10 +41,6 @@ type Program struct {
 	// It is empty, not nil, where there are none.
 	SidecarList []string
 
-	// Needs says which parts of a Pod Compute reads for this Program beyond
-	// what a PodView always holds.
-	Needs Parts
-
 	compiled // fragments ready to be spliced into a Pod
 
 	bytes int
@@ -56,21 +52,6 @@ func (p *Program) Bytes() int { return p.bytes }
 // Name is the SidecarSet's name.
 func (p *Program) Name() string { return p.Set.Name }
 
-// Parts names parts of a Pod that only some Programs read, so that they are
-// decoded for those alone. It is a set of bits.
-type Parts uint8
-
-// The parts of the Pod's own containers that a Program may need.
-const (
-	PartEnv           Parts = 1 << iota // transferEnv, shared mounts with subPathExpr
-	PartVolumeMounts                    // shareVolumePolicy
-	PartVolumeDevices                   // shareVolumeDevicePolicy
-	PartResources                       // resourcesPolicy, or a Pod with resources of its own; restartPolicy comes with it
-	PartPorts                           // sidecars with ports of the node, or a Pod with hostNetwork
-
-	AllParts = PartEnv | PartVolumeMounts | PartVolumeDevices | PartResources | PartPorts
-)
-
 // PodView is what decides about an admitted Pod, read from the request without
 // decoding the Pod as a typed object.
 type PodView struct {
@@ -81,20 +62,6 @@ type PodView struct {
 	Volumes                    []VolumeView // in Pod order; nil where the member is absent
 	ImagePullSecrets           []string     // names, in the same way
 	Spec                       SpecView
-
-	// Parts says what else has been read of each container, into its Raw.
-	Parts Parts
-}
-
-// Needs says which parts Compute reads of this Pod beyond what the Programs need.
-func (v *PodView) Needs() (needs Parts) {
-	if v.Spec.Resources != nil {
-		needs |= PartResources
-	}
-	if v.Spec.HostNetwork { // each port of a container is one of the node
-		needs |= PartPorts
-	}
-	return needs
 }
 
 // SpecView has the members of the Pod's spec that decide whether API servers take the Pod
@@ -117,29 +84,23 @@ type VolumeView struct {
 	Body json.RawMessage
 }
 
-// ContainerView is what decides about one container of the admitted Pod.
+// ContainerView is what decides about one container of the admitted Pod. Members that are raw
+// are the JSON in which they were submitted, so that injection hands on the parts of them that
+// this build does not know; nil if they are absent or null.
 type ContainerView struct {
 	Name, Image string
 	// Injected is true when the first env named IS_INJECTED has the literal
 	// value "true".
 	Injected bool
-	// Raw is nil where the view has no Parts.
-	Raw *RawParts
-}
+	EnvFrom  bool // the container has variables from envFrom
 
-// RawParts are members of a container as the JSON in which they were submitted,
-// so that injection hands on the parts of them that this build does not know. A
-// member is nil if it is absent or null, or if no Program needs it.
-type RawParts struct {
 	Env, VolumeMounts, VolumeDevices, Resources, Ports, SecurityContext json.RawMessage
 	RestartPolicy                                                       string
-	EnvFrom                                                             bool // the container has variables from envFrom
 }
 
-// isNative reports whether an init container is a native sidecar. It is unknown where the view
-// has no Parts.
+// isNative reports whether an init container is a native sidecar.
 func (v *ContainerView) isNative() bool {
-	return v.Raw != nil && v.Raw.RestartPolicy == string(corev1.ContainerRestartPolicyAlways)
+	return v.RestartPolicy == string(corev1.ContainerRestartPolicyAlways)
 }
 
 // Input is everything a decision depends on. It holds values, never clients.

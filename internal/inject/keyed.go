@@ -1,23 +1,20 @@
 package inject
 
-// manyCompared is how many keys are compared one by one, for all searches in one list
-// together, before a table of them is made. Ordinary Pods stay below.
-const manyCompared = 4096
+import "slices"
 
 // keyed is a list to which an element is added if its key is free. In a list that came from
-// elsewhere, a key may be present twice. The cost of a search does not grow with the list,
-// because the author of a Pod chooses how long the list is.
+// elsewhere, a key may be present twice. A long list has a table of its keys, because the author
+// of a Pod chooses how long the list is.
 type keyed struct {
-	list     []element
-	compared int
-	keys     map[string]int // their last places, once many have been compared
+	list []element
+	keys map[string]int // their last places in a long list, once one has been searched
 }
 
 // find returns the place of the last element of that key; -1 if there is none.
 func (k *keyed) find(key string) int {
 	if k.keys == nil {
-		if k.compared += len(k.list); k.compared <= manyCompared {
-			for i := len(k.list) - 1; i >= 0; i-- {
+		if len(k.list) < 32 {
+			for i := range slices.Backward(k.list) {
 				if k.list[i].key == key {
 					return i
 				}

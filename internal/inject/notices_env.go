@@ -2,7 +2,6 @@ package inject
 
 import (
 	"bytes"
-	"encoding/json"
 	"iter"
 	"reflect"
 	"slices"
@@ -115,7 +114,7 @@ func (c *computation) noticeTransfer(s placed, t transfer, env *keyed) {
 			continue
 		}
 		why := ""
-		if from.hasEnvFrom() {
+		if from.EnvFrom {
 			why = ", and what it has from envFrom is not copied"
 		}
 		c.tell(s, NoticeTransferEnv, "container %s does not get variable %s: container %s does not have it in env%s", quoted(s.name), quoted(name), quoted(container), why)
@@ -170,7 +169,7 @@ func (c *computation) noticeCopied(s placed, from *source, env *keyed) {
 			problem = "which has another value in container %[4]s"
 		case at >= 0 && at < place:
 			problem = "which container %[4]s does not have before it"
-		case at < 0 && from.hasEnvFrom():
+		case at < 0 && from.EnvFrom:
 			problem = "which that container may have from envFrom, and container %[4]s does not have"
 		default:
 			continue // it is the same text in the app, or the kubelet's own variable
@@ -197,7 +196,7 @@ func (c *computation) noticeSubPath(s placed, from *source, m *podElement, env *
 		case has >= 0 && want >= 0 && !sameJSON(env.list[has].body, from.env.list[want].body):
 			c.tell(s, NoticeReference, "container %s shares %s of container %s but shows another subPath, because its variable %s is another one",
 				quoted(s.name), quoted(m.key), quoted(from.Name), quoted(name))
-		case has < 0 && want < 0 && from.hasEnvFrom() && !s.template.envFrom:
+		case has < 0 && want < 0 && from.EnvFrom && !s.template.envFrom:
 			c.tell(s, NoticeReference, "container %s shares %s of container %s, whose subPathExpr has variable %s, which may be from envFrom and is not copied: without it, kubelets do not start the sidecar",
 				quoted(s.name), quoted(m.key), quoted(from.Name), quoted(name))
 		}
@@ -230,15 +229,15 @@ func expansionsIn(text string) iter.Seq[string] {
 
 // mayEqual reports whether two texts may have the same meaning by their lengths: JSON writes
 // one byte with at most six. So the author of a Pod cannot make a comparison expensive.
-func mayEqual(a, b json.RawMessage) bool {
+func mayEqual(a, b []byte) bool {
 	const defaults = 1024 // what API servers may have filled in
 	return len(a) <= 6*len(b)+defaults && len(b) <= 6*len(a)+defaults
 }
 
-func sameJSON(a, b json.RawMessage) bool { return matches(a, b, reflect.DeepEqual) }
+func sameJSON(a, b []byte) bool { return matches(a, b, reflect.DeepEqual) }
 
 // matches compares the values of two texts.
-func matches(a, b json.RawMessage, equal func(a, b any) bool) bool {
+func matches(a, b []byte, equal func(a, b any) bool) bool {
 	if bytes.Equal(a, b) {
 		return true
 	}

@@ -48,7 +48,7 @@ func (c *computation) readRecords() {
 			continue
 		}
 		carried := t.carriedBy(c.pod)
-		if !carried || t.takes() {
+		if !carried || t.copies {
 			t.fresh = c.now.Sub(c.hashes.UpdatedAt(t.Name())).Abs() < recent
 			carried = t.carriedBy(c.pod)
 		}

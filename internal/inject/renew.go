@@ -12,7 +12,6 @@ func Renews(programs []*Program, sidecarSet string, labels map[string]string) bo
 	in := Input{Pod: pod, Candidates: make([]Candidate, len(programs))}
 	for i, program := range programs {
 		in.Candidates[i].Current = program // no History: a recorded revision to inject is a problem
-		pod.Parts |= program.Needs
 	}
 	c := computation{pod: &pod, targets: choose(&in)}
 	carries := false

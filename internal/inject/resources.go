@@ -145,8 +145,8 @@ func (a *amount) UnmarshalJSON(text []byte) error {
 // parseResources reads the resources of a container, which may be absent.
 func parseResources(view *ContainerView) (containerResources, error) {
 	resources := containerResources{name: view.Name}
-	if view.Raw != nil && len(view.Raw.Resources) > 0 {
-		if err := utiljson.Unmarshal(view.Raw.Resources, &resources); err != nil {
+	if len(view.Resources) > 0 {
+		if err := utiljson.Unmarshal(view.Resources, &resources); err != nil {
 			return containerResources{}, fmt.Errorf("reading the resources of container %s: %w", quoted(view.Name), err)
 		}
 	}

@@ -34,7 +34,7 @@ func podContainers(t *testing.T, text string) []containerResources {
 	}
 	var out []containerResources
 	for name, resources := range byName {
-		c, err := parseResources(&ContainerView{Name: name, Raw: &RawParts{Resources: resources}})
+		c, err := parseResources(&ContainerView{Name: name, Resources: resources})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,14 +169,14 @@ func TestResourcesPolicyRefuses(t *testing.T) {
 
 func TestParseResourcesRefusesWhatIsNoQuantity(t *testing.T) {
 	for _, q := range []string{`"1e900000000"`, `1e900000000`, `"1111111111111111111e90000000"`, `"1E-90000000"`, `"` + strings.Repeat("1", 33) + `"`} {
-		if _, err := parseResources(&ContainerView{Name: "app", Raw: &RawParts{Resources: json.RawMessage(`{"limits":{"cpu":` + q + `}}`)}}); err == nil || !strings.Contains(err.Error(), "shorter number") {
+		if _, err := parseResources(&ContainerView{Name: "app", Resources: json.RawMessage(`{"limits":{"cpu":` + q + `}}`)}); err == nil || !strings.Contains(err.Error(), "shorter number") {
 			t.Errorf("%s: %v", q, err)
 		}
 	}
-	if c, err := parseResources(&ContainerView{Name: "app", Raw: &RawParts{Resources: json.RawMessage(`{"limits":{"cpu":null,"memory":1e9}}`)}}); err != nil || c.Limits["cpu"] != nil || c.Limits["memory"].Value() != 1e9 {
+	if c, err := parseResources(&ContainerView{Name: "app", Resources: json.RawMessage(`{"limits":{"cpu":null,"memory":1e9}}`)}); err != nil || c.Limits["cpu"] != nil || c.Limits["memory"].Value() != 1e9 {
 		t.Errorf("null and a number: %+v, %v", c, err)
 	}
-	_, err := parseResources(&ContainerView{Name: "app", Raw: &RawParts{Resources: json.RawMessage(`{"limits":{"cpu":"much"}}`)}})
+	_, err := parseResources(&ContainerView{Name: "app", Resources: json.RawMessage(`{"limits":{"cpu":"much"}}`)})
 	if err == nil || !strings.HasPrefix(err.Error(), `reading the resources of container "app": `) {
 		t.Errorf("parseResources: %v", err)
 	}

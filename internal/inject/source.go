@@ -26,21 +26,17 @@ type mounted struct{ volume, subPath, subPathExpr string }
 
 func newSource(view *ContainerView) *source {
 	s := &source{ContainerView: view}
-	if raw := view.Raw; raw != nil {
-		s.env.list = podElements(raw.Env, func(m *elementMembers, body json.RawMessage) (element, bool) {
-			return element{m.Name, body}, m.Name != ""
-		})
-		s.mounts = podElements(raw.VolumeMounts, func(m *elementMembers, body json.RawMessage) (podElement, bool) {
-			return podElement{element{m.MountPath, body}, mounted{m.Name, m.SubPath, m.SubPathExpr}}, m.MountPath != ""
-		})
-		s.devices = podElements(raw.VolumeDevices, func(m *elementMembers, body json.RawMessage) (podElement, bool) {
-			return podElement{element{m.DevicePath, body}, mounted{volume: m.Name}}, m.DevicePath != ""
-		})
-	}
+	s.env.list = podElements(view.Env, func(m *elementMembers, body json.RawMessage) (element, bool) {
+		return element{m.Name, body}, m.Name != ""
+	})
+	s.mounts = podElements(view.VolumeMounts, func(m *elementMembers, body json.RawMessage) (podElement, bool) {
+		return podElement{element{m.MountPath, body}, mounted{m.Name, m.SubPath, m.SubPathExpr}}, m.MountPath != ""
+	})
+	s.devices = podElements(view.VolumeDevices, func(m *elementMembers, body json.RawMessage) (podElement, bool) {
+		return podElement{element{m.DevicePath, body}, mounted{volume: m.Name}}, m.DevicePath != ""
+	})
 	return s
 }
-
-func (s *source) hasEnvFrom() bool { return s.Raw != nil && s.Raw.EnvFrom }
 
 // elementMembers are the members that decide, of env, volumeMounts and volumeDevices.
 type elementMembers struct {

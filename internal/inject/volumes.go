@@ -96,7 +96,7 @@ func (c *computation) volumeAt(name string) int {
 // fitVolume checks that the Pod has the volume of a demand after injection, and as what. The
 // SidecarSet may bring it, and still get that of the Pod or of another SidecarSet.
 func (c *computation) fitVolume(s placed, d *volumeDemand) error {
-	var body json.RawMessage
+	var body []byte
 	whose := "that of the SidecarSet"
 	switch brought, at := c.volumes.find(d.name), c.volumeAt(d.name); {
 	case brought >= 0:
@@ -118,7 +118,7 @@ func (c *computation) fitVolume(s placed, d *volumeDemand) error {
 }
 
 // kindOf returns the member of a volume that says where its content is.
-func kindOf(volume json.RawMessage) string {
+func kindOf(volume []byte) string {
 	var members map[string]json.RawMessage
 	if utiljson.Unmarshal(volume, &members) != nil {
 		return ""
@@ -136,7 +136,7 @@ func kindOf(volume json.RawMessage) string {
 }
 
 // claimOf returns the name of the PersistentVolumeClaim of a volume.
-func claimOf(volume json.RawMessage) string {
+func claimOf(volume []byte) string {
 	var v struct {
 		PersistentVolumeClaim struct {
 			ClaimName string `json:"claimName"`
@@ -147,7 +147,7 @@ func claimOf(volume json.RawMessage) string {
 }
 
 // satisfies reports whether a volume is the wanted one. API servers have filled in defaults.
-func satisfies(has, want json.RawMessage) bool { return matches(has, want, meets) }
+func satisfies(has, want []byte) bool { return matches(has, want, meets) }
 
 // meets reports whether a JSON value is the wanted one with defaults filled in.
 func meets(has, want any) bool {

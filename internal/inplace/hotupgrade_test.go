@@ -1,7 +1,6 @@
 package inplace
 
 import (
-	"maps"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,20 +32,6 @@ func hotPod(first, second string, versions ...string) *corev1.Pod {
 	}
 }
 
-// take does what a step says, and returns the container that then works.
-func (s HotStep) take(pod *corev1.Pod, working string) string {
-	for i := range pod.Spec.Containers {
-		if pod.Spec.Containers[i].Name == s.Container {
-			pod.Spec.Containers[i].Image = s.Image
-		}
-	}
-	maps.Copy(pod.Annotations, s.Annotations)
-	if s.Working != "" {
-		return s.Working
-	}
-	return working
-}
-
 func running(names ...string) func(string) bool {
 	return func(name string) bool {
 		for _, n := range names {
@@ -56,55 +41,6 @@ func running(names ...string) func(string) bool {
 		}
 		return false
 	}
-}
-
-// The table of OpenKruise's behaviour: injected, upgraded, reset.
-func TestAHotUpgradeGoesThroughTheStatesOfOpenKruise(t *testing.T) {
-	pod, working := hotPod(oldImage, emptyImage, "1", "0", "0", "1"), "c-1"
-	check := func(when string, want *corev1.Pod, wantWorking string) {
-		t.Helper()
-		if !maps.Equal(pod.Annotations, want.Annotations) || working != wantWorking {
-			t.Errorf("%s: %v with %s, want %v with %s", when, pod.Annotations, working, want.Annotations, wantWorking)
-		}
-		for i := range want.Spec.Containers {
-			if pod.Spec.Containers[i].Image != want.Spec.Containers[i].Image {
-				t.Errorf("%s: %s has %s, want %s", when, pod.Spec.Containers[i].Name, pod.Spec.Containers[i].Image, want.Spec.Containers[i].Image)
-			}
-		}
-	}
-	if _, ok := proxy.Reset(pod, working, running("c-1", "c-2")); ok {
-		t.Error("a Pod that was never upgraded is reset")
-	}
-	step, ok := proxy.Upgrade(pod, working, "22", running("c-1"))
-	if !ok {
-		t.Fatal("an old image is not upgraded")
-	}
-	working = step.take(pod, working)
-	check("upgraded", hotPod(oldImage, newImage, "1", "22", "22", "1"), "c-2")
-	if _, again := proxy.Upgrade(pod, working, "23", running("c-1", "c-2")); again {
-		// The comparison is with the sibling of the target, which runs the new image.
-		t.Error("an upgraded Pod is upgraded again")
-	}
-	if _, early := proxy.Reset(pod, working, running("c-1")); early {
-		t.Error("the old container is given up before the new one runs")
-	}
-	// The app need not be ready, nor any other container.
-	step, ok = proxy.Reset(pod, working, running("c-2"))
-	if !ok {
-		t.Fatal("the new container runs, and the old one is kept")
-	}
-	working = step.take(pod, working)
-	check("reset", hotPod(emptyImage, newImage, "0", "22", "22", "0"), "c-2")
-	if _, again := proxy.Reset(pod, working, running("c-1", "c-2")); again {
-		t.Error("a Pod is reset twice")
-	}
-	back := HotSidecar{Name: "c", Image: oldImage, EmptyImage: emptyImage}
-	step, ok = back.Upgrade(pod, working, "40", running("c-1", "c-2"))
-	if !ok {
-		t.Fatal("a second upgrade does not begin")
-	}
-	working = step.take(pod, working)
-	check("upgraded again", hotPod(oldImage, newImage, "40", "22", "22", "40"), "c-1")
 }
 
 func TestAHotUpgradeReplacesTheIdleContainer(t *testing.T) {

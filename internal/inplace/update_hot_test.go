@@ -208,30 +208,6 @@ func hotReset(t *testing.T, pod *corev1.Pod, image string, now time.Time) (*core
 	return pod, true
 }
 
-// While the new image cannot be started, the old container serves. A third image
-// replaces the one that fails.
-func TestABadHotUpgradeIsRepairedByAThirdImage(t *testing.T) {
-	pod := running(t, hotSidecar("mesh:v1"))
-	pod = hotUpdate(t, pod, "mesh:v2", "mesh-2", updatedAt)
-	at := updatedAt.Add(5 * time.Second)
-	kubeletReports(pod, "mesh-2", "ImagePullBackOff", at)
-	if _, reset := hotReset(t, pod, "mesh:v2", updatedAt.Add(2*time.Hour)); reset {
-		t.Error("the container that serves is given up")
-	}
-	pod = hotUpdate(t, pod, "mesh:v3", "mesh-2", updatedAt.Add(time.Minute))
-	if _, reset := hotReset(t, pod, "mesh:v3", updatedAt.Add(time.Minute)); reset {
-		t.Error("the container that serves is given up before the third image runs")
-	}
-	kubeletReports(pod, "mesh-2", "", updatedAt.Add(2*time.Minute))
-	pod, reset := hotReset(t, pod, "mesh:v3", updatedAt.Add(2*time.Hour))
-	want := hotState{First: "empty:1", Second: "mesh:v3", Working: `{"mesh":"mesh-2"}`}
-	got := hotStateOf(pod)
-	got.Versions = ""
-	if diff := cmp.Diff(want, got); !reset || diff != "" {
-		t.Errorf("reset %v (-want +got):\n%s", reset, diff)
-	}
-}
-
 // A rollback takes a bad hot upgrade back: the Pod is then as it was injected.
 func TestABadHotUpgradeIsTakenBack(t *testing.T) {
 	pod := running(t, hotSidecar("mesh:v1"))
@@ -257,48 +233,6 @@ func TestABadHotUpgradeIsTakenBack(t *testing.T) {
 	}
 	if u, err := update(inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, set), Now: updatedAt.Add(2 * time.Hour)}); err != nil || u.Verdict.Way != inplace.Current {
 		t.Errorf("in the end: %+v, %v", u, err)
-	}
-}
-
-// A webhook has rewritten the images of a pair. The annotations say that one of the two idles.
-func TestAPairWithRewrittenImagesCountsAsReady(t *testing.T) {
-	pod := running(t, hotSidecar("mesh:v1"))
-	for i := range pod.Spec.Containers {
-		pod.Spec.Containers[i].Image = "mirror.example.com/" + pod.Spec.Containers[i].Image
-	}
-	content := inplace.ContentOf(fixtures.Program(t, hotSidecar("mesh:v1").Map()))
-	if got, want := content.Count(podstate.FromPod(pod), updatedAt.Unix()), inplace.Matched|inplace.Updated|inplace.Ready; got != want {
-		t.Errorf("it counts as %04b, want %04b", got, want)
-	}
-	pod = hotUpdate(t, pod, "mesh:v2", "mesh-2", updatedAt)
-	kubeletReports(pod, "mesh-2", "", updatedAt.Add(time.Second))
-	content = inplace.ContentOf(fixtures.Program(t, hotSidecar("mesh:v2").Map()))
-	if got, want := content.Count(podstate.FromPod(pod), updatedAt.Add(time.Hour).Unix()), inplace.Matched|inplace.Updated; got != want {
-		t.Errorf("while both containers run, it counts as %04b, want %04b", got, want)
-	}
-}
-
-// A hot upgrade heals a Pod whose old container was never ready. So it ends while the Pod
-// is not ready.
-func TestAHotUpgradeHealsAPodThatWasNeverReady(t *testing.T) {
-	pod := running(t, hotSidecar("mesh:v1"))
-	kubeletReports(pod, "mesh-1", "CrashLoopBackOff", createdAt.Add(time.Second))
-	pod = hotUpdate(t, pod, "mesh:v2", "mesh-2", updatedAt)
-	if _, reset := hotReset(t, pod, "mesh:v2", updatedAt.Add(time.Hour)); reset {
-		t.Error("the hot upgrade ends before the kubelet has seen it")
-	}
-	pod.Status.ObservedGeneration = pod.Generation
-	if _, reset := hotReset(t, pod, "mesh:v2", updatedAt.Add(time.Hour)); reset {
-		t.Error("the hot upgrade ends before the new container has started")
-	}
-	kubeletReports(pod, "mesh-2", "", updatedAt.Add(5*time.Second))
-	pod, reset := hotReset(t, pod, "mesh:v2", updatedAt.Add(6*time.Second))
-	if got := hotStateOf(pod); !reset || got.First != "empty:1" || got.Second != "mesh:v2" {
-		t.Fatalf("reset %v: %+v", reset, got)
-	}
-	kubeletReports(pod, "mesh-1", "", updatedAt.Add(8*time.Second))
-	if w := written(pod); !w.Up || !w.IsCarriedOut(updatedAt.Add(8*time.Second).Unix()) {
-		t.Errorf("once the empty image runs it says %+v", w)
 	}
 }
 

@@ -258,50 +258,6 @@ func TestOpenKruiseTakesOverInTheMiddleOfAnUpdate(t *testing.T) {
 	h.wants("it is ready, and outdated again", logSet("3"), conclusion{Ready: true, Takes: true, Gets: []string{"log"}})
 }
 
-// The operator updates a Pod again although the kubelet has not acted yet, which
-// OpenKruise does only if the container is not ready.
-func TestOpenKruiseTakesOverAfterTwoUpdates(t *testing.T) {
-	h := &handover{t: t, pod: running(t, logSet("1"))}
-	h.follow(logSet("2"), inplace.Images)
-	first := h.pod.DeepCopy()
-	h.follow(logSet("3"), inplace.Images)
-	h.wants("written twice", logSet("3"), conclusion{Updated: true})
-	twice := h.pod.DeepCopy()
-	kubeletReports(h.pod, "log", "", updatedAt.Add(time.Second))
-	h.wants("the kubelet is done", logSet("3"), conclusion{Updated: true, Ready: true})
-
-	// OpenKruise's format can hold only one image ID: any other one counts as the new one.
-	kubeletReports(first, "log", "", updatedAt.Add(time.Second))
-	h.pod, twice.Status = twice, first.Status
-	h.wants("the kubelet runs the first of the two", logSet("3"), conclusion{Updated: true, Ready: true})
-
-	// The kubelet has nothing to do, so that the image ID stays.
-	h.pod = running(t, logSet("1"))
-	h.follow(logSet("2"), inplace.Images)
-	h.follow(logSet("1"), inplace.Images)
-	h.wants("taken back", logSet("1"), conclusion{Updated: true, Ready: true})
-	h.status("log").Image = "docker.io/library/log:1"
-	h.wants("taken back, by the name that the runtime reports", logSet("1"), conclusion{Updated: true})
-}
-
-// A new tag of an image that the container runs already.
-func TestOpenKruiseTakesOverAfterARetag(t *testing.T) {
-	h := &handover{t: t, pod: running(t, logSet("1"))}
-	h.follow(logSet("2"), inplace.Images)
-	digest := h.status("log").ImageID
-	kubeletReports(h.pod, "log", "", updatedAt.Add(time.Second))
-	h.status("log").ImageID = digest
-	h.wants("the kubelet reports the new tag", logSet("2"), conclusion{Updated: true, Ready: true})
-	h.status("log").Image = "docker.io/library/log:2"
-	h.wants("the kubelet reports its full name", logSet("2"), conclusion{Updated: true})
-	h.status("log").Image = "log:1"
-	h.wants("the kubelet reports the old tag", logSet("2"), conclusion{Updated: true})
-	h.wants("the kubelet reports the old tag, and the Pod is outdated again", logSet("3"), conclusion{})
-	if w := written(h.pod); !w.IsCarriedOut(updatedAt.Unix() + 40) {
-		t.Errorf("by the operator's own record, it is not carried out: %+v", w)
-	}
-}
-
 // Both hashes travel with the images, after the resize: until then OpenKruise leaves the
 // Pod as it is.
 func TestOpenKruiseTakesOverInTheMiddleOfAResize(t *testing.T) {

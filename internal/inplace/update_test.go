@@ -3,6 +3,7 @@ package inplace_test
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -112,6 +113,9 @@ func patched(t *testing.T, pod *corev1.Pod, patch []byte) *corev1.Pod {
 
 func TestUpdateInPlaceWritesImagesAndRecords(t *testing.T) {
 	pod := running(t, meshSet("1"), fixtures.SidecarSet("other").Container("tail", "tail:1"))
+	// No update may change ephemeral containers, whatever their names and images.
+	debug := corev1.EphemeralContainerCommon{Name: "debug", Image: "log:1", Env: []corev1.EnvVar{{Name: "IS_INJECTED", Value: "true"}}}
+	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: debug, TargetContainerName: "log"}}
 	before := pod.DeepCopy()
 	set := meshSet("2").PatchAnnotation("Retain", "kept", "x").PatchAnnotation("Overwrite", "app", "y")
 	program := fixtures.Program(t, set.Map())
@@ -159,8 +163,8 @@ func TestUpdateInPlaceWritesImagesAndRecords(t *testing.T) {
 			ResourceVersion string `json:"resourceVersion"`
 		} `json:"metadata"`
 	}
-	if err := json.Unmarshal(u.Patch, &patch); err != nil || patch.Metadata.ResourceVersion != "41" {
-		t.Errorf("the patch has the precondition %q, want 41 (%v)", patch.Metadata.ResourceVersion, err)
+	if err := json.Unmarshal(u.Patch, &patch); err != nil || patch.Metadata.ResourceVersion != "41" || strings.Contains(string(u.Patch), "ephemeral") {
+		t.Errorf("the patch is %s, %v; want one with the precondition 41, without ephemeral containers", u.Patch, err)
 	}
 
 	// The Pod now has the content, and the leader that reads it next sees what was done.

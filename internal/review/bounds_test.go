@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/review"
 )
 
@@ -14,7 +13,7 @@ func TestListsOfAPodAreBounded(t *testing.T) {
 		for n, refused := range map[int]bool{review.MaxElements: false, review.MaxElements + 1: true, 2_000_000: true} {
 			document := `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","resource":{"resource":"pods"},"operation":"CREATE","namespace":"n",` +
 				`"object":{"metadata":{},"spec":{"` + list + `":[` + strings.Repeat("{},", n-1) + `{}]}}}}`
-			_, pod, err := read([]byte(document), inject.AllParts)
+			_, pod, err := read([]byte(document))
 			var long *review.LongListError
 			if errors.As(err, &long) != refused || refused && long.Field != "spec."+list {
 				t.Errorf("%d elements of %s: %v", n, list, err)

@@ -228,11 +228,11 @@ func (h *headReader) missing() error {
 }
 
 // ReadPod reads the Pod of a review, to the end of the document. labels are those
-// of its Head. Of the containers it keeps the parts that are asked for, as bytes
-// of document. The error is a *LongListError if a list is too long.
-func (r *Reader) ReadPod(document []byte, labels map[string]string, parts inject.Parts) (inject.PodView, error) {
+// of its Head. What is raw in the Pod is part of document. The error is a
+// *LongListError if a list is too long.
+func (r *Reader) ReadPod(document []byte, labels map[string]string) (inject.PodView, error) {
 	r.json.Reset(document)
-	r.pod = podReader{Reader: &r.json, pod: inject.PodView{Labels: labels, Parts: parts}}
+	r.pod = podReader{Reader: &r.json, pod: inject.PodView{Labels: labels}}
 	p := &r.pod
 	p.readEnvelope()
 	p.End()
@@ -240,23 +240,6 @@ func (r *Reader) ReadPod(document []byte, labels map[string]string, parts inject
 		p.Fail(errors.New("request.object.spec is missing"))
 	}
 	return p.pod, p.Err()
-}
-
-// ReadPodFor reads the Pod of a review with the parts that these candidates and the Pod itself
-// need. The error is that of ReadPod.
-func (r *Reader) ReadPodFor(document []byte, labels map[string]string, candidates []inject.Candidate) (inject.PodView, error) {
-	var parts inject.Parts
-	for i := range candidates {
-		parts |= candidates[i].Current.Needs
-		if history := candidates[i].History; history != nil {
-			parts |= history.Needs
-		}
-	}
-	pod, err := r.ReadPod(document, labels, parts)
-	if more := pod.Needs() &^ parts; err == nil && more != 0 {
-		return r.ReadPod(document, labels, parts|more)
-	}
-	return pod, err
 }
 
 // podReader reads the Pod of one review. It steps over the members of the Head,
@@ -353,13 +336,7 @@ func readList[T any](p *podReader, list string, read func() T) []T {
 }
 
 func (p *podReader) readContainer() (view inject.ContainerView) {
-	var raw *inject.RawParts
-	known := containerMembers[:3] // without Raw
-	if p.pod.Parts != 0 {
-		raw, known = new(inject.RawParts), containerMembers
-		view.Raw = raw
-	}
-	p.Object(known, func(name string) {
+	p.Object(containerMembers, func(name string) {
 		switch name {
 		case "name":
 			view.Name = p.Text()
@@ -368,35 +345,24 @@ func (p *podReader) readContainer() (view inject.ContainerView) {
 		case "env":
 			start := p.Offset()
 			view.Injected = p.readInjected()
-			if p.pod.Parts&inject.PartEnv != 0 {
-				raw.Env = p.Since(start)
-			}
+			view.Env = p.Since(start)
 		case "envFrom":
-			p.Array(func() { raw.EnvFrom = true; p.Skip() })
+			p.Array(func() { view.EnvFrom = true; p.Skip() })
 		case "ports":
-			raw.Ports = p.part(inject.PartPorts)
+			view.Ports = p.readRaw()
 		case "volumeMounts":
-			raw.VolumeMounts = p.part(inject.PartVolumeMounts)
+			view.VolumeMounts = p.readRaw()
 		case "volumeDevices":
-			raw.VolumeDevices = p.part(inject.PartVolumeDevices)
+			view.VolumeDevices = p.readRaw()
 		case "resources":
-			raw.Resources = p.part(inject.PartResources)
+			view.Resources = p.readRaw()
 		case "restartPolicy":
-			raw.RestartPolicy = p.Text()
+			view.RestartPolicy = p.Text()
 		case "securityContext":
-			raw.SecurityContext = p.readRaw()
+			view.SecurityContext = p.readRaw()
 		}
 	})
 	return view
-}
-
-// part steps over a value and keeps it, if that part is asked for.
-func (p *podReader) part(part inject.Parts) []byte {
-	if p.pod.Parts&part == 0 {
-		p.Skip()
-		return nil
-	}
-	return p.readRaw()
 }
 
 // readRaw steps over a value and returns it, as bytes of the document; nil for null.

@@ -18,13 +18,13 @@ import (
 )
 
 // read reads all of a review.
-func read(document []byte, parts inject.Parts) (review.Head, inject.PodView, error) {
+func read(document []byte) (review.Head, inject.PodView, error) {
 	var r review.Reader
 	head, err := r.ReadHead(document)
 	if err != nil {
 		return head, inject.PodView{}, err
 	}
-	pod, err := r.ReadPod(document, head.Labels, parts)
+	pod, err := r.ReadPod(document, head.Labels)
 	return head, pod, err
 }
 
@@ -110,7 +110,6 @@ func (o *oracle) view() inject.PodView {
 			ResourceClaims: oracleNames(object.Spec.ResourceClaims), Resources: object.Spec.Resources,
 			SecurityContext: object.Spec.SecurityContext, GracePeriod: object.Spec.GracePeriod,
 		},
-		Parts: inject.AllParts,
 	}
 }
 
@@ -120,10 +119,10 @@ func oracleViews(containers []oracleContainer) []inject.ContainerView {
 	}
 	views := make([]inject.ContainerView, len(containers))
 	for i, c := range containers {
-		views[i] = inject.ContainerView{Name: c.Name, Image: c.Image, Raw: &inject.RawParts{
-			Env: c.Env.raw, VolumeMounts: c.VolumeMounts, VolumeDevices: c.VolumeDevices, Resources: c.Resources, RestartPolicy: c.RestartPolicy,
-			Ports: c.Ports, EnvFrom: len(c.EnvFrom) > 0, SecurityContext: c.SecurityContext,
-		}}
+		views[i] = inject.ContainerView{
+			Name: c.Name, Image: c.Image, Env: c.Env.raw, VolumeMounts: c.VolumeMounts, VolumeDevices: c.VolumeDevices, Resources: c.Resources,
+			RestartPolicy: c.RestartPolicy, Ports: c.Ports, EnvFrom: len(c.EnvFrom) > 0, SecurityContext: c.SecurityContext,
+		}
 		for _, env := range c.Env.list {
 			if env.Name == "IS_INJECTED" {
 				views[i].Injected = env.Value == "true"
@@ -164,7 +163,7 @@ func oracleNames(items []oracleName) []string {
 // it. It reports whether body was read.
 func checkAgainstOracle(t *testing.T, body []byte) bool {
 	t.Helper()
-	head, pod, err := read(body, inject.AllParts)
+	head, pod, err := read(body)
 	if err != nil || !head.CreatesPod() {
 		return false
 	}
@@ -205,60 +204,6 @@ func TestReaderEqualsKubernetesDecoder(t *testing.T) {
 	}
 }
 
-// The parts of containers that are asked for, and no others, are kept as they are in the
-// document, whether they are known before the spec or after it.
-func TestReadPodKeepsThePartsThatAreAskedFor(t *testing.T) {
-	all := inject.RawParts{
-		Env: []byte(`[ {"name":"A" , "invented":1.0e1} ]`), VolumeMounts: []byte(`[{"mountPath":"/\u006d"}]`),
-		VolumeDevices: []byte(`[]`), Resources: []byte(`{"limits" :{}}`), RestartPolicy: "Always",
-		Ports: []byte(`[{"containerPort" : 1}]`), EnvFrom: true, SecurityContext: []byte(`{"privileged" :false}`),
-	}
-	spec := `"spec":{"containers":[{"env": [ {"name":"A" , "invented":1.0e1} ],"volumeMounts"` + "\n\t: " + `[{"mountPath":"/\u006d"}],` +
-		`"volumeDevices":[],"resources":{"limits" :{}} ,"envFrom":[{}],"ports": [{"containerPort" : 1}],"restartPolicy":"Always","securityContext":{"privileged" :false}},{"env":null}]}`
-	metadata := `"metadata":{"labels":{"app":"web"}}`
-	for order, pod := range map[string]string{"labels first": metadata + "," + spec, "spec first": spec + "," + metadata} {
-		body := `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","resource":{"resource":"pods"},` +
-			`"namespace":"shop","operation":"CREATE","object":{` + pod + `}}}`
-		for parts := range inject.AllParts + 1 {
-			t.Run(fmt.Sprintf("%s/%04b", order, parts), func(t *testing.T) {
-				_, pod, err := read([]byte(body), parts)
-				if err != nil {
-					t.Fatal(err)
-				}
-				want := []inject.ContainerView{{}, {}}
-				if parts != 0 {
-					want[0].Raw, want[1].Raw = only(all, parts), new(inject.RawParts)
-				}
-				if diff := cmp.Diff(want, pod.Containers); diff != "" {
-					t.Errorf("containers (-want +got):\n%s", diff)
-				}
-				if pod.Parts != parts {
-					t.Errorf("Parts = %04b", pod.Parts)
-				}
-			})
-		}
-	}
-}
-
-func only(all inject.RawParts, parts inject.Parts) *inject.RawParts {
-	if parts&inject.PartEnv == 0 {
-		all.Env = nil
-	}
-	if parts&inject.PartVolumeMounts == 0 {
-		all.VolumeMounts = nil
-	}
-	if parts&inject.PartVolumeDevices == 0 {
-		all.VolumeDevices = nil
-	}
-	if parts&inject.PartResources == 0 {
-		all.Resources = nil
-	}
-	if parts&inject.PartPorts == 0 {
-		all.Ports = nil
-	}
-	return &all
-}
-
 // Whatever the order of members, the Head has namespace and labels.
 func TestReadHeadInAnyOrder(t *testing.T) {
 	pod := fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj()
@@ -283,7 +228,7 @@ func TestReadHeadStopsAtTheLabels(t *testing.T) {
 	if err != nil || head.PodName() != "shop/web" || head.Labels["app"] != "web" {
 		t.Errorf("got %+v, %v", head, err)
 	}
-	if _, err := r.ReadPod(body, head.Labels, 0); err == nil {
+	if _, err := r.ReadPod(body, head.Labels); err == nil {
 		t.Error("a Pod was read past a syntax error")
 	}
 }

@@ -9,17 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// nulls says whether null members of objects are written.
-type nulls bool
-
-const (
-	dropNulls nulls = false
-	keepNulls nulls = true
-)
-
 // appendJSON writes any decoded JSON value in canonical form: compact, members sorted by name,
-// null members kept or left out.
-func appendJSON(dst []byte, v any, nulls nulls) []byte {
+// null members left out.
+func appendJSON(dst []byte, v any) []byte {
 	switch v := v.(type) {
 	case nil:
 		return append(dst, "null"...)
@@ -32,30 +24,30 @@ func appendJSON(dst []byte, v any, nulls nulls) []byte {
 	case float64:
 		return appendFloat(dst, v)
 	case []any:
-		return appendList(dst, v, nulls)
+		return appendList(dst, v)
 	case map[string]any:
-		return appendObject(dst, v, nulls)
+		return appendObject(dst, v)
 	default: // not a decoded JSON value; a caller's int, for example
 		return append(dst, fmt.Sprint(v)...)
 	}
 }
 
-func appendList(dst []byte, elems []any, nulls nulls) []byte {
+func appendList(dst []byte, elems []any) []byte {
 	dst = append(dst, '[')
 	for i, elem := range elems {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = appendJSON(dst, elem, nulls)
+		dst = appendJSON(dst, elem)
 	}
 	return append(dst, ']')
 }
 
-func appendObject(dst []byte, members map[string]any, nulls nulls) []byte {
+func appendObject(dst []byte, members map[string]any) []byte {
 	dst = append(dst, '{')
 	start := len(dst)
 	for _, name := range slices.Sorted(maps.Keys(members)) {
-		if members[name] == nil && nulls == dropNulls {
+		if members[name] == nil {
 			continue
 		}
 		if len(dst) > start {
@@ -63,7 +55,7 @@ func appendObject(dst []byte, members map[string]any, nulls nulls) []byte {
 		}
 		dst = appendString(dst, name)
 		dst = append(dst, ':')
-		dst = appendJSON(dst, members[name], nulls)
+		dst = appendJSON(dst, members[name])
 	}
 	return append(dst, '}')
 }

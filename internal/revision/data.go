@@ -5,65 +5,52 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"slices"
 	"strconv"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// recorded are the lists of a spec that a revision consists of, sorted, with the shapes of
-// their elements.
-var recorded = []field{
-	{name: "containers", shape: sidecarContainer},
-	{name: "imagePullSecrets", shape: objectName},
-	{name: "initContainers", shape: sidecarContainer},
-	{name: "patchPodMetadata", shape: podMetadata},
-	{name: "volumes", shape: volume},
-}
+// recorded are the lists of a spec that a revision consists of, sorted.
+var recorded = []string{"containers", "imagePullSecrets", "initContainers", "patchPodMetadata", "volumes"}
 
 // Members are the names of the members of a spec that a revision records, sorted.
-func Members() []string {
-	names := make([]string, len(recorded))
-	for i := range recorded {
-		names[i] = recorded[i].name
-	}
-	return names
-}
+func Members() []string { return slices.Clone(recorded) }
 
 // Data returns what a ControllerRevision records of the spec of a defaulted SidecarSet: a
 // patch that replaces the spec by five of its members, as JSON with sorted members, HTML
-// escaped, absent and empty lists as null. All are written in the normal form of OpenKruise's
-// types, so that a revision which OpenKruise recorded has the same bytes, and with them the
-// same name. Members that this build does not know are kept everywhere. An error is a
-// *TypeError. The spec is not changed.
+// escaped, absent and empty lists as null. Containers are written in the normal form of
+// OpenKruise's types, the other lists as they are. So a revision that OpenKruise recorded of a
+// SidecarSet in its normal form has the same bytes, and with them the same name. Members that
+// this build does not know are kept everywhere. An error is a *TypeError. The spec is not
+// changed.
 func Data(spec map[string]any) ([]byte, error) {
 	dst := []byte(`{"spec":{"$patch":"replace"`)
 	for _, list := range recorded {
-		dst = append(dst, `,"`+list.name+`":`...)
-		elems, err := recordedList(spec, list)
+		dst = append(dst, `,"`+list+`":`...)
+		elems, err := typed[[]any](spec[list], "a list")
+		if err == nil && (list == "containers" || list == "initContainers") {
+			elems, err = normal(elems)
+		}
 		switch {
 		case err != nil:
-			return nil, err
+			return nil, under("spec."+list, err)
 		case len(elems) == 0:
 			dst = append(dst, "null"...)
 		default:
-			dst = appendList(dst, elems, keepNulls)
+			dst = appendList(dst, elems)
 		}
 	}
 	return append(dst, "}}"...), nil
 }
 
-// recordedList returns the elements of one list as the encoder writes them, and
-// with their unknown members.
-func recordedList(spec map[string]any, list field) ([]any, error) {
-	elems, err := typed[[]any](spec[list.name], "a list")
-	if err != nil {
-		return nil, under("spec."+list.name, err)
-	}
-	normal := make([]any, len(elems))
-	for i, elem := range elems {
+// normal returns containers as the encoder writes them, and with their unknown members.
+func normal(containers []any) ([]any, error) {
+	normal := make([]any, len(containers))
+	for i, c := range containers {
 		var e encoder
-		place := "spec." + list.name + "[" + strconv.Itoa(i) + "]"
-		unknown, err := e.value(list.shape, elem)
+		place := "[" + strconv.Itoa(i) + "]"
+		unknown, err := e.value(sidecarContainer, c)
 		if err != nil {
 			return nil, under(place, err)
 		}

@@ -68,13 +68,9 @@ func TestData(t *testing.T) {
 			`containers: [{name: a, args: ["<&>"], resources: {limits: {cpu: 1000m}}}]`,
 			`{"spec":{"$patch":"replace","containers":[{"args":["\u003c\u0026\u003e"],"name":"a","resources":{"limits":{"cpu":"1"}},"shareVolumePolicy":{},"upgradeStrategy":{}}],` + rest,
 		},
-		"the nulls that OpenKruise's libraries write are recorded": {
-			`{containers: [{name: a, image: null, livenessProbe: {grpc: {port: 1}}}], volumes: [{name: v, ephemeral: {volumeClaimTemplate: {metadata: {creationTimestamp: null}}}}]}`,
-			`{"spec":{"$patch":"replace","containers":[{"livenessProbe":{"grpc":{"port":1,"service":null}},"name":"a","resources":{},"shareVolumePolicy":{},"upgradeStrategy":{}}],"imagePullSecrets":null,"initContainers":null,"patchPodMetadata":null,"volumes":[{"ephemeral":{"volumeClaimTemplate":{"metadata":{"creationTimestamp":null},"spec":{"resources":{}}}},"name":"v"}]}}`,
-		},
-		"pull secrets and metadata are written as their types are": {
-			`{imagePullSecrets: [{name: ""}, {name: s}], patchPodMetadata: [{annotations: {}, patchPolicy: ""}, {annotations: {a: b}, patchPolicy: Retain}]}`,
-			`{"spec":{"$patch":"replace","containers":null,"imagePullSecrets":[{},{"name":"s"}],"initContainers":null,"patchPodMetadata":[{},{"annotations":{"a":"b"},"patchPolicy":"Retain"}],"volumes":null}}`,
+		"volumes, pull secrets and metadata are written as they are, without nulls": {
+			`{imagePullSecrets: [{name: s}], patchPodMetadata: [{patchPolicy: Retain, annotations: {a: b}}], volumes: [{name: v, hostPath: null, emptyDir: {sizeLimit: 1024Mi}}]}`,
+			`{"spec":{"$patch":"replace","containers":null,"imagePullSecrets":[{"name":"s"}],"initContainers":null,"patchPodMetadata":[{"annotations":{"a":"b"},"patchPolicy":"Retain"}],"volumes":[{"emptyDir":{"sizeLimit":"1024Mi"},"name":"v"}]}}`,
 		},
 		"unknown members survive at every depth": {
 			`{containers: [{name: a, new: {x: [1, null]}, env: [{name: E}, {name: F, newer: true}], securityContext: {newest: 1.5}}], volumes: [{name: v, future: {}}]}`,

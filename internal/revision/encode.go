@@ -178,7 +178,7 @@ func (e *encoder) quantity(v any) error {
 	default:
 		return mismatch("a quantity such as 100m or 64Mi", v)
 	}
-	text := appendJSON(nil, v, dropNulls)
+	text := appendJSON(nil, v)
 	if !jsonread.IsShortQuantity(strings.Trim(string(text), `"`)) {
 		return mismatch("a quantity of at most 32 characters", v)
 	}

@@ -56,7 +56,7 @@ func preimage(spec map[string]any) ([]byte, error) {
 	e.buf = append(e.buf, '}')
 	if len(unknown) > 0 {
 		e.buf = append(e.buf, '\n')
-		e.buf = appendObject(e.buf, unknown, dropNulls)
+		e.buf = appendObject(e.buf, unknown)
 	}
 	return e.buf, nil
 }
@@ -160,7 +160,7 @@ func describe(v any) string {
 	case map[string]any:
 		return "an object"
 	default:
-		return "the number " + string(appendJSON(nil, v, dropNulls))
+		return "the number " + string(appendJSON(nil, v))
 	}
 }
 

@@ -30,6 +30,14 @@ func (s Status) Lose(now int64) Status {
 	return s
 }
 
+// Losing returns the status with the places of Pods that have disappeared since it was stored.
+func (s Status) Losing(since Status, now int64) Status {
+	s, since = s.at(now), since.at(now)
+	s.Disappeared += since.Disappeared
+	s.DisappearedUntil = max(s.DisappearedUntil, since.DisappearedUntil)
+	return s
+}
+
 func (s Status) at(now int64) Status {
 	if now >= s.DisappearedUntil {
 		s.Disappeared, s.DisappearedUntil = 0, 0

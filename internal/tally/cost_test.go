@@ -194,37 +194,3 @@ func cpu(b *testing.B) int64 {
 	}
 	return u.Utime.Nano() + u.Stime.Nano()
 }
-
-// BenchmarkPodRecord measures how much work it is to make a record of a decoded Pod.
-func BenchmarkPodRecord(b *testing.B) {
-	pod := decoded(b, realisticPod(1))
-	b.ReportAllocs()
-	for b.Loop() {
-		podstate.FromPod(pod)
-	}
-}
-
-// BenchmarkSidecarSetChange measures the pass over all Pods when a selector changes, and the
-// look at the SidecarSets when no such change is found.
-func BenchmarkSidecarSetChange(b *testing.B) {
-	for _, pods := range []int{1000, 10000, 100000} {
-		tl := crowd(b, pods)
-		extra := crowdProgram(b, "extra", "yes", "log")
-		base := []*inject.Program{crowdProgram(b, "logging", "yes", "log"), crowdProgram(b, "mesh", "yes", "mesh")}
-		with, without := match.Build(append(base[:2:2], extra), nil), match.Build(base, nil)
-		touched := *base[0]
-		same := match.Build([]*inject.Program{&touched, base[1]}, nil)
-		b.Run(fmt.Sprintf("selector/pods=%d", pods), func(b *testing.B) {
-			for b.Loop() {
-				tl.SetSnapshot(with)
-				tl.SetSnapshot(without)
-			}
-		})
-		b.Run(fmt.Sprintf("status/pods=%d", pods), func(b *testing.B) {
-			for b.Loop() {
-				tl.SetSnapshot(same)
-				tl.SetSnapshot(without)
-			}
-		})
-	}
-}

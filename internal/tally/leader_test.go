@@ -105,6 +105,20 @@ func TestAChargedPodThatDisappears(t *testing.T) {
 	}
 }
 
+// A Pod with the content before disappears after an edit, and before the operator has recorded the
+// next content. It keeps its place.
+func TestAPodThatDisappearsRightAfterAnEdit(t *testing.T) {
+	c, updating := half(t)
+	c.program, c.stored = fixtures.Program(t, logging("log:3").Map()), rollout.Begun
+	c.SetSnapshot(match.Build([]*inject.Program{c.program}, map[string]labels.Set{}))
+	c.Delete(podstate.FromPod(c.pods[updating[0]]))
+	plan := c.plan()
+	if until := c.now.Add(10 * time.Minute).Unix(); plan.Status != (rollout.Status{NotReadyBefore: rollout.Begun.NotReadyBefore, Disappeared: 1, DisappearedUntil: until}) || plan.Charged != 2 {
+		t.Errorf("the plan is %+v, want a place until %d", plan, until)
+	}
+	c.none("before it is stored")
+}
+
 // A place ends after ten minutes, whether or not it was stored in time, and its end is no reason to
 // wait.
 func TestAPlaceEnds(t *testing.T) {
@@ -210,24 +224,6 @@ func TestNoPodIsWrittenBeforeItsContentIsRecorded(t *testing.T) {
 	c.Unrecorded(func(string) { announced++ })
 	if announced != 1 {
 		t.Errorf("it is announced %d times", announced)
-	}
-}
-
-// A Pod without a sidecar that was added since is outdated, and only a new Pod can have it.
-func TestAnAddedSidecarBlocksPods(t *testing.T) {
-	c := newCluster(t, logging("log:1"), 3)
-	c.apply(logging("log:2").Container("extra", "extra:1"))
-	c.SetDifferences("logging", "of another content", inplace.Differences{})
-	if c.State("logging").Content.Differences() != nil {
-		t.Error("the differences of another content are taken over")
-	}
-	c.SetDifferences("logging", c.program.HashWithoutImage, inplace.Differences{})
-	for _, task := range c.tasks(tally.Label, 64) {
-		c.Return(task, tally.Result{Version: 1})
-	}
-	s := c.State("logging")
-	if s.Matched != 3 || s.Updated != 0 || s.Uninjected != nil || c.blocked() != "ImmutableFieldChanged" || !s.Differs {
-		t.Errorf("the state is %+v, blocked for %s", s, c.blocked())
 	}
 }
 

@@ -1,7 +1,6 @@
 package tally_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -51,8 +50,8 @@ func selector(t testing.TB, s *metav1.LabelSelector, absent labels.Selector) lab
 	return compiled
 }
 
-// world has what an API server would hold. Its recount follows the specification, uses whole
-// Pods, and shares no code with the Tally.
+// world has what an API server would hold. Its recount looks at all Pods, one after the other: how one
+// Pod counts is proven in package inplace.
 type world struct {
 	t          testing.TB
 	sets       map[string]*appsv1beta1.SidecarSet
@@ -100,95 +99,47 @@ func (w *world) records() []*podstate.Record {
 	return records
 }
 
-func (w *world) recount(set *appsv1beta1.SidecarSet) tally.Counters {
-	var c tally.Counters
-	for _, pod := range w.pods {
-		if !w.counts(set, pod) {
+// count is what a recount finds about a SidecarSet.
+type count struct {
+	tally.Counters
+	revisions  map[podstate.Name]tally.RevisionCount
+	uninjected []appsv1beta1.SidecarSetPodGroup
+}
+
+func (w *world) recount(set *appsv1beta1.SidecarSet) count {
+	c, content, lacking := count{revisions: map[podstate.Name]tally.RevisionCount{}}, inplace.ContentOf(w.programs[set.Name]), map[string][]string{}
+	for _, key := range slices.Sorted(maps.Keys(w.pods)) {
+		pod := w.pods[key]
+		r := podstate.FromPod(pod)
+		if !r.Active || r.TooLarge || !w.selects(set, pod) {
 			continue
 		}
-		if !hasInjected(pod, set.Name) || !contains(pod, set) {
+		is := func(what inplace.Count) int32 {
+			if content.Count(r, 0)&what == what {
+				return 1
+			}
+			return 0
+		}
+		if is(inplace.Lacking) == 1 {
 			if w.expected(set, pod) {
 				c.Uninjected++
+				why := content.WhyLacking(r)
+				lacking[why] = append(lacking[why], key)
 			}
 			continue
 		}
-		c.Matched++
-		isUpdated := recordedHash(pod, set.Name) == set.Annotations[appsv1beta1.AnnotationHash]
-		isReady := isPodReady(pod) && isSettled(pod, set)
-		if isUpdated {
-			c.Updated++
+		c.Matched, c.Updated, c.Ready = c.Matched+is(inplace.Matched), c.Updated+is(inplace.Updated), c.Ready+is(inplace.Ready)
+		c.UpdatedReady += is(inplace.Updated | inplace.Ready)
+		if in, _ := r.Injection(podstate.MakeName(set.Name)); in.Revision != 0 {
+			n := c.revisions[in.Revision]
+			c.revisions[in.Revision] = tally.RevisionCount{Pods: n.Pods + 1, Ready: n.Ready + is(inplace.Ready)}
 		}
-		if isReady {
-			c.Ready++
-		}
-		if isUpdated && isReady {
-			c.UpdatedReady++
-		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(lacking)) {
+		names := lacking[why]
+		c.uninjected = append(c.uninjected, appsv1beta1.SidecarSetPodGroup{Reason: why, Pods: int32(len(names)), First: names[:min(len(names), 3)]})
 	}
 	return c
-}
-
-// revisions are the ControllerRevisions that matched Pods record.
-func (w *world) revisions(set *appsv1beta1.SidecarSet) map[podstate.Name]tally.RevisionCount {
-	counts := map[podstate.Name]tally.RevisionCount{}
-	for _, pod := range w.pods {
-		if !w.counts(set, pod) || !hasInjected(pod, set.Name) || !contains(pod, set) {
-			continue
-		}
-		var entries map[string]struct{ ControllerRevision string }
-		if json.Unmarshal([]byte(pod.Annotations[appsv1beta1.AnnotationHash]), &entries) == nil && entries[set.Name].ControllerRevision != "" {
-			name := podstate.MakeName(entries[set.Name].ControllerRevision)
-			n := counts[name]
-			n.Pods++
-			if isPodReady(pod) && isSettled(pod, set) {
-				n.Ready++
-			}
-			counts[name] = n
-		}
-	}
-	return counts
-}
-
-// uninjected are the Pods that Counters.Uninjected counts, by reason.
-func (w *world) uninjected(set *appsv1beta1.SidecarSet) []appsv1beta1.SidecarSetPodGroup {
-	reasons := []string{ // in their order
-		appsv1beta1.ReasonMissedAtCreation, appsv1beta1.ReasonOlderThanSidecarSet, appsv1beta1.ReasonRecordRemoved, appsv1beta1.ReasonSidecarsMissing,
-	}
-	var groups []appsv1beta1.SidecarSetPodGroup
-	for _, reason := range reasons {
-		var names []string
-		for _, key := range slices.Sorted(maps.Keys(w.pods)) {
-			pod := w.pods[key]
-			lacks := !hasInjected(pod, set.Name) || !contains(pod, set)
-			if w.counts(set, pod) && lacks && w.expected(set, pod) && reasonOf(set, pod) == reason {
-				names = append(names, key)
-			}
-		}
-		if len(names) > 0 {
-			groups = append(groups, appsv1beta1.SidecarSetPodGroup{Reason: reason, Pods: int32(len(names)), First: names[:min(len(names), 3)]})
-		}
-	}
-	return groups
-}
-
-func reasonOf(set *appsv1beta1.SidecarSet, pod *corev1.Pod) string {
-	var hashes map[string]any
-	_ = json.Unmarshal([]byte(pod.Annotations[appsv1beta1.AnnotationHash]), &hashes)
-	switch {
-	case !pod.CreationTimestamp.After(set.CreationTimestamp.Time):
-		return appsv1beta1.ReasonOlderThanSidecarSet
-	case hasInjected(pod, set.Name):
-		return appsv1beta1.ReasonSidecarsMissing
-	case hashes[set.Name] != nil:
-		return appsv1beta1.ReasonRecordRemoved
-	}
-	return appsv1beta1.ReasonMissedAtCreation
-}
-
-// counts reports whether a Pod is selected, active and not too large.
-func (w *world) counts(set *appsv1beta1.SidecarSet, pod *corev1.Pod) bool {
-	return w.selects(set, pod) && pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded &&
-		pod.Status.Phase != corev1.PodFailed && len(pod.Labels) <= manyLabels
 }
 
 func (w *world) selects(set *appsv1beta1.SidecarSet, pod *corev1.Pod) bool {
@@ -231,84 +182,6 @@ func (w *world) expected(set *appsv1beta1.SidecarSet, pod *corev1.Pod) bool {
 
 func hasInjected(pod *corev1.Pod, set string) bool {
 	return slices.Contains(strings.Split(pod.Annotations[appsv1beta1.AnnotationInjectedList], ","), set)
-}
-
-func contains(pod *corev1.Pod, set *appsv1beta1.SidecarSet) bool {
-	names := map[string]bool{}
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		names[c.Name] = true
-	}
-	for _, c := range sidecarsOf(set) {
-		if c.UpgradeStrategy.UpgradeType == appsv1beta1.SidecarContainerHotUpgrade {
-			if _, ok := working(pod)[c.Name]; !ok || !names[c.Name+"-1"] || !names[c.Name+"-2"] {
-				return false
-			}
-		} else if !names[c.Name] {
-			return false
-		}
-	}
-	return true
-}
-
-// sidecarsOf are the containers and the native sidecars of a SidecarSet.
-func sidecarsOf(set *appsv1beta1.SidecarSet) []appsv1beta1.SidecarContainer {
-	all := slices.Clone(set.Spec.Containers)
-	for _, c := range set.Spec.InitContainers {
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			all = append(all, c)
-		}
-	}
-	return all
-}
-
-func working(pod *corev1.Pod) map[string]string {
-	var m map[string]string
-	if json.Unmarshal([]byte(pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer]), &m) != nil {
-		return nil
-	}
-	return m
-}
-
-func recordedHash(pod *corev1.Pod, set string) string {
-	var entries map[string]struct{ Hash string }
-	if json.Unmarshal([]byte(pod.Annotations[appsv1beta1.AnnotationHash]), &entries) == nil {
-		return entries[set].Hash
-	}
-	var legacy map[string]string
-	if json.Unmarshal([]byte(pod.Annotations[appsv1beta1.AnnotationHash]), &legacy) == nil {
-		return legacy[set]
-	}
-	return ""
-}
-
-func isPodReady(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodRunning &&
-		slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-		})
-}
-
-// isSettled reports whether the kubelet has reported on all containers, and no hot upgrade is under
-// way.
-func isSettled(pod *corev1.Pod, set *appsv1beta1.SidecarSet) bool {
-	if len(pod.Status.ContainerStatuses) != len(pod.Spec.Containers) {
-		return false
-	}
-	for _, c := range sidecarsOf(set) {
-		if c.UpgradeStrategy.UpgradeType != appsv1beta1.SidecarContainerHotUpgrade || c.UpgradeStrategy.HotUpgradeEmptyImage == "" {
-			continue
-		}
-		idle := c.Name + "-1"
-		if working(pod)[c.Name] == idle {
-			idle = c.Name + "-2"
-		}
-		if slices.ContainsFunc(pod.Spec.Containers, func(in corev1.Container) bool {
-			return in.Name == idle && in.Image != c.UpgradeStrategy.HotUpgradeEmptyImage
-		}) {
-			return false
-		}
-	}
-	return true
 }
 
 // The random part has few names and values, so that they often coincide.

@@ -16,19 +16,6 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-func TestAllPodsFollow(t *testing.T) {
-	c := newCluster(t, logging("log:1"), 8)
-	c.none("nothing is outdated")
-	c.apply(logging("log:2"))
-	c.finish()
-	if plan, n := c.plan(), c.State("logging").Counters; n.UpdatedReady != 8 || plan.Proven != 8 || plan.Charged != 0 || plan.Status.NotReadyBefore != 0 {
-		t.Errorf("the plan is %+v, and the counters are %+v", plan, n)
-	}
-	if due := c.Due("logging", 64); !due.Again.IsZero() || due.Program != nil {
-		t.Errorf("where no Pod can be written, there is a pass: %+v", due)
-	}
-}
-
 // Between its write and its event, a Pod counts as written, and the pass goes on for the others.
 func TestAPodWhoseWriteIsUnderWayCountsAsWritten(t *testing.T) {
 	c := newCluster(t, strategy(logging("log:1"), 1), 3)

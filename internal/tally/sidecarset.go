@@ -233,7 +233,7 @@ func (t *Tally) SetCurrent(sidecarSet string, c Current) (plan rollout.Plan, ok 
 		return rollout.Plan{}, false
 	}
 	if s.recorded != recorded || s.since == 0 {
-		s.recorded, s.status = recorded, c.Status
+		s.recorded, s.status = recorded, c.Status.Losing(s.status, t.now)
 	}
 	if s.saved != c.Status || s.since == 0 {
 		s.saved = c.Status

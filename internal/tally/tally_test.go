@@ -40,14 +40,14 @@ func TestTallyEqualsARecount(t *testing.T) {
 				what := w.randomStep(r, tl)
 				checkReports(t, tl, before)
 				for name, set := range w.sets {
-					got := tl.State(name)
-					if want := w.recount(set); !got.Known || got.Counters != want || got.Program != w.programs[name] {
+					got, want := tl.State(name), w.recount(set)
+					if !got.Known || got.Counters != want.Counters || got.Program != w.programs[name] {
 						t.Fatalf("step %d, %s: SidecarSet %s counts %+v, a recount %+v", step, what, name, got.Counters, want)
 					}
-					if diff := cmp.Diff(w.revisions(set), got.Revisions); diff != "" {
+					if diff := cmp.Diff(want.revisions, got.Revisions); diff != "" {
 						t.Fatalf("step %d, %s: revisions of SidecarSet %s (-recount +got):\n%s", step, what, name, diff)
 					}
-					if diff := cmp.Diff(w.uninjected(set), got.Uninjected); diff != "" {
+					if diff := cmp.Diff(want.uninjected, got.Uninjected); diff != "" {
 						t.Fatalf("step %d, %s: uninjected Pods of SidecarSet %s (-recount +got):\n%s", step, what, name, diff)
 					}
 				}

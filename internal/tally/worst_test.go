@@ -25,9 +25,6 @@ const mostAllocations = 1000
 // worstPods are the most expensive known Pods that an API server stores (1.5 MiB, 256 KiB of
 // annotations). No string of one Pod occurs in another.
 var worstPods = map[string]func(pod *corev1.Pod, serial string){
-	"a list of 254 KB": func(pod *corev1.Pod, serial string) {
-		pod.Annotations[appsv1beta1.AnnotationInjectedList] = repeat(254<<10, func(i int) string { return fmt.Sprint(serial, i, ",") })
-	},
 	"a list as long as is read": func(pod *corev1.Pod, serial string) {
 		pod.Annotations[appsv1beta1.AnnotationInjectedList] = repeat(63<<10, func(i int) string { return fmt.Sprint(serial, strings.Repeat("x", 253-20), i, ",") })
 	},
@@ -46,30 +43,9 @@ var worstPods = map[string]func(pod *corev1.Pod, serial string){
 			pod.Labels[fmt.Sprint(serial, i)] = strings.Repeat("v", 40)
 		}
 	},
-	"many labels": func(pod *corev1.Pod, serial string) {
-		for i := range 40 {
-			pod.Labels[fmt.Sprint("example.com/", serial, i)] = strings.Repeat("v", 40)
-		}
-	},
 	"many containers": func(pod *corev1.Pod, serial string) {
 		pod.Annotations[appsv1beta1.AnnotationInjectedList] = "log"
 		addContainers(pod, 5000, func(i int) (string, string) { return fmt.Sprint(serial, "-", i), fmt.Sprint(serial, "/", i, ":v1") })
-	},
-	"long images": func(pod *corev1.Pod, serial string) {
-		pod.Annotations[appsv1beta1.AnnotationInjectedList] = "log"
-		addContainers(pod, 60, func(i int) (string, string) {
-			return fmt.Sprint("c", i), fmt.Sprint(serial, i, strings.Repeat("i", 10<<10), "@sha256:", serial)
-		})
-	},
-	"a long history of updates": func(pod *corev1.Pod, serial string) {
-		pod.Annotations[appsv1beta1.AnnotationInjectedList] = "log"
-		addContainers(pod, 40, func(i int) (string, string) { return fmt.Sprint("c", i), fmt.Sprint(serial, i) })
-		pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer] = "{" + repeat(60<<10, func(i int) string {
-			return fmt.Sprintf(`"%s%d":"%[1]s%[3]s",`, serial, i, strings.Repeat("w", 1600))
-		}) + `"x":""}`
-		pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = "{" + repeat(60<<10, func(i int) string {
-			return fmt.Sprintf(`"%s%d%[4]s":{"lastContainerStatuses":{"c%[3]d":{"imageID":"id"}}},`, serial, i, i%40, strings.Repeat("s", 700))
-		}) + `"x":{}}`
 	},
 	"a long record of the operator's own": func(pod *corev1.Pod, serial string) {
 		var list, sets strings.Builder

@@ -1,9 +1,8 @@
 package chaos
 
 import (
-	"bytes"
 	"context"
-	"crypto/x509"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -17,111 +16,12 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// observer looks at the leaves that replicas serve.
-type observer struct {
-	replicas []*deploy.Replica
-	stop     context.CancelFunc
-	done     sync.WaitGroup
-
-	mu   sync.Mutex
-	last []*x509.Certificate // by replica
-	cas  []map[string]bool   // by replica: key identifiers of the CAs whose leaves it has served
-	seen changes
-}
-
-// changes counts the changes of certificates.
-type changes struct {
-	authorities int // CAs of which every replica has served a leaf, without the first CA
-	leaves      int // of all replicas, without the first leaf of each
-	err         error
-}
-
-// watchLeaves looks at the replicas' leaves until end is called, or the test ends.
-func watchLeaves(t *testing.T, replicas []*deploy.Replica) *observer {
-	ctx, stop := context.WithCancel(t.Context())
-	o := &observer{replicas: replicas, stop: stop, last: make([]*x509.Certificate, len(replicas))}
-	for i := range replicas {
-		o.cas = append(o.cas, map[string]bool{})
-		o.done.Go(func() { o.follow(ctx, i) })
-	}
-	t.Cleanup(func() { o.end() })
-	return o
-}
-
-func (o *observer) end() changes {
-	o.stop()
-	o.done.Wait()
-	return o.count()
-}
-
-func (o *observer) follow(ctx context.Context, i int) {
-	ticks := time.NewTicker(100 * time.Millisecond)
-	defer ticks.Stop()
-	for {
-		asked := time.Now()
-		leaf, err := o.replicas[i].Leaf(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		o.note(i, asked, leaf, err)
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticks.C:
-		}
-	}
-}
-
-func (o *observer) note(i int, asked time.Time, leaf *x509.Certificate, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	switch {
-	case err != nil:
-		o.seen.err = fmt.Errorf("looking at %s: %w", o.replicas[i].Name, err)
-		return
-	case asked.After(leaf.NotAfter):
-		o.seen.err = fmt.Errorf("%s served a leaf that had expired at %s", o.replicas[i].Name, leaf.NotAfter)
-	}
-	if o.last[i] != nil && !leaf.Equal(o.last[i]) {
-		o.seen.leaves++
-	}
-	o.last[i] = leaf
-	o.cas[i][string(leaf.AuthorityKeyId)] = true
-}
-
-func (o *observer) count() changes {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	counted := o.seen
-	for ca := range o.cas[0] {
-		everywhere := true
-		for _, cas := range o.cas {
-			everywhere = everywhere && cas[ca]
-		}
-		if everywhere {
-			counted.authorities++
-		}
-	}
-	counted.authorities = max(counted.authorities-1, 0)
-	return counted
-}
-
-// serves returns an error unless all replicas serve leaves of a CA.
-func (o *observer) serves(keyID []byte) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for i, leaf := range o.last {
-		if leaf == nil || !bytes.Equal(leaf.AuthorityKeyId, keyID) {
-			return fmt.Errorf("%s serves a leaf of another CA", o.replicas[i].Name)
-		}
-	}
-	return nil
-}
-
-// callers make every kind of call that uses the operator's certificate, again and again.
+// callers make calls again and again, of several kinds at the same time.
 type callers struct {
-	stop context.CancelFunc
-	done sync.WaitGroup
+	ctx   context.Context //nolint:containedctx // of the goroutines that it starts
+	stop  context.CancelFunc
+	every time.Duration
+	done  sync.WaitGroup
 
 	mu    sync.Mutex
 	calls calls
@@ -139,29 +39,39 @@ func (c calls) String() string {
 	return fmt.Sprintf("made=%d failed=%d %s", c.made, c.failed, testkit.Spread(c.times))
 }
 
-// callAll calls until end is called, or the test ends.
-func callAll(t *testing.T, replicas []*deploy.Replica, namespace, sidecarSet string) *callers {
+func (c calls) check(t *testing.T) {
+	t.Helper()
+	if c.failed > 0 || c.made == 0 {
+		t.Errorf("calls failed: %s: %v", c, errors.Join(c.errs...))
+	}
+}
+
+// newCallers makes calls until end is called, or the test ends.
+func newCallers(t *testing.T, every time.Duration) *callers {
 	ctx, stop := context.WithCancel(t.Context())
-	c := &callers{stop: stop}
-	for _, replica := range replicas {
-		c.repeat(ctx, "calling "+replica.Name+" directly", func(ctx context.Context) error {
-			return replica.Injects(ctx, sidecarSet, namespace, testkit.AppLabels(sidecarSet))
-		})
-	}
-	for i, client := range clients {
-		c.repeat(ctx, fmt.Sprintf("converting through API server %d", i+1), func(ctx context.Context) error {
-			return convert(ctx, client, sidecarSet)
-		})
-		c.repeat(ctx, fmt.Sprintf("admitting a SidecarSet through API server %d", i+1), func(ctx context.Context) error {
-			return admit(ctx, client, sidecarSet)
-		})
-	}
+	c := &callers{ctx: ctx, stop: stop, every: every}
 	t.Cleanup(func() { c.end() })
 	return c
 }
 
-func convert(ctx context.Context, client kubernetes.Interface, name string) error {
-	return client.CoreV1().RESTClient().Get().AbsPath("/apis/apps.kruise.io/v1alpha1/sidecarsets", name).Do(ctx).Error()
+// callAll makes every kind of call that uses the operator's certificate, five times a second: to each replica,
+// and through each API server.
+func callAll(t *testing.T, replicas []*deploy.Replica, namespace, sidecarSet string) *callers {
+	c := newCallers(t, 200*time.Millisecond)
+	for _, replica := range replicas {
+		c.repeat("calling "+replica.Name+" directly", func(ctx context.Context) error {
+			return replica.Injects(ctx, sidecarSet, namespace, testkit.AppLabels(sidecarSet))
+		})
+	}
+	for i, client := range clients {
+		c.repeat(fmt.Sprintf("converting through API server %d", i+1), func(ctx context.Context) error {
+			return client.CoreV1().RESTClient().Get().AbsPath("/apis/apps.kruise.io/v1alpha1/sidecarsets").Do(ctx).Error()
+		})
+		c.repeat(fmt.Sprintf("admitting a SidecarSet through API server %d", i+1), func(ctx context.Context) error {
+			return admit(ctx, client, sidecarSet)
+		})
+	}
+	return c
 }
 
 // admit updates a SidecarSet without leaving anything behind.
@@ -170,20 +80,20 @@ func admit(ctx context.Context, client kubernetes.Interface, name string) error 
 		Param("dryRun", metav1.DryRunAll).Body(fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/at":%q}}}`, time.Now())).Do(ctx).Error()
 }
 
-// repeat makes one kind of call, five times a second.
-func (c *callers) repeat(ctx context.Context, what string, once func(context.Context) error) {
+// repeat makes one kind of call.
+func (c *callers) repeat(what string, once func(context.Context) error) {
 	c.done.Go(func() {
-		ticks := time.NewTicker(200 * time.Millisecond)
+		ticks := time.NewTicker(c.every)
 		defer ticks.Stop()
 		for {
 			begin := time.Now()
-			err := once(ctx)
-			if ctx.Err() != nil {
+			err := once(c.ctx)
+			if c.ctx.Err() != nil {
 				return
 			}
 			c.note(what, time.Since(begin), err)
 			select {
-			case <-ctx.Done():
+			case <-c.ctx.Done():
 				return
 			case <-ticks.C:
 			}

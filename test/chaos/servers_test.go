@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -10,10 +9,8 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/sidecarset/operator/test/stand"
-	"github.com/sidecarset/operator/test/testkit"
 )
 
 // publishAPIServers makes both API servers answer at addresses that the Service kubernetes
@@ -105,44 +102,4 @@ func join(ctx context.Context, incoming net.Conn, to string) {
 	case <-ended:
 	case <-ctx.Done():
 	}
-}
-
-// A load balancer is in front of the API servers, and replicas cannot reach the addresses
-// that the API servers publish. So the load balancer chooses which API server answers them.
-// SidecarSets become Ready all the same, whichever API server stores them, and every API
-// server has their Pods injected. Behind one address, the leader cannot prove that each API
-// server uses the entry when it writes Ready. The test reports how many Pods were missed
-// directly after Ready.
-func TestAPIServersBehindOneAddress(t *testing.T) {
-	stand.NeedNamespace(t)
-	balancer := stand.Address(20) + ":6443" // no replica has this address
-	splice(t, balancer, hostsOfAPIServers()...)
-	publish(t, stand.Address(16), stand.Address(17)) // nothing listens there
-	startReplicas(t, 2, append(steadyLeases, "--kubeconfig="+balancedKubeconfig(t, balancer))...)
-	namespace := newNamespace(t)
-	missed, count := 0, testkit.Scaled(4, 40)
-	for i := range count {
-		name := fmt.Sprintf("balanced-%d", i)
-		set := testkit.NewSet(name, namespace, testkit.AppLabels(name))
-		if _, err := sets[i%len(sets)].Create(t.Context(), set, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		deleteAfter(t, name)
-		testkit.AwaitReady(t, api, name)
-		for _, client := range clients {
-			if testkit.TryPod(t.Context(), client, namespace, name, "") != nil {
-				missed++
-			}
-		}
-		awaitInjected(t, namespace, name, 2)
-	}
-	testkit.Report(t, "sidecarsets=%d Pods behind Ready=%d missed=%d", count, count*len(clients), missed)
-}
-
-// balancedKubeconfig writes a copy of the operator's kubeconfig that names the load balancer.
-func balancedKubeconfig(t *testing.T, address string) string {
-	t.Helper()
-	return amendedKubeconfig(t, func(entry *clientcmdapi.Cluster) {
-		entry.Server, entry.TLSServerName = "https://"+address, "kubernetes.default.svc"
-	})
 }

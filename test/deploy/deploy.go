@@ -20,10 +20,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,6 +38,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/manifests"
 	"github.com/sidecarset/operator/test/stand"
@@ -45,7 +49,6 @@ const (
 	Namespace      = "sidecarset-system"
 	ServiceAccount = "sidecarset-operator"
 	Service        = "sidecarset-webhook"
-	Conversion     = "sidecarset-conversion"
 	CertSecret     = "sidecarset-webhook-certs"
 	Lease          = "sidecarset-operator"
 
@@ -65,11 +68,12 @@ type Operator struct {
 	// Amend, if set, changes how a replica is started: by another program, or in another environment.
 	Amend func(*stand.Command)
 
-	layout Layout
-	port   int // of the one replica that is called by URL; 0 if the Service is used
+	layout    Layout
+	manifests string // what was applied
+	port      int    // of the one replica that is called by URL; 0 if the Service is used
 
 	mu        sync.Mutex
-	endpoints map[string]map[int]bool // numbers of the replicas behind each Service
+	endpoints map[int]bool // numbers of the replicas behind the Service
 }
 
 // Root is the directory of the checkout: the nearest one above the test that
@@ -100,7 +104,7 @@ func Install(ctx context.Context, c *stand.Cluster) (*Operator, error) {
 // InstallLayout is Install for another layout. A layout whose replicas cannot be called by URL
 // needs a network namespace.
 func InstallLayout(ctx context.Context, c *stand.Cluster, layout Layout) (*Operator, error) {
-	o := &Operator{Cluster: c, layout: layout, endpoints: map[string]map[int]bool{Service: {}, Conversion: {}}}
+	o := &Operator{Cluster: c, layout: layout, endpoints: map[int]bool{}}
 	var err error
 	if o.Clients, err = kubernetes.NewForConfig(c.Config()); err != nil {
 		return nil, err
@@ -118,9 +122,18 @@ func InstallLayout(ctx context.Context, c *stand.Cluster, layout Layout) (*Opera
 	if err != nil {
 		return nil, err
 	}
-	text = strings.ReplaceAll(text, portOfURL, fmt.Sprintf("https://127.0.0.1:%d/", o.port))
-	if err := apply(ctx, c, text); err != nil {
-		return nil, err
+	o.manifests = strings.ReplaceAll(text, portOfURL, fmt.Sprintf("https://127.0.0.1:%d/", o.port))
+	// kubectl itself would take half a second of a processor.
+	err = o.each(func(api client.Client, object *unstructured.Unstructured) error {
+		text, err := json.Marshal(object)
+		if err != nil {
+			return err
+		}
+		options := &client.PatchOptions{FieldManager: "kubectl", Force: new(true), FieldValidation: metav1.FieldValidationStrict}
+		return api.Patch(ctx, object, client.RawPatch(types.ApplyPatchType, text), options)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("applying %w", err)
 	}
 	if err := o.untilServed(ctx); err != nil {
 		return nil, err
@@ -133,27 +146,43 @@ func InstallLayout(ctx context.Context, c *stand.Cluster, layout Layout) (*Opera
 	return o, nil
 }
 
-// apply does what kubectl apply --server-side --force-conflicts does. kubectl itself would take
-// half a second of a processor.
-func apply(ctx context.Context, c *stand.Cluster, manifests string) error {
-	api, err := client.New(c.Config(), client.Options{})
+// Uninstall deletes what was applied, as kubectl delete does, and returns when it is gone. The
+// Namespace goes only on a whole control plane. The caller has stopped the replicas.
+func (o *Operator) Uninstall(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, await.Patience)
+	defer cancel()
+	err := o.each(func(api client.Client, object *unstructured.Unstructured) error {
+		return client.IgnoreNotFound(api.Delete(ctx, object))
+	})
+	if err != nil {
+		return fmt.Errorf("deleting %w", err)
+	}
+	return await.Until(ctx, func(ctx context.Context) error {
+		return o.each(func(api client.Client, object *unstructured.Unstructured) error {
+			err := api.Get(ctx, client.ObjectKeyFromObject(object), object)
+			if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+				return nil
+			}
+			return errors.Join(err, errors.New("it is there"))
+		})
+	})
+}
+
+// each calls do with each object of the manifests, and a client of the administrator.
+func (o *Operator) each(do func(client.Client, *unstructured.Unstructured) error) error {
+	api, err := client.New(o.Cluster.Config(), client.Options{})
 	if err != nil {
 		return err
 	}
-	for decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(manifests), 4096); ; {
+	for decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(o.manifests), 4096); ; {
 		object := &unstructured.Unstructured{}
 		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err
 		}
-		text, err := json.Marshal(object)
-		if err != nil {
-			return err
-		}
-		options := &client.PatchOptions{FieldManager: "kubectl", Force: new(true), FieldValidation: metav1.FieldValidationStrict}
-		if err := api.Patch(ctx, object, client.RawPatch(types.ApplyPatchType, text), options); err != nil {
-			return fmt.Errorf("applying %s %s: %w", object.GetKind(), object.GetName(), err)
+		if err := do(api, object); err != nil {
+			return fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
 		}
 	}
 }
@@ -254,8 +283,7 @@ func (o *Operator) StartReplicas(ctx context.Context) ([]*Replica, error) {
 	return replicas, nil
 }
 
-// StartReplicaUnready starts a replica and does not wait until it is ready. API servers call it
-// only for conversions.
+// StartReplicaUnready starts a replica and does not wait until it is ready. API servers do not call it.
 func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...string) (*Replica, error) {
 	webhook, probes, metrics, err := o.addresses(ctx, number)
 	if err != nil {
@@ -294,14 +322,11 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 	if replica.Process, err = stand.StartProcess(ctx, command); err != nil {
 		return nil, err
 	}
-	if slices.Contains(args, "--role=controller") {
-		return replica, nil // it serves nothing
-	}
-	return replica, o.setEndpoint(ctx, Conversion, number, true)
+	return replica, nil
 }
 
-// StartApart starts a replica without an endpoint, so that API servers call it only for
-// conversions. It stops with the test, which fails if the replica has panicked.
+// StartApart starts a replica without an endpoint. It stops with the test, which fails if the replica
+// has panicked.
 func (o *Operator) StartApart(t testing.TB, number int, args ...string) *Replica {
 	t.Helper()
 	replica, err := o.StartReplicaUnready(t.Context(), number, args...)
@@ -361,7 +386,7 @@ func (o *Operator) addresses(ctx context.Context, number int) (webhook, probes, 
 func (r *Replica) Stop(ctx context.Context) error {
 	err := r.operator.RemoveEndpoint(ctx, r)
 	r.Process.Stop()
-	return errors.Join(err, r.operator.setEndpoint(ctx, Conversion, r.Number, false))
+	return err
 }
 
 // Bundle returns the CA bundle in the mutating webhook configuration for SidecarSets.
@@ -378,38 +403,38 @@ func (o *Operator) Bundle(ctx context.Context) ([]byte, error) {
 
 // AddEndpoint adds the replica to the endpoints of the webhooks' Service.
 func (o *Operator) AddEndpoint(ctx context.Context, r *Replica) error {
-	return o.setEndpoint(ctx, Service, r.Number, true)
+	return o.setEndpoint(ctx, r.Number, true)
 }
 
 // RemoveEndpoint removes the replica from the endpoints of the webhooks' Service.
 func (o *Operator) RemoveEndpoint(ctx context.Context, r *Replica) error {
-	return o.setEndpoint(ctx, Service, r.Number, false)
+	return o.setEndpoint(ctx, r.Number, false)
 }
 
-// setEndpoint writes the EndpointSlice of a Service, as Kubernetes' controller does for Pods.
-func (o *Operator) setEndpoint(ctx context.Context, service string, number int, present bool) error {
+// setEndpoint writes the EndpointSlice of the Service, as Kubernetes' controller does for Pods.
+func (o *Operator) setEndpoint(ctx context.Context, number int, present bool) error {
 	if o.port != 0 {
 		return nil
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if present {
-		o.endpoints[service][number] = true
+		o.endpoints[number] = true
 	} else {
-		delete(o.endpoints[service], number)
+		delete(o.endpoints, number)
 	}
 	slice := discoveryv1.EndpointSlice{
 		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: Namespace,
-			Name:      service + "-replicas",
-			Labels:    map[string]string{discoveryv1.LabelServiceName: service},
+			Name:      Service + "-replicas",
+			Labels:    map[string]string{discoveryv1.LabelServiceName: Service},
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: new("webhook"), Port: new(int32(9443)), Protocol: new(corev1.ProtocolTCP)}},
 		Endpoints:   []discoveryv1.Endpoint{},
 	}
-	for number := range o.endpoints[service] {
+	for number := range o.endpoints {
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
 			Addresses:  []string{stand.Address(number + 1)},
 			Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
@@ -427,21 +452,21 @@ func (o *Operator) setEndpoint(ctx context.Context, service string, number int, 
 	if o.Cluster.Minor() >= 34 {
 		return nil
 	}
-	if body, err = json.Marshal(endpointsOf(&slice, service)); err != nil {
+	if body, err = json.Marshal(endpointsOf(&slice)); err != nil {
 		return err
 	}
-	_, err = o.Clients.CoreV1().Endpoints(Namespace).Patch(ctx, service, types.ApplyPatchType, body, force)
+	_, err = o.Clients.CoreV1().Endpoints(Namespace).Patch(ctx, Service, types.ApplyPatchType, body, force)
 	return err
 }
 
 // endpointsOf returns the same endpoints in the form that API servers before 1.34 read when they
 // call the webhook of a Service.
-func endpointsOf(slice *discoveryv1.EndpointSlice, service string) *corev1.Endpoints { //nolint:staticcheck // what those versions have
+func endpointsOf(slice *discoveryv1.EndpointSlice) *corev1.Endpoints { //nolint:staticcheck // what those versions have
 	endpoints := &corev1.Endpoints{ //nolint:staticcheck // what those versions have
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Endpoints"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: slice.Namespace,
-			Name:      service,
+			Name:      Service,
 			Labels:    map[string]string{discoveryv1.LabelSkipMirror: "true"},
 		},
 	}
@@ -455,4 +480,16 @@ func endpointsOf(slice *discoveryv1.EndpointSlice, service string) *corev1.Endpo
 	}
 	endpoints.Subsets = append(endpoints.Subsets, subset)
 	return endpoints
+}
+
+// NextCA returns a CA for the place of the next one in the CA Secret. The leader rotates the CA when a third of the
+// life of the next one is over: here, after that time.
+func NextCA(t testing.TB, after time.Duration) certs.KeyPair {
+	t.Helper()
+	const day, life = 24 * time.Hour, 365 * 24 * time.Hour
+	next, err := certs.IssueCA("next", time.Now().Add(after+day-(life+day)/3), life)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return next
 }

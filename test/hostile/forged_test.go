@@ -84,6 +84,9 @@ func TestForgedReviewsLeaveFewEntries(t *testing.T) {
 	if sent == 0 || seen.most > len(replicas)*entry.MaxUnstored || len(seen.failing) > 0 {
 		t.Errorf("%d reviews brought about %d entries at a time, of which %v refuse Pods", sent, seen.most, seen.failing)
 	}
+	if len(seen.changed) > 0 {
+		t.Errorf("the entry of the stored SidecarSet was changed: %v", seen.changed)
+	}
 	if most := 16 + 1; seen.needs > most { // unstored ones, and the stored one
 		t.Errorf("an entry had %d needs, want %d at most", seen.needs, most)
 	}
@@ -239,17 +242,34 @@ type forged struct {
 	most    int // entries at a time
 	names   map[string]bool
 	failing []string
-	needs   int // at a time, of the entry of the stored SidecarSet
+	needs   int      // at a time, of the entry of the stored SidecarSet
+	changed []string // policies, timeouts and selectors of that entry, if they were others
 }
 
 // watchForged looks at all versions of the slots until end is called.
 func watchForged(t *testing.T, stored *appsv1beta1.SidecarSet) (seen *forged, end func()) {
 	t.Helper()
 	seen = &forged{names: map[string]bool{}}
+	e, err := entry.Of(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := ""
 	return seen, testkit.WatchSlots(t, clients[0], func(_ int, slots [entry.Slots]*entry.Slot) {
 		found := forgedEntries(slots)
 		seen.writes++
 		seen.most, seen.needs = max(seen.most, len(found)), max(seen.needs, needsOf(slots, stored))
+		if slot := slots[e.Slot()]; slot != nil {
+			for _, w := range slot.Object.Webhooks {
+				is := fmt.Sprint(*w.FailurePolicy, *w.TimeoutSeconds, w.ObjectSelector, w.NamespaceSelector)
+				if first == "" && w.Name == e.Name {
+					first = is
+				}
+				if w.Name == e.Name && is != first {
+					seen.changed = append(seen.changed, is)
+				}
+			}
+		}
 		for _, w := range found {
 			if !seen.names[w.Name] && *w.FailurePolicy != admissionregistrationv1.Ignore {
 				seen.failing = append(seen.failing, w.Name)

@@ -46,7 +46,7 @@ var unverified = &tls.Config{ServerName: deploy.ServerName, InsecureSkipVerify: 
 var attacks = []attack{
 	{"bodies that become much", 14, sendBodies()},
 	{"calls that no replica can answer", 56, sendUnknown()},
-	{"bodies that stall", 240, func(ctx context.Context, at targets, i int) {
+	{"bodies that stall", 1200, func(ctx context.Context, at targets, i int) {
 		stranger.Stall(ctx, one(at.Webhook, i), stranger.Address(i%4), []string{"/convert", "/pods"}[i/2%2], 270<<10, unverified)
 	}},
 	{"headers that do not end", 3000, func(ctx context.Context, at targets, i int) {

@@ -61,17 +61,3 @@ func TestANarrowerSidecarSetDoesNotKeepAWiderOneOut(t *testing.T) {
 		}
 	}
 }
-
-// A SidecarSet that is applied directly after another one was deleted is not refused because
-// of the deleted one, whichever replica the API server calls.
-func TestADeletedSidecarSetRefusesNoNewOne(t *testing.T) {
-	namespace := testkit.Namespace(t, api, nil)
-	spec := "selector: {matchLabels: {app: gone}}\n" + inNamespace + "containers: [{name: side, image: \"example.com/side:v1\"}]\n"
-	for range 60 {
-		set := newSidecarSet(t, namespace, spec)
-		create(t, set) // fails the test if it is refused because of the one before
-		if err := api.Delete(t.Context(), set); err != nil {
-			t.Fatal(err)
-		}
-	}
-}

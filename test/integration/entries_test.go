@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,8 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -70,56 +67,6 @@ func TestAPodDirectlyBehindItsSidecarSetIsInjected(t *testing.T) {
 		pods.create(t, newSidecarSet(t, namespace, onlyHere(app)), pod(namespace, app, "app="+app), "side-"+app, "app")
 	}
 	pods.check(t)
-}
-
-// The entry for these selectors is already in force. The snapshot of a replica may lack the second
-// SidecarSet; the call says that it must be known.
-func TestASecondSidecarSetWithTheSameSelectorsIsInjectedAtOnce(t *testing.T) {
-	namespace := testkit.Namespace(t, api, nil)
-	createSidecarSet(t, namespace, onlyHere("web"))
-	pods, containers := newBehind(t), []string{"app", "side-web"}
-	for i := range 5 {
-		name := fmt.Sprintf("side-%d", i)
-		containers = append(containers, name)
-		second := newSidecarSet(t, namespace, strings.ReplaceAll(onlyHere("web"), "side-web", name))
-		pods.create(t, second, pod(namespace, name, "app=web"), containers...)
-	}
-	pods.check(t)
-	if got := len(mustEntries(t, namespace)); got != 1 {
-		t.Errorf("there are %d entries for equal selectors", got)
-	}
-}
-
-func TestUnselectedPodsNeverReachTheWebhook(t *testing.T) {
-	namespace := testkit.Namespace(t, api, nil)
-	createSidecarSet(t, namespace, onlyHere("web"))
-	elsewhere := testkit.Namespace(t, api, nil)
-	before := podCalls(t)
-	for i := range 25 {
-		create(t, pod(namespace, fmt.Sprintf("other-%d", i), "app=other"))
-		create(t, pod(elsewhere, fmt.Sprintf("elsewhere-%d", i), "app=web"))
-	}
-	if calls := podCalls(t) - before; calls != 0 {
-		t.Errorf("the API server called the webhook %d times for 50 Pods that nothing selects", calls)
-	}
-	awaitCalls(t, 1, pod(namespace, "selected", "app=web"))
-}
-
-// Three entries select the Pod. The first call injects the sidecars of all three SidecarSets;
-// the other two calls change nothing.
-func TestAPodThatSeveralEntriesSelectIsInjectedByTheFirst(t *testing.T) {
-	namespace := testkit.Namespace(t, api, nil)
-	for _, key := range []string{"a", "b", "c"} {
-		createSidecarSet(t, namespace, strings.Replace(onlyHere(key), "{app: "+key+"}", "{"+key+": \"yes\"}", 1))
-	}
-	p := pod(namespace, "p", "a=yes", "b=yes", "c=yes")
-	create(t, p)
-	got := testkit.ContainerNames(p.Spec.Containers)
-	slices.Sort(got)
-	if diff := cmp.Diff([]string{"app", "side-a", "side-b", "side-c"}, got); diff != "" {
-		t.Errorf("containers (-want +got):\n%s", diff)
-	}
-	awaitCalls(t, 3, pod(namespace, "again", "a=yes", "b=yes", "c=yes"))
 }
 
 // figures prints how long something took, in one line that is easy to find. It depends on
@@ -272,84 +219,6 @@ func TestStaticModeWritesNoEntries(t *testing.T) {
 	found, err := podEntries(t.Context(), i.api, "default")
 	if err != nil || len(found) != 0 {
 		t.Errorf("entries are %v, %v", found, err)
-	}
-}
-
-// Whichever part of the operator is deleted first, no entry remains that refuses Pods.
-func TestUninstallingTakesTheEntries(t *testing.T) {
-	operator.NeedReplicas(t)
-	gone := func(i *installation) func(ctx context.Context) error {
-		return func(ctx context.Context) error {
-			var list admissionregistrationv1.MutatingWebhookConfigurationList
-			if err := i.api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entry.Labelled()}); err != nil {
-				return err
-			}
-			for _, c := range list.Items {
-				if len(c.Webhooks) > 0 {
-					return fmt.Errorf("%s is still there", c.Name)
-				}
-			}
-			return nil
-		}
-	}
-	for name, uninstall := range map[string][]string{
-		"the CustomResourceDefinition": {"delete", "crd", deploy.CRD, "--timeout=" + await.Patience.String()},
-		"the Namespace":                {"delete", "namespace", deploy.Namespace, "--wait=false"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			i := newInstallation(t, stand.Options{}, deploy.Default)
-			i.start(t, 20)
-			testkit.AwaitCalled(t, i.api)
-			set := newSidecarSet(t, "default", onlyHere("web"))
-			set.SetGenerateName("web-")
-			if err := i.api.Create(t.Context(), set); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := i.cluster.Kubectl(t.Context(), "", "wait", "--for=condition=Ready", "sidecarset/"+set.GetName(), "--timeout="+await.Patience.String()); err != nil {
-				t.Fatal(err)
-			}
-			if err := gone(i)(t.Context()); err == nil {
-				t.Fatal("there is no entry to begin with")
-			}
-			if _, err := i.cluster.Kubectl(t.Context(), "", uninstall...); err != nil {
-				t.Fatal(err)
-			}
-			await.Eventually(t, "no entries", gone(i))
-			await.Eventually(t, "a Pod", func(ctx context.Context) error { // the API server follows with a delay
-				return i.api.Create(ctx, pod("default", "p", "app=web"))
-			})
-		})
-	}
-}
-
-// The leader does not write a slot again that is as it should be. Other tests write slots as well,
-// so the test looks at the entry, whose path changes only with a need.
-func TestTheLeaderDoesNotRewriteCorrectEntries(t *testing.T) {
-	namespace := testkit.Namespace(t, api, nil)
-	set := createSidecarSet(t, namespace, onlyHere("web"))
-	before := slotsOf(t)
-	for n := range int32(3) {
-		// The label changes the SidecarSet, but not what new Pods get. Then a Pod is created.
-		labelled := &unstructured.Unstructured{}
-		labelled.SetGroupVersionKind(appsv1beta1.Kind)
-		labelled.SetName(set.GetName())
-		label := fmt.Sprintf(`{"metadata": {"labels": {"note": "%d"}}}`, n)
-		if err := api.Patch(t.Context(), labelled, client.RawPatch(types.MergePatchType, []byte(label))); err != nil {
-			t.Fatal(err)
-		}
-		create(t, pod(namespace, fmt.Sprintf("p-%d", n), "app=web"))
-		testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: n + 1, Updated: n + 1})
-		now := slotsOf(t)
-		for i := range now {
-			same := func(a, b admissionregistrationv1.MutatingWebhook) bool {
-				return a.Name == b.Name && pathOf(a) == pathOf(b)
-			}
-			needs := func(s *entry.Slot) string { return fmt.Sprint(s.Needs, s.Excluded) }
-			if now[i].Serial != before[i].Serial && needs(now[i]) == needs(before[i]) && slices.EqualFunc(now[i].Object.Webhooks, before[i].Object.Webhooks, same) {
-				t.Errorf("slot %d was written, and it says the same: %s", i, needs(now[i]))
-			}
-		}
-		before = now
 	}
 }
 

@@ -22,37 +22,6 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// The commands of the README for the default and the hardened layout, on an API server that
-// has the CRD's webhooks already. The API server accepts every object in a dry run, also the
-// second time.
-func TestTheReadmesCommandInstallsEverything(t *testing.T) {
-	for _, layout := range []string{"default", "overlays/hardened"} {
-		t.Run(layout, func(t *testing.T) { checkInstall(t, filepath.Join(deploy.Root(), "config", layout)) })
-	}
-}
-
-func checkInstall(t *testing.T, directory string) {
-	t.Helper()
-	for range 2 {
-		if _, err := cluster.Kubectl(t.Context(), "", "apply", "--dry-run=server", "-k", directory); err != nil {
-			t.Fatal(err)
-		}
-	}
-	manifests, err := cluster.Kubectl(t.Context(), "", "kustomize", directory)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, kind := range []string{
-		"Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role", "Deployment", "PodDisruptionBudget",
-		"Service", "NetworkPolicy", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
-		"FlowSchema", "PriorityLevelConfiguration", "ResourceQuota",
-	} {
-		if !strings.Contains(manifests, "\nkind: "+kind+"\n") {
-			t.Errorf("there is no %s", kind)
-		}
-	}
-}
-
 // The operator writes a CA bundle into objects of the manifests. If an administrator changes
 // the manifests and applies them again, the bundles remain. The output of the command shows
 // this, so the operator cannot have written them again.

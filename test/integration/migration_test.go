@@ -20,8 +20,8 @@ import (
 )
 
 // SidecarSets that an older installation stored as v1alpha1 can be listed only when a replica
-// serves /convert. For this it needs a certificate, and for a certificate a leader is needed.
-// The operator must start all the same.
+// serves /convert. For this it needs a certificate, for a certificate a leader is needed, and API
+// servers call ready replicas only. The operator must start all the same.
 func TestStartsOverObjectsStoredAsV1alpha1(t *testing.T) {
 	operator.NeedReplicas(t)
 	old := testkit.StartCluster(t, stand.Options{})
@@ -63,9 +63,9 @@ spec:
 		t.Fatal(err)
 	}
 	t.Cleanup(replica.Process.Stop)
-	if err := replica.Injects(t.Context(), "old", "default", map[string]string{"app": "old"}); err != nil {
-		t.Error(err)
-	}
+	await.Eventually(t, "injection", func(ctx context.Context) error { // it is ready, so that it converts, before it has read the SidecarSet
+		return replica.Injects(ctx, "old", "default", map[string]string{"app": "old"})
+	})
 	c, err := client.New(old.Config(), client.Options{Scheme: api.Scheme()})
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,6 @@ import (
 	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/test/await"
-	"github.com/sidecarset/operator/test/conformance"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
@@ -239,7 +238,7 @@ func (s *scenario) repair(t *testing.T) {
 	t.Helper()
 	secrets := s.Clients.CoreV1().Secrets(deploy.Namespace)
 	before := s.bundle(t.Context())
-	rotated := conformance.Due(t, 0)
+	rotated := deploy.NextCA(t, 0)
 	await.Within(t, rolloutPatience, "a next CA that is due", func(ctx context.Context) error {
 		secret, err := secrets.Get(ctx, deploy.CertSecret, metav1.GetOptions{})
 		if err != nil {

@@ -2,19 +2,13 @@ package integration
 
 import (
 	"context"
-	"crypto/tls"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,21 +18,6 @@ import (
 	"github.com/sidecarset/operator/test/stranger"
 	"github.com/sidecarset/operator/test/testkit"
 )
-
-func TestEveryReplicaServesACertificateOfTheOneCA(t *testing.T) {
-	operator.NeedReplicas(t)
-	for _, replica := range replicas {
-		response, err := replica.Trusting(t, "").Get("https://" + deploy.ServerName + "/")
-		if err != nil {
-			t.Errorf("replica %d: %v", replica.Number, err)
-			continue
-		}
-		response.Body.Close()
-		if got := response.TLS.Version; got != tls.VersionTLS13 {
-			t.Errorf("replica %d speaks %s", replica.Number, tls.VersionName(got))
-		}
-	}
-}
 
 // ask posts body to a replica's path when the replica asks for the body. If the client did not
 // wait, a replica that refuses the body unread would close the connection during the request.
@@ -104,70 +83,6 @@ func deniedWith(answer string, code int) bool {
 	var r admissionv1.AdmissionReview
 	return json.Unmarshal([]byte(answer), &r) == nil && r.Response != nil && !r.Response.Allowed &&
 		r.Response.Result != nil && r.Response.Result.Code == int32(code)
-}
-
-// Neither the API server nor the operator knows these members. The operator keeps those of the
-// Pod as they are, and its patch contains that of the sidecar.
-func TestUnknownMembersOfPodsAndSidecarsAreKept(t *testing.T) {
-	namespace := testkit.Namespace(t, api, nil)
-	set := createSidecarSet(t, namespace, `
-selector: {matchLabels: {app: web}}
-namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
-containers: [{name: side, image: "example.com/side:v1", inventedField: {deep: [1, {er: true}]}}]
-`)
-	awaitInjected(t, set, namespace, "app=web")
-	object := `{"inventedTop":1,"metadata":{"name":"p","labels":{"app":"web"},"inventedMeta":{}},"spec":{"inventedSpec":[1],"containers":[{"name":"app","image":"a","inventedContainer":"x"}]}}`
-	status, answer := ask(t, "/pods", "application/json", strings.NewReader(stranger.PodReview(namespace, object)))
-	var r admissionv1.AdmissionReview
-	if err := json.Unmarshal([]byte(answer), &r); err != nil || status != 200 || r.Response == nil || !r.Response.Allowed {
-		t.Fatalf("%d %s: %v", status, answer, err)
-	}
-	var operations []struct {
-		Op, Path string
-		Value    json.RawMessage
-	}
-	if err := json.Unmarshal(r.Response.Patch, &operations); err != nil {
-		t.Fatalf("patch %s: %v", base64.StdEncoding.EncodeToString(r.Response.Patch), err)
-	}
-	found := false
-	for _, o := range operations {
-		if o.Op != "add" {
-			t.Errorf("operation %s %s: a first injection only adds", o.Op, o.Path)
-		}
-		found = found || o.Path == "/spec/containers/0" && strings.Contains(string(o.Value), `"inventedField":{"deep":[1,{"er":true}]}`)
-		if strings.Contains(string(o.Value), "inventedContainer") || o.Path == "/spec/containers" {
-			t.Errorf("the user's container is rewritten: %s %s", o.Path, o.Value)
-		}
-	}
-	if !found {
-		t.Errorf("the sidecar's invented field is not in the patch: %s", r.Response.Patch)
-	}
-}
-
-// The checks are those of docs/readiness.md. Each writes its answer to the log, because the
-// probe does not tell reasons.
-func TestReadinessIsExplainedInTheLog(t *testing.T) {
-	_, says, err := replicas[0].Readyz(t.Context(), "?verbose")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var checks []string
-	for _, match := range regexp.MustCompile(`(?m)^\[[+-]\](\S+)`).FindAllStringSubmatch(says, -1) {
-		checks = append(checks, match[1])
-	}
-	slices.Sort(checks)
-	if diff := cmp.Diff([]string{"catalog", "certificate", "injectors", "webhook"}, checks); diff != "" {
-		t.Errorf("checks (-want +got):\n%s", diff)
-	}
-	logged, err := os.ReadFile(replicas[0].LogFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, check := range checks {
-		if !strings.Contains(string(logged), fmt.Sprintf("%q:%q", "check", check)) {
-			t.Errorf("the log says nothing about %s", check)
-		}
-	}
 }
 
 func TestMetricsAreForAuthorizedClients(t *testing.T) {

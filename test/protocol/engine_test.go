@@ -256,7 +256,7 @@ func (w *world) putSlot(next *configuration) (now *entry.Slot, written bool) {
 		return before, false
 	}
 	now = w.setSlot(i, next)
-	w.note("slot %d: serial %d, number %d, needs %v", i, now.Serial, now.Number, now.Needs)
+	w.note("slot %d: serial %d, number %d, needs %v", i, now.Serial, now.PathSerial, now.Needs)
 	for name, needs := range before.Needs {
 		if slices.ContainsFunc(needs, func(n entry.Need) bool { return !now.Holds(name, n) }) {
 			for _, value := range w.temper.values { // when needs are gone, a wrong protocol misses Pods

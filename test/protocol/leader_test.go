@@ -191,7 +191,7 @@ func (l *leader) plan(v *view) (changes []*configuration) {
 		if s == nil {
 			continue
 		}
-		verdicts := entry.Verdicts{}
+		decisions := entry.Decisions{}
 		for at := range v.doubts[i] {
 			d := &v.doubts[i][at]
 			if l.p.w.wrong == readOlderThanKnown {
@@ -199,14 +199,14 @@ func (l *leader) plan(v *view) (changes []*configuration) {
 			}
 			if c, read := d.Case(v.facts, moved); read {
 				c.InUse = c.InUse && (l.p.w.wrong != inUseBySnapshot || d.InUse)
-				verdicts[d.Is()] = l.p.w.wrong.judge(c)
+				decisions[d.Is()] = l.p.w.wrong.decide(c)
 			}
 		}
 		wanted := v.wanted[i]
 		if l.p.w.wrong == dropSatisfied {
-			wanted, verdicts = withoutNeeds(wanted), s.DropAll()
+			wanted, decisions = withoutNeeds(wanted), s.DropAll()
 		}
-		if next := s.Reconcile(wanted, nil, verdicts, l.anew[i], settings).Next; next != nil {
+		if next := s.Reconcile(wanted, nil, decisions, l.anew[i], settings).Next; next != nil {
 			changes = append(changes, next)
 		}
 	}
@@ -271,7 +271,7 @@ func (l *leader) judge(v *view) {
 		case s.ready != s.gen && known != nil:
 			l.p.readSlot(i, func(read *entry.Slot, ok bool) {
 				at := slices.IndexFunc(v.wanted[i], func(e entry.Entry) bool { return e.Name == s.entry.Name })
-				if !ok || !read.Says(&v.wanted[i][at], settings) {
+				if !ok || !read.Has(&v.wanted[i][at], settings) {
 					return
 				}
 				l.p.ask(map[int]uint64{i: read.Serial}, func(proven map[int]bool) {

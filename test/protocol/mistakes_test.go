@@ -54,14 +54,14 @@ var firstSeeds = map[mistake]uint64{
 }
 
 // judge decides about a need as the leader does.
-func (m mistake) judge(c entry.Case) entry.Verdict {
+func (m mistake) decide(c entry.Case) entry.Decision {
 	is := c.Fact.Stored && c.Fact.UID == c.Need.UID
 	c.Moved = c.Moved || m == moveEarly
 	c.InUse = c.InUse && m != shortTimer
-	v := c.Judge()
+	v := c.Decide()
 	switch {
 	case m == otherSelectors && is && c.Fact.Entry != c.Entry, m == otherUID && c.Fact.Stored && !is, m == dropNotLower && v.Lower > 0:
-		return entry.Verdict{Drop: true}
+		return entry.Decision{Drop: true}
 	}
 	return v
 }

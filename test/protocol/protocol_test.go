@@ -73,7 +73,7 @@ func TestTheSimulationFindsEveryMistake(t *testing.T) {
 
 // Without faults, each SidecarSet becomes Ready, and no other need remains.
 func TestWithoutFaultsNothingIsLeft(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range rounds.Of(uint64(20), 4) {
 		w := live(seed, none, false, false)
 		if w.violation != "" {
 			t.Fatalf("seed %d: %s", seed, w.violation)

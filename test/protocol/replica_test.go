@@ -95,8 +95,8 @@ func (p *process) held(n entry.Need) bool {
 
 // keep raises the kept number of a slot if the snapshot holds what the known version needs.
 func (p *process) keep(i int) {
-	if s := p.slots[i]; s != nil && s.Number > p.kept[i] && len(s.Unheld(nil, p.held)) == 0 {
-		p.kept[i] = s.Number
+	if s := p.slots[i]; s != nil && s.PathSerial > p.kept[i] && len(s.Unheld(nil, p.held)) == 0 {
+		p.kept[i] = s.PathSerial
 	}
 }
 
@@ -208,7 +208,7 @@ func (p *process) answer(path string, pod labels.Set, carried injected, deadline
 		slices.Sort(names)
 		p.know(slices.Compact(names), deadline, func(ok bool) {
 			if ok && p.w.wrong == keepNotStored {
-				p.kept[slot] = max(p.kept[slot], s.Number)
+				p.kept[slot] = max(p.kept[slot], s.PathSerial)
 			}
 			inject(ok)
 		})
@@ -216,7 +216,7 @@ func (p *process) answer(path string, pod labels.Set, carried injected, deadline
 	switch s := p.slots[slot]; {
 	case number <= p.kept[slot]:
 		p.after(p.w.upTo(2*time.Millisecond), func() { inject(true) })
-	case s != nil && (s.Number >= number || p.w.wrong == staleNeeds):
+	case s != nil && (s.PathSerial >= number || p.w.wrong == staleNeeds):
 		by(s)
 	default:
 		p.readSlot(slot, func(s *entry.Slot, ok bool) {

@@ -73,6 +73,7 @@ func Bodies() []Body {
 		{"as many ports as pass", mutate, sidecarSetWith(`{"containers":` + many(container, 990*(len(container)+1)) + `}`)},
 		{"as many wrong ports as pass", validate, sidecarSetWith(`{"containers":` + many(container, 990*(len(container)+1)) + `}`)},
 		{"7 MiB of labels of a SidecarSet", mutate, sidecarSetWith(`{"selector":{"matchLabels":{` + members(6<<20, `""`) + `}}}`)},
+		{"a member that is named 700,000 times", mutate, sidecarSetWith(`{"selector":{"matchLabels":{` + strings.Repeat(`"a":"b",`, 700_000) + `"a":"b"}}}`)},
 		{"7 MiB of one string of a SidecarSet", mutate, sidecarSetWith(`{"selector":{"matchLabels":{"a":"` + strings.Repeat("x", 6<<20) + `"}}}`)},
 		{"a quantity that takes hours to parse", mutate, sidecarSetWith(`{"containers":[{"name":"a","resources":{"limits":{"cpu":"1e-900000000"}}}]}`)},
 		{"such a quantity to the validator", validate, sidecarSetWith(`{"volumes":[{"name":"a","emptyDir":{"sizeLimit":"1e-900000000"}}]}`)},

@@ -32,7 +32,7 @@ import (
 
 var configurationResource = schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations"}
 
-// cluster is a fake cluster for a Keeper and a leader: what is stored, and the API servers that
+// cluster is a fake cluster for a Widener and a leader: what is stored, and the API servers that
 // use it. Tests make it fail, hang, edit written objects, and go back to older versions, which the
 // fake clients of the libraries cannot do. In test/integration there is a real API server.
 type cluster struct {
@@ -303,7 +303,7 @@ func (s *snapshots) Holds(n entry.Need) bool {
 
 func (s *snapshots) Seen(n entry.Need) bool { return s.seen[n.Name+" "+n.UID] }
 
-// leading runs a test with a leader, its Keeper, and SidecarSet log, in a synctest bubble with two
+// leading runs a test with a leader, its Widener, and SidecarSet log, in a synctest bubble with two
 // API servers. The test makes the leader's passes.
 func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 	t.Helper()
@@ -316,7 +316,7 @@ func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 		c.slots = NewSlots(nil, c)
 		c.have(fixtures.LogSet(1))
 		registry := prometheus.NewRegistry()
-		k := newKeeper(c.slots, c.sets, c, c, p, Options{
+		k := newWidener(c.slots, c.sets, c, c, p, Options{
 			Settings:    entry.Settings{Namespace: "ours", Service: admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhook"}},
 			Bundle:      func() []byte { return []byte("a CA") },
 			Certificate: func(context.Context) error { return nil },
@@ -411,5 +411,5 @@ func (c *cluster) review(t *testing.T, l *leader, set *appsv1beta1.SidecarSet) e
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), reviewTimeout)
 	defer cancel()
-	return l.Widen(ctx, set)
+	return l.widener.Widen(ctx, set)
 }

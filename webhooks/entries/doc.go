@@ -8,7 +8,7 @@
 //	Slots      every replica      the newest known version of each of the 16 slots
 //	Knowledge  every replica      whether the snapshot holds what a call requires; else reads by name
 //	Rivals     every replica      other injectors
-//	Keeper     with controllers   Widen: adds or raises the need of a SidecarSet under review, and
+//	Widener     with controllers   Widen: adds or raises the need of a SidecarSet under review, and
 //	                              waits until API servers use it
 //	prober     with controllers   which serials of slots every API server uses, and whether its calls
 //	                              are answered
@@ -24,7 +24,7 @@
 //
 // A pass of the leader plans in two steps, both pure: Slot.Doubts says which needs only reads can
 // decide about; the leader reads these SidecarSets by name; Slot.Reconcile returns the next version,
-// given the verdicts. It asks no API server what it uses: one goroutine asks, after pauses that grow,
+// given the decisions. It asks no API server what it uses: one goroutine asks, after pauses that grow,
 // and notes what is proven.
 //
 // Every write has the resourceVersion that it was planned from as a precondition, and begins a new
@@ -37,7 +37,7 @@
 //  2. A replica answers only if it holds, or has read after the call came, every need that was
 //     stored then (the tests of Knowledge; test/protocol).
 //  3. If a review gives no warning, every API server that can be reached uses the need (the tests of
-//     the prober and the Keeper; test/protocol).
+//     the prober and the Widener; test/protocol).
 //  4. A review changes no policy, timeout or selector of an entry that is present (the law tests of
 //     internal/entry).
 //

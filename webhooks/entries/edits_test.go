@@ -7,13 +7,9 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
-	"github.com/sidecarset/operator/internal/inject"
-	"github.com/sidecarset/operator/internal/match"
-	"github.com/sidecarset/operator/internal/status"
 )
 
 func TestTheLeaderRemovesWebhooksOfOthers(t *testing.T) {
@@ -94,94 +90,6 @@ func TestNoSidecarSetWaitsForTheEndOfAPause(t *testing.T) {
 		l.judged(t)
 		if len(c.needs(t, set)) != 1 {
 			t.Error("it waits")
-		}
-	})
-}
-
-// Between two edits, the restored entry is correct. If the leader wrote Ready each time, the
-// condition would change for ever.
-func TestReadyIsNotReportedBetweenRepeatedEdits(t *testing.T) {
-	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		edit := func() status.Readiness {
-			c.edit(weaken)
-			<-time.After(longestWait)
-			return l.judged(t)
-		}
-		l.judged(t)
-		for i := range editsOfAProgram - 1 {
-			if got := edit(); !got.Ready {
-				t.Fatalf("restored for the %d. time, and the leader says %+v", i+1, got)
-			}
-		}
-		for range 100 {
-			if got := edit(); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonEntryEdited || !strings.HasPrefix(got.Message, editedAgain) {
-				t.Fatalf("it says %+v", got)
-			}
-		}
-		<-time.After(pauseOfEdits)
-		if got := l.judged(t); !got.Ready {
-			t.Errorf("nobody edits it any more, and the leader says %+v", got)
-		}
-		if got := edit(); !got.Ready {
-			t.Errorf("one edit after a long time, and the leader says %+v", got)
-		}
-	})
-}
-
-// The leader has no end of writes if another program keeps changing what is no webhook, or changes
-// what is being written.
-func TestTheLeaderPausesAgainstEveryKindOfEdit(t *testing.T) {
-	for name, edits := range map[string]func(c *cluster){
-		"owners": func(c *cluster) {
-			c.meddle = func(edited *admissionregistrationv1.MutatingWebhookConfiguration) { edited.OwnerReferences = nil }
-		},
-		"what is being written": func(c *cluster) {
-			c.writing = func(written *admissionregistrationv1.MutatingWebhookConfiguration) error { weaken(written); return nil }
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			leading(t, func(t *testing.T, l *leader, c *cluster) {
-				edits(c)
-				for range 1000 {
-					l.judged(t)
-				}
-				if got := l.judged(t); c.writes > 3 || got.Reason != appsv1beta1.ReasonEntryEdited {
-					t.Errorf("after %d writes without a pause it says %+v", c.writes, got)
-				}
-			})
-		})
-	}
-}
-
-// Clouds leave out namespaces of their own, again and again.
-func TestWhatAnotherProgramLeavesOutIsTold(t *testing.T) {
-	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		c.meddle = func(edited *admissionregistrationv1.MutatingWebhookConfiguration) {
-			for i := range edited.Webhooks {
-				s := edited.Webhooks[i].NamespaceSelector
-				if !strings.Contains(metav1.FormatLabelSelector(s), "!system") {
-					s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{Key: "system", Operator: metav1.LabelSelectorOpDoesNotExist})
-				}
-			}
-		}
-		for range 100 {
-			l.judged(t)
-		}
-		if c.writes > 1 {
-			t.Errorf("%d writes", c.writes)
-		}
-		if got := l.judged(t); !got.Ready || !strings.HasSuffix(got.Message, " Another program leaves out namespaces by !system.") {
-			t.Errorf("it says %+v", got)
-		}
-		program, _ := l.catalog.Current().Get("log")
-		for all, namespaces := range map[bool]map[string]labels.Set{
-			true:  {"a": {"system": "1"}},
-			false: {"a": {"system": "1"}, "b": {}},
-		} {
-			c.sets.SwapSnapshot(match.Build([]*inject.Program{program}, namespaces))
-			if got := l.judged(t); got.Ready == all || all && got.Reason != appsv1beta1.ReasonEntryEdited {
-				t.Errorf("with the namespaces %v it says %+v", namespaces, got)
-			}
 		}
 	})
 }

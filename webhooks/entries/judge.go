@@ -64,7 +64,7 @@ func (l *leader) facts(v *view, one *storedSet) readiness.SidecarSet {
 	case l.options.Static:
 		facts.Static = l.staticEntry(v, one)
 	case one.err == nil:
-		facts.Refused, facts.Entry = l.states[one.entry.Slot()].refused[one.entry.Name], l.entryFacts(v, one)
+		facts.Refused, facts.Entry = l.states[one.entry.Slot()].refusal.invalid[one.entry.Name], l.entryFacts(v, one)
 	}
 	return facts
 }
@@ -97,22 +97,22 @@ func (l *leader) entryFacts(v *view, one *storedSet) (facts readiness.Entry) {
 	if v.settings == nil {
 		return facts
 	}
-	e := st.wanted[slices.IndexFunc(st.wanted, func(e entry.Entry) bool { return e.Name == one.entry.Name })]
+	e := st.want.entries[slices.IndexFunc(st.want.entries, func(e entry.Entry) bool { return e.Name == one.entry.Name })]
 	e.Needs = one.entry.Needs
-	facts.Written = s.Says(&e, v.settings)
+	facts.Written = s.Has(&e, v.settings)
 	if !facts.Written {
-		facts.NoPlace = st.noPlace[e.Name]
+		facts.NoPlace = st.refusal.noPlace[e.Name]
 	}
 	if n := s.Narrowing(&e); n.By != "" {
 		facts.Narrowed, facts.LeavesAllOut = n.By, leavesAllOut(v.catalog, n)
 	}
 	facts.Proven = s.Serial > 0 && l.prober.passed(i, s.Serial)
-	if st.unproven != nil && !facts.Proven {
-		facts.Problem = st.unproven
-		switch _, refused := errors.AsType[refusedError](st.unproven); {
+	if st.proof.unproven != nil && !facts.Proven {
+		facts.Problem = st.proof.unproven
+		switch _, refused := errors.AsType[refusedError](st.proof.unproven); {
 		case refused:
 			facts.Unasked = true
-		case st.tries >= writesAnew:
+		case st.proof.tries >= writesAnew:
 			facts.Stuck = s.Object.Name
 		}
 	}

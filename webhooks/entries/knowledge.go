@@ -76,7 +76,7 @@ func (k *Knowledge) Ensure(ctx context.Context, slot int, number uint64, pod lab
 		return nil
 	}
 	s, read := k.slots.At(slot), k.nothingRead
-	if s == nil || s.Number < number || s.Serial < number {
+	if s == nil || s.PathSerial < number || s.Serial < number {
 		read = k.slotRead
 		var err error
 		if s, err = k.reads.Get(ctx, slot); err != nil {
@@ -115,7 +115,7 @@ func (k *Knowledge) keep(s *entry.Slot) {
 	kept := &k.kept[s.Index]
 	for {
 		known := kept.Load()
-		if s.Number <= known || kept.CompareAndSwap(known, s.Number) {
+		if s.PathSerial <= known || kept.CompareAndSwap(known, s.PathSerial) {
 			return
 		}
 	}

@@ -31,10 +31,17 @@ import (
 // reads the whole state, and each change requests another pass. Only the goroutine of
 // Start uses the fields from replicas on.
 type leader struct {
-	*Keeper
-	live  client.Reader
-	again chan struct{} // has capacity 1
-	ask   chan struct{} // has capacity 1; a slot that SidecarSets need has another serial
+	options Options
+	slots   *Slots
+	catalog catalog
+	cached  cached
+	prober  *prober
+	m       *entryMetrics
+	board   *Board
+	widener *Widener // has the settings, and writes slots
+	live    client.Reader
+	again   chan struct{} // has capacity 1
+	ask     chan struct{} // has capacity 1; a slot that SidecarSets need has another serial
 
 	replicas replicaWatch
 
@@ -46,21 +53,22 @@ type leader struct {
 	definitionSeen time.Time // when the CustomResourceDefinition was last found
 }
 
-func newLeader(k *Keeper, live client.Reader) *leader {
-	settings := &k.options.Settings
+func newLeader(w *Widener, live client.Reader) *leader {
+	settings := &w.options.Settings
 	l := &leader{
-		Keeper: k, live: live, again: make(chan struct{}, 1), ask: make(chan struct{}, 1),
-		replicas: replicaWatch{live: live, service: settings.Service, assumed: k.options.ServesWebhooks || settings.URL != ""},
+		options: w.options, slots: w.slots, catalog: w.catalog, cached: w.cached, prober: w.prober, m: w.m, board: &w.board, widener: w,
+		live: live, again: make(chan struct{}, 1), ask: make(chan struct{}, 1),
+		replicas: replicaWatch{live: live, service: settings.Service, assumed: w.options.ServesWebhooks || settings.URL != ""},
 		sets:     storedSets{}, reviews: entry.Reviews{},
 	}
 	for i := range l.states {
 		l.states[i].again = time.Now().Add(l.writeAgain())
 	}
-	k.slots.Notify(l.again)
-	k.catalog.Notify(l.again)
-	k.options.Rivals.Notify(l.again)
-	if k.options.BundleChanged != nil {
-		k.options.BundleChanged(l.again)
+	l.slots.Notify(l.again)
+	l.catalog.Notify(l.again)
+	l.options.Rivals.Notify(l.again)
+	if l.options.BundleChanged != nil {
+		l.options.BundleChanged(l.again)
 	}
 	return l
 }
@@ -232,13 +240,13 @@ func (l *leader) observe(ctx context.Context) *view {
 	entries, unstored := 0, 0
 	for i := range wanted {
 		st := &l.states[i]
-		if !reflect.DeepEqual(st.wanted, wanted[i]) {
-			st.wanted, st.changed, st.done = wanted[i], true, nil
+		if !reflect.DeepEqual(st.want.entries, wanted[i]) {
+			st.want.entries, st.want.changed, st.want.done = wanted[i], true, nil
 		}
-		entries += len(st.wanted)
+		entries += len(st.want.entries)
 		if s := v.slots[i]; s != nil {
 			for _, name := range s.Entries() {
-				if !slices.ContainsFunc(st.wanted, func(e entry.Entry) bool { return e.Name == name }) {
+				if !slices.ContainsFunc(st.want.entries, func(e entry.Entry) bool { return e.Name == name }) {
 					unstored++
 				}
 			}
@@ -276,7 +284,7 @@ func (l *leader) keep(ctx context.Context, v *view) error {
 // deleted, or the CustomResourceDefinition is deleted with all SidecarSets. If the operator's
 // entries stayed, API servers would refuse Pods, because no replica could answer.
 func (l *leader) uninstalling(ctx context.Context, v *view) (bool, error) {
-	settings, err := l.settings(ctx)
+	settings, err := l.widener.settings(ctx)
 	if errors.Is(err, errUninstalling) {
 		return true, nil
 	}
@@ -289,7 +297,7 @@ func (l *leader) uninstalling(ctx context.Context, v *view) (bool, error) {
 	if !bytes.Equal(settings.Bundle, l.bundle) {
 		l.bundle = settings.Bundle
 		for i := range l.states {
-			l.states[i].changed, l.states[i].done = true, nil
+			l.states[i].want.changed, l.states[i].want.done = true, nil
 		}
 	}
 	v.settings = settings
@@ -335,15 +343,15 @@ func (l *leader) removeAll(ctx context.Context, v *view, i int) error {
 func (l *leader) prove(v *view) {
 	for i, s := range v.slots {
 		st := &l.states[i]
-		st.unproven = nil
+		st.proof.unproven = nil
 		if s == nil || s.Serial == 0 || !v.served {
 			continue
 		}
-		if st.unproven = l.prober.unproven(i, s.Serial); st.unproven == nil {
-			st.proven, st.tries = s.Serial, 0
+		if st.proof.unproven = l.prober.unproven(i, s.Serial); st.proof.unproven == nil {
+			st.proof.last, st.proof.tries = s.Serial, 0
 		}
-		if st.serial != s.Serial {
-			st.serial, st.since = s.Serial, v.now
+		if st.proof.serial != s.Serial {
+			st.proof.serial, st.proof.since = s.Serial, v.now
 			snapshot.Signal(l.ask)
 		}
 	}

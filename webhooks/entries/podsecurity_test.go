@@ -52,20 +52,3 @@ func TestReadyFollowsPodSecurity(t *testing.T) {
 		says("none is any more", "", map[string]labels.Set{"a": {}})
 	})
 }
-
-// If all new Pods get a recorded revision, its content decides.
-func TestReadyFollowsPodSecurityOfTheRecordedRevision(t *testing.T) {
-	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		compiled := func(container string) *inject.Program {
-			object := fixtures.SidecarSet("log").Select("app", "web").Container(container, "log:v1").
-				Spec("injectionStrategy", map[string]any{"revision": map[string]any{"revisionName": "log-1", "policy": "Always"}}).Map()
-			object["metadata"].(map[string]any)["generation"] = int64(1)
-			return fixtures.Program(t, object)
-		}
-		namespaces := map[string]labels.Set{"a": {"pod-security.kubernetes.io/enforce": "restricted"}}
-		c.sets.SwapSnapshot(match.Build([]*inject.Program{compiled("new")}, namespaces).WithHistory(map[string]*inject.Program{"log": compiled("old")}))
-		if got := l.judged(t); !strings.Contains(got.Message, `container "old" must`) || strings.Contains(got.Message, `"new"`) {
-			t.Errorf("it says %+v", got)
-		}
-	})
-}

@@ -68,15 +68,15 @@ type apiServer struct {
 	rate        *rate.Limiter
 
 	// The prober's mu guards these.
-	proven  question // the highest proven serials
+	proven  serials // the highest proven serials
 	calls   calls
 	refusal error // why it has refused the last question; nil if it has not
 }
 
-// question has serials by the labels of a probe.
-type question map[string]uint64
+// serials are serials of slots by the labels of a probe: what is asked, and what was answered.
+type serials map[string]uint64
 
-// staticSerial is the value of entry.LabelStaticBarrier in a question.
+// staticSerial is the value of entry.LabelStaticBarrier of a probe.
 const staticSerial = 1
 
 const (
@@ -190,7 +190,7 @@ func (p *prober) askAwaited(ctx context.Context, s *apiServer) (none struct{}, e
 	p.mu.Lock()
 	all := slices.Collect(maps.Keys(p.awaited))
 	p.mu.Unlock()
-	about := question{}
+	about := serials{}
 	for _, w := range all {
 		if serial, err := w.want(); err == nil && serial > p.proven(s, w.label) {
 			about[w.label] = max(about[w.label], serial)
@@ -203,8 +203,8 @@ func (p *prober) askAwaited(ctx context.Context, s *apiServer) (none struct{}, e
 }
 
 // newest are the newest serials of the slots that have entries.
-func newest(slots *[entry.Slots]*entry.Slot, static bool) question {
-	all := question{}
+func newest(slots *[entry.Slots]*entry.Slot, static bool) serials {
+	all := serials{}
 	if static {
 		all[entry.LabelStaticBarrier] = staticSerial
 	}
@@ -218,7 +218,7 @@ func newest(slots *[entry.Slots]*entry.Slot, static bool) question {
 
 // askUnproven asks every API server about the serials that it is not known to use, in one ConfigMap.
 // It reports whether all API servers that can be reached are then known to use them.
-func (p *prober) askUnproven(ctx context.Context, about question) (proven bool, err error) {
+func (p *prober) askUnproven(ctx context.Context, about serials) (proven bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	err = p.each(ctx, func(ctx context.Context, s *apiServer) error {
@@ -247,10 +247,10 @@ func (p *prober) askUnproven(ctx context.Context, about question) (proven bool, 
 // server does not use any more although its other calls are answered: an API server can go back
 // to an older version of a slot. With static, it asks by the barrier entry of static mode.
 func (p *prober) look(ctx context.Context, slots [entry.Slots]*entry.Slot, static bool) error {
-	newest, older := newest(&slots, static), question{}
+	newest, older := newest(&slots, static), serials{}
 	for i, s := range slots {
 		if s != nil && newest[entry.BarrierLabel(i)] > 0 && len(s.Earlier) > 0 {
-			older = question{entry.BarrierLabel(i): s.Earlier[len(s.Earlier)-1]}
+			older = serials{entry.BarrierLabel(i): s.Earlier[len(s.Earlier)-1]}
 		}
 	}
 	if len(newest) == 0 {
@@ -298,11 +298,11 @@ func (p *prober) each(ctx context.Context, ask func(context.Context, *apiServer)
 
 // lookAt asks one API server. older has a serial that also an API server which went back uses. So
 // an answer about it shows that calls of the API server are answered.
-func (p *prober) lookAt(ctx context.Context, s *apiServer, newest, older question) error {
+func (p *prober) lookAt(ctx context.Context, s *apiServer, newest, older serials) error {
 	answered, err := p.ask(ctx, s, newest)
 	called := len(answered) > 0
 	if err == nil && !called && len(older) > 0 {
-		var others question
+		var others serials
 		others, err = p.ask(ctx, s, older)
 		called = len(others) > 0
 	}
@@ -337,7 +337,7 @@ func (p *prober) proven(s *apiServer, label string) uint64 {
 
 // ask creates a ConfigMap at an API server, and returns the part of the question by which the API
 // server called the operator and was answered. It notes what this proves.
-func (p *prober) ask(ctx context.Context, s *apiServer, about question) (answered question, err error) {
+func (p *prober) ask(ctx context.Context, s *apiServer, about serials) (answered serials, err error) {
 	probe := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "sidecarset-barrier-", Labels: map[string]string{}}}
 	for label, serial := range about {
 		probe.Labels[label] = strconv.FormatUint(serial, 10)
@@ -404,7 +404,7 @@ func noProxy(*http.Request) (*url.URL, error) { return nil, nil }
 // newAPIServer makes a client for an address. Because of Proxy, the client shares no connections with
 // other clients: those of one address lead to one API server.
 func newAPIServer(address, namespace string, config *rest.Config) (*apiServer, error) {
-	s := &apiServer{address: address, proven: question{}, rate: rate.NewLimiter(maxQuestions, maxQuestions)}
+	s := &apiServer{address: address, proven: serials{}, rate: rate.NewLimiter(maxQuestions, maxQuestions)}
 	dial := config.Dial
 	if dial == nil {
 		dial = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext

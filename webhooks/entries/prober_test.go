@@ -201,21 +201,6 @@ func TestWhatIsNoAPIServerForUsDoesNotCount(t *testing.T) {
 	}
 }
 
-// A connection ends while an API server restarts a proxy in front of it, for example.
-func TestOneConnectionThatEndsLeavesNoAPIServerOut(t *testing.T) {
-	t.Parallel()
-	inCluster(t, []string{addressA}, func(t *testing.T, p *prober, c *proberCluster) {
-		v := versionsOf(t, "web", 1)[0]
-		c.uses(v, configuredHost)
-		c.set(func(s *testAPIServer) {
-			s.instead = func(http.ResponseWriter, *http.Request) { s.instead = nil; panic(http.ErrAbortHandler) }
-		}, addressA)
-		if err := awaitFor(t, p, v); err == nil || p.passed(v.Index, v.Serial) || p.leftOut(time.Now().Add(time.Hour)) != "" {
-			t.Errorf("got %v, and left out is %q", err, p.leftOut(time.Now().Add(time.Hour)))
-		}
-	})
-}
-
 // The proxy of the environment is for the configured host: the addresses of API servers are in the
 // cluster's network.
 func TestAddressesOfAPIServersAreAskedWithoutAProxy(t *testing.T) {

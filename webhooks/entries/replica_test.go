@@ -134,7 +134,7 @@ func withReplica(t *testing.T, test func(t *testing.T, r *replica)) {
 			},
 		}
 		r.reading = r.wait
-		slots, health := NewSlots(r, r), snapshot.NewHealth()
+		slots, health := NewSlots(r, r), snapshot.NewHealth("")
 		r.Knowledge = NewKnowledge(slots, snapshot.NewCatalog(r, nil), health, r, prometheus.NewRegistry())
 		go func() { _ = r.catalog.Start(ctx) }()
 		if err := slots.Start(ctx); err != nil {
@@ -176,7 +176,7 @@ func (r *replica) review(set *appsv1beta1.SidecarSet) (slot int, number uint64) 
 	if s, err = entry.Parse(next); err != nil {
 		r.t.Fatal(err)
 	}
-	return s.Index, s.Number
+	return s.Index, s.PathSerial
 }
 
 // stands returns a copy of the object of a slot, as it is stored.

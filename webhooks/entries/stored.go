@@ -113,8 +113,8 @@ func (all storedSets) generation(n entry.Need) (int64, bool) {
 
 // stored returns a function that reports whether the snapshot has the SidecarSet of a need, in any
 // generation, with the selectors of an entry.
-func (k *Keeper) stored() func(entry string, n entry.Need) bool {
-	snapshot := k.catalog.Current()
+func (w *Widener) stored() func(entry string, n entry.Need) bool {
+	snapshot := w.catalog.Current()
 	if snapshot == nil {
 		return func(string, entry.Need) bool { return false }
 	}
@@ -132,7 +132,7 @@ func (k *Keeper) stored() func(entry string, n entry.Need) bool {
 // into an empty Pod, and ignores errors that the content of another Pod could avoid.
 func whyRefused(program, history *inject.Program) error {
 	_, err := inject.Compute(inject.Input{
-		Pod:        inject.PodView{Labels: sample.Labels(program.Set.Spec.Selector), Parts: ^inject.Parts(0)},
+		Pod:        inject.PodView{Labels: sample.Labels(program.Set.Spec.Selector)},
 		Candidates: []inject.Candidate{{Current: program, History: history}},
 		Known:      func(string) bool { return true },
 	})

@@ -30,10 +30,10 @@ func TestAMadeUpPodOfASharingSidecarSetIsRefused(t *testing.T) {
 		"containers with wrong ones":   {`{"containers":` + many(1000, `{"resources":{"limits":{"cpu":"x"}}}`) + `}`, http.StatusUnprocessableEntity, "reading the resources of container"},
 		"init containers":              {`{"initContainers":` + many(1001, "{}") + `}`, http.StatusRequestEntityTooLarge, "spec.initContainers"},
 		"volumes":                      {`{"volumes":` + many(2_000_000, "{}") + `}`, http.StatusRequestEntityTooLarge, "spec.volumes"},
-		"mounts":                       {container(`"volumeMounts":` + many(350_000, `{"mountPath":"/0"}`)), http.StatusUnprocessableEntity, "and the limit is 1048576"},
-		"devices":                      {container(`"volumeDevices":` + many(350_000, `{"devicePath":"/"}`)), http.StatusUnprocessableEntity, "and the limit is 1048576"},
-		"variables":                    {container(`"env":` + many(350_000, `{"name":"A"}`)), http.StatusUnprocessableEntity, "and the limit is 1048576"},
-		"a sub-path of variables":      {container(`"volumeMounts":[{"mountPath":"/","subPathExpr":"` + strings.Repeat("$(A)", 1_500_000) + `"}]`), http.StatusUnprocessableEntity, "and the limit is 1048576"},
+		"mounts":                       {container(`"volumeMounts":` + many(350_000, `{"mountPath":"/0"}`)), http.StatusUnprocessableEntity, "bytes as JSON, and the limit for these sidecars is"},
+		"devices":                      {container(`"volumeDevices":` + many(350_000, `{"devicePath":"/"}`)), http.StatusUnprocessableEntity, "bytes as JSON, and the limit for these sidecars is"},
+		"variables":                    {container(`"env":` + many(350_000, `{"name":"A"}`)), http.StatusUnprocessableEntity, "bytes as JSON, and the limit for these sidecars is"},
+		"a sub-path of variables":      {container(`"volumeMounts":[{"mountPath":"/","subPathExpr":"` + strings.Repeat("$(A)", 1_500_000) + `"}]`), http.StatusUnprocessableEntity, "bytes as JSON, and the limit for these sidecars is"},
 		"a long name":                  {`{"containers":[{"name":"` + strings.Repeat("x", 6<<20) + `","resources":7}]}`, http.StatusUnprocessableEntity, "reading the resources of container"},
 	}
 	for name, tc := range tests {

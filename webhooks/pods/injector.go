@@ -171,19 +171,18 @@ func (i *Injector) choose(ctx context.Context, reader *review.Reader, document [
 }
 
 // inject decides what the selected SidecarSets insert into a Pod. Before it denies the Pod
-// because the snapshot lacks a revision, it looks up the revision live. The revision may need
-// more parts of the Pod, so inject reads the Pod again. Each turn adds a revision, so the
-// loop ends.
+// because the snapshot lacks a revision, it looks up the revision live. Each turn adds a
+// revision, so the loop ends.
 func (i *Injector) inject(ctx context.Context, reader *review.Reader, document []byte, head review.Head, selected selection) verdict {
+	pod, err := reader.ReadPod(document, head.Labels)
+	if err != nil {
+		return verdict{result: resultInvalid, head: head, err: unreadable(&head, err)}
+	}
+	if other := i.options.Rival(); other != nil && other.Owns(pod.Annotations, selected.names) {
+		return verdict{result: resultOther, head: head}
+	}
 	candidates := selected.snapshot.Candidates(selected.programs, i.options.Draw) // draws once, also if the loop repeats
 	for {
-		pod, err := reader.ReadPodFor(document, head.Labels, candidates)
-		if err != nil {
-			return verdict{result: resultInvalid, head: head, err: unreadable(&head, err)}
-		}
-		if other := i.options.Rival(); other != nil && other.Owns(pod.Annotations, selected.names) {
-			return verdict{result: resultOther, head: head}
-		}
 		plan, err := inject.Compute(inject.Input{
 			Pod: pod, Candidates: candidates, Now: i.options.Clock.Now(), CalledAgain: i.options.CalledAgain, Known: selected.snapshot.Has,
 		})

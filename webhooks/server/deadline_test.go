@@ -31,24 +31,6 @@ func TestAHandlerThatWaitsAnswersBeforeTheAPIServerGivesUp(t *testing.T) {
 	}
 }
 
-// The wait for a seat ends within the same time.
-func TestWaitingForASeatEndsBeforeTheAPIServerGivesUp(t *testing.T) {
-	handler := newBlocking(t)
-	limits := small()
-	limits.Patience = time.Minute
-	s := start(t, server.Options{Limits: bounded(limits)}, map[string]server.Handler{"/x": handler.serve})
-	first := make(chan answer, 1)
-	go func() { first <- ask(s.client(t), s.url("/x")) }()
-	<-handler.entered
-	if got := ask(s.client(t), s.url("/x?timeout=1s")); got.status != http.StatusTooManyRequests {
-		t.Errorf("got %+v", got)
-	}
-	handler.leave <- struct{}{}
-	if got := <-first; got.status != http.StatusOK {
-		t.Errorf("the first request got %+v", got)
-	}
-}
-
 func TestEveryRequestHasADeadline(t *testing.T) {
 	const longest = time.Minute // the server's WriteTimeout
 	left := make(chan time.Duration, 1)

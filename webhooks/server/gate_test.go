@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -136,17 +135,6 @@ func TestLargeBodiesWaitForRoom(t *testing.T) {
 	}, "an answer")
 }
 
-func TestASlowBodyIsAnsweredWithRequestTimeout(t *testing.T) {
-	s := start(t, server.Options{BodyTimeout: 100 * time.Millisecond}, map[string]server.Handler{"/x": answerOK})
-	await.Eventually(t, "the answer", func(context.Context) error { // the header may come too late
-		answer, err := io.ReadAll(stalled(t, s, "/x", 10))
-		if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") || !strings.Contains(string(answer), "did not arrive in time") {
-			return fmt.Errorf("got %s %w", answer, err)
-		}
-		return nil
-	})
-}
-
 func TestBodiesAreComplete(t *testing.T) {
 	s := start(t, server.Options{}, nil)
 	s.Register(server.GroupConversions, "/convert", answerOK)
@@ -242,108 +230,6 @@ func TestConnectionsWithRequestsKeepOutOthers(t *testing.T) {
 			t.Errorf("a request in flight got %+v", got)
 		}
 	}
-}
-
-// An API server lets 600 requests of its clients run at once, and opens a connection for each
-// call of a webhook. The server holds all 600 bodies at the same time, and 512 reviews wait
-// in the handler at the same time.
-func TestABurstOfOneAPIServerIsAnswered(t *testing.T) {
-	const burst, seats = 600, 512
-	counted, waiting := newGathering(burst), newGathering(seats)
-	// The limits are the defaults. The times are not: a busy machine takes long for handshakes.
-	options := server.Options{BodyTimeout: time.Minute, WriteTimeout: time.Minute}
-	s := start(t, options, map[string]server.Handler{"/x": func(context.Context, http.ResponseWriter, server.Request) error {
-		waiting.join()
-		return nil
-	}})
-	s.sendBurst(t, burst, 4<<10, counted, waiting)
-}
-
-// 600 Pods of 10 KB come at the same time. Most of them wait for a seat. None gets 429, because an API server would then try again only after a
-// second.
-func TestABurstOfPodsOfOneAPIServerWaits(t *testing.T) {
-	const burst = 600
-	limits := server.DefaultLimits()[server.GroupPods]
-	limits.Patience = time.Minute // a busy machine takes long
-	options := server.Options{BodyTimeout: time.Minute, WriteTimeout: time.Minute, Limits: bounded(limits)}
-	s := start(t, options, map[string]server.Handler{"/x": func(context.Context, http.ResponseWriter, server.Request) error {
-		<-time.After(20 * time.Millisecond)
-		return nil
-	}})
-	s.sendBurst(t, burst, 10<<10, newGathering(burst))
-}
-
-// sendBurst sends requests at the same time, and fails the test if one is not answered with
-// status 200. Each sends its body only when the server reads all of them. If one fails, the
-// gatherings end.
-func (s *running) sendBurst(t *testing.T, burst, size int, counted *gathering, others ...*gathering) {
-	t.Helper()
-	content := "{}" + strings.Repeat(" ", size)
-	answers := make(chan answer, burst)
-	for range burst {
-		client := s.client(t, func(transport *http.Transport) { transport.ExpectContinueTimeout = time.Minute })
-		client.Timeout = time.Minute
-		go func() { answers <- askInTwoParts(t.Context(), client, s.url("/x"), content, counted.join) }()
-	}
-	var failed []answer
-	for range burst {
-		if got := <-answers; got.status != http.StatusOK {
-			failed = append(failed, got)
-			for _, g := range append(others, counted) {
-				g.end()
-			}
-		}
-	}
-	if len(failed) > 0 {
-		t.Errorf("%d of %d requests failed, the first with %+v", len(failed), burst, failed[0])
-	}
-}
-
-// askInTwoParts sends the header. Once the server reads the body, and so holds memory for
-// it, askInTwoParts calls between, and sends the body.
-func askInTwoParts(ctx context.Context, client *http.Client, url, content string, between func()) answer {
-	body := &lateBody{Reader: strings.NewReader(content), before: sync.OnceFunc(between)}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
-	if err != nil {
-		return answer{err: err}
-	}
-	request.ContentLength = int64(len(content))
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("Expect", "100-continue")
-	return answerOf(client.Do(request))
-}
-
-// lateBody calls before when its first byte is read.
-type lateBody struct {
-	io.Reader
-	before func()
-}
-
-func (b *lateBody) Read(p []byte) (int, error) {
-	b.before()
-	return b.Reader.Read(p)
-}
-
-// gathering is complete once as many goroutines as it was made for have joined it.
-type gathering struct {
-	missing  atomic.Int64
-	complete chan struct{}
-	end      func() // makes it complete, also if some are missing
-}
-
-func newGathering(count int64) *gathering {
-	g := &gathering{complete: make(chan struct{})}
-	g.missing.Store(count)
-	g.end = sync.OnceFunc(func() { close(g.complete) })
-	return g
-}
-
-// join waits until the gathering is complete.
-func (g *gathering) join() {
-	if g.missing.Add(-1) == 0 {
-		g.end()
-	}
-	<-g.complete
 }
 
 // metric returns the value of the metric with those label values.

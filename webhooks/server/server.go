@@ -123,8 +123,8 @@ func (s *Server) Register(group Group, path string, handler Handler) {
 	s.mux.Handle(path, recoverPanics(admitted))
 }
 
-// Start serves, and returns when ctx ends. The server goes on serving until Close: API servers send
-// conversions to a replica until its process has ended. As soon as Options.Stopping is closed or ctx
+// Start serves, and returns when ctx ends. The server goes on serving until Close: a process that has lost its Lease
+// answers until its endpoint is withdrawn. As soon as Options.Stopping is closed or ctx
 // ends, the server is not ready.
 func (s *Server) Start(ctx context.Context) error {
 	logger := logf.FromContext(ctx).WithName("webhook-server")

@@ -209,23 +209,6 @@ func TestServerRefusesOversizedBodies(t *testing.T) {
 	})
 }
 
-func TestServerRefusesHugeHeaders(t *testing.T) {
-	s := start(t, server.Options{MaxHeaderBytes: 1 << 10}, map[string]server.Handler{"/x": answerOK})
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url("/x"), strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("X-Huge", strings.Repeat("x", 16<<10))
-	response, err := s.client(t).Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
-		t.Errorf("got %d, want 431", response.StatusCode)
-	}
-}
-
 // A client that stalls must not hold a connection for longer than the limits.
 func TestServerCutsSlowClients(t *testing.T) {
 	options := server.Options{BodyTimeout: 200 * time.Millisecond, WriteTimeout: 400 * time.Millisecond, IdleTimeout: 100 * time.Millisecond}
@@ -319,17 +302,6 @@ func TestServerSurvivesAPanic(t *testing.T) {
 		t.Errorf("got %d %s, want 500 without the panic's value", response.StatusCode, content)
 	}
 	post(t, client, s.url("/x"), strings.NewReader("{}"))
-}
-
-func TestRegisterRefusesAPathTwice(t *testing.T) {
-	s := server.New(server.Options{})
-	s.Register(server.GroupSidecarSets, "/x", answerOK)
-	defer func() {
-		if recover() == nil {
-			t.Error("did not panic")
-		}
-	}()
-	s.Register(server.GroupSidecarSets, "/x", answerOK)
 }
 
 // A replica stops in this order: it is not ready; it serves as before; its other parts end; it refuses

@@ -3,7 +3,6 @@ package snapshot
 import (
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,22 +25,8 @@ func TestTheCacheKeepsWhatDecidesAboutPods(t *testing.T) {
 	if annotations := set.GetAnnotations(); len(annotations) != 1 || annotations["kept"] != "yes" || set.GetManagedFields() != nil || !packed || !strings.Contains(spec, `"side:v1"`) {
 		t.Errorf("it is %v", set)
 	}
-	strip := CacheOptions(NewHealth(), "ours").DefaultTransform
+	strip := CacheOptions(NewHealth(""), "ours").DefaultTransform
 	if got, err := strip(toolscache.DeletedFinalStateUnknown{Key: "a"}); err != nil || got == nil {
 		t.Errorf("got %v, %v for something that is not an object", got, err)
-	}
-}
-
-// Without the bound, a rebuild of five seconds after a change of a thousand SidecarSets kept
-// the next change waiting for twenty seconds.
-func TestThePauseAfterARebuildIsBounded(t *testing.T) {
-	for rebuild, want := range map[time.Duration]time.Duration{
-		time.Microsecond:       5 * time.Millisecond,
-		200 * time.Millisecond: 800 * time.Millisecond,
-		5 * time.Second:        time.Second,
-	} {
-		if got := pauseAfter(rebuild); got != want {
-			t.Errorf("the pause after %v is %v, want %v", rebuild, got, want)
-		}
 	}
 }

@@ -60,7 +60,7 @@ type Catalog struct {
 	changed  chan struct{}      // has capacity 1: something is pending
 	versions Versions           // of the SidecarSets that the snapshot holds, and of some deleted ones
 	gone     sets.Set[identity] // SidecarSets that were stored, and that the snapshot has no more
-	advanced chan struct{}      // closed when holds changes
+	advanced chan struct{}      // closed when versions changes
 	notify   []chan<- struct{}
 
 	// Only the goroutine of Start uses the following.

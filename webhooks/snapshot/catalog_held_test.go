@@ -111,22 +111,3 @@ func TestCatalogHoldsASidecarSetThatIsGone(t *testing.T) {
 		})
 	}
 }
-
-// A SidecarSet without a Program is known, too: what injects nothing is not missing.
-func TestCatalogHoldsASidecarSetThatCannotBeUsed(t *testing.T) {
-	inPause(t, func(c *fakeCache, catalog *snapshot.Catalog, rebuild func()) {
-		bad := setOf("uid-1", 3)
-		bad.Object["spec"] = "not packed"
-		c.sets.Add(bad)
-		rebuild()
-		if catalog.Problem("a") == nil || catalog.Current().Has("a") {
-			t.Fatal("it can be used")
-		}
-		if got := knowsOf(catalog, "uid-1", 3); got != (knows{true, true}) {
-			t.Errorf("its generation: %+v", got)
-		}
-		if got := knowsOf(catalog, "uid-1", 4); got.holds {
-			t.Errorf("the next generation: %+v", got)
-		}
-	})
-}

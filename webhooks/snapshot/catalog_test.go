@@ -142,28 +142,6 @@ func TestCatalogFollowsSidecarSets(t *testing.T) {
 	}
 }
 
-func TestCatalogFollowsNamespaceLabels(t *testing.T) {
-	c := newFakeCache()
-	c.namespaces.Add(storedNamespace("shop", map[string]string{"env": "test"}))
-	catalog := c.run(t)
-	env := func() string {
-		if current := catalog.Current(); current != nil {
-			set, _ := current.NamespaceLabels("shop")
-			return set["env"]
-		}
-		return ""
-	}
-	await.That(t, func() bool { return env() == "test" }, "the namespace")
-	before := catalog.Current()
-	c.namespaces.Modify(storedNamespace("shop", map[string]string{"env": "prod"}))
-	await.That(t, func() bool { return env() == "prod" }, "the new label")
-	if set, _ := before.NamespaceLabels("shop"); set["env"] != "test" {
-		t.Error("a snapshot changed under its reader")
-	}
-	c.namespaces.Delete(storedNamespace("shop", nil))
-	await.That(t, func() bool { _, known := catalog.Current().NamespaceLabels("shop"); return !known }, "the namespace to go")
-}
-
 // A SidecarSet that cannot be used is reported. The Catalog uses the others.
 func TestCatalogReportsWhatItCannotUse(t *testing.T) {
 	c := newFakeCache()

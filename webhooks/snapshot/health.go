@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -44,14 +45,18 @@ const (
 //
 // A Health is safe for concurrent use.
 type Health struct {
+	converter   string      // the host that API servers call for conversions, if it is this operator
+	unconverted atomic.Bool // SidecarSets could not be listed, because the converter did not answer
+
 	newest   atomic.Uint64 // the highest version of a SidecarSet, or of a list or bookmark of them, that was seen
 	restored chan error    // has capacity 1
 	late     chan struct{} // the watch of SidecarSets receives from it
 }
 
-// NewHealth returns a Health whose NewInformer is for cache.Options.
-func NewHealth() *Health {
-	return &Health{restored: make(chan error, 1), late: make(chan struct{})}
+// NewHealth returns a Health whose NewInformer is for cache.Options. converter is the host under which API servers
+// call this operator.
+func NewHealth(converter string) *Health {
+	return &Health{converter: converter, restored: make(chan error, 1), late: make(chan struct{})}
 }
 
 // NewInformer is NewSharedIndexInformer with its watch observed.
@@ -63,18 +68,24 @@ func (h *Health) NewInformer(source toolscache.ListerWatcher, object runtime.Obj
 	return toolscache.NewSharedIndexInformer(&watchedKind{source, toolscache.ToListerWatcherWithContext(source), kind, h}, object, resync, indexers)
 }
 
-// Run looks every ten seconds, with live, until ctx ends. It returns an error if the cluster's
+// Unconverted reports whether SidecarSets cannot be read until some replica converts them: an older version
+// stored them as v1alpha1, and no replica is ready, so that API servers call none.
+func (h *Health) Unconverted() bool { return h.unconverted.Load() }
+
+// Run looks every ten seconds, with live, until ctx ends; before SidecarSets were read, every second. It returns an error if the cluster's
 // state was restored: the process has to end.
 func (h *Health) Run(ctx context.Context, live client.Reader) error {
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
 	for {
+		pause := lookEvery
+		if h.newest.Load() == 0 {
+			pause = time.Second
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case err := <-h.restored:
 			return err
-		case <-ticker.C:
+		case <-time.After(pause):
 		}
 		if err := h.compare(ctx, live); err != nil {
 			return err
@@ -91,7 +102,13 @@ func (h *Health) compare(ctx context.Context, live client.Reader) error {
 	version, err := Confirmed(ctx, newest, func(ctx context.Context) (uint64, error) {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(appsv1beta1.GroupVersion.WithKind(appsv1beta1.Kind.Kind + "List"))
-		if err := live.List(ctx, list, client.Limit(1)); err != nil {
+		limit := client.Limit(1)
+		if newest == 0 {
+			limit = 500 // any of them may need a conversion; without a limit, an API server lists nothing until it has read all itself
+		}
+		err := live.List(ctx, list, limit)
+		h.unconverted.Store(err != nil && strings.Contains(err.Error(), "conversion webhook for ") && strings.Contains(err.Error(), h.converter))
+		if err != nil {
 			return 0, err
 		}
 		h.see(list.ResourceVersion)

@@ -44,7 +44,7 @@ func (e *etcd) set(version uint64, err error) {
 func (e *etcd) List(_ context.Context, into client.ObjectList, options ...client.ListOption) error {
 	o := (&client.ListOptions{}).ApplyOptions(options)
 	list, ok := into.(*metav1.PartialObjectMetadataList)
-	if !ok || list.Kind != "SidecarSetList" || o.Limit != 1 || o.Raw != nil {
+	if !ok || list.Kind != "SidecarSetList" || o.Limit != 1 && o.Limit != 500 || o.Raw != nil {
 		return errors.New("a list of something else, or not a quorum read")
 	}
 	e.mu.Lock()
@@ -101,7 +101,7 @@ type observed struct {
 func observing(t *testing.T, prototype runtime.Object, test func(t *testing.T, o *observed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		o := &observed{Health: snapshot.NewHealth(), etcd: &etcd{version: 100}, ended: make(chan error, 1)}
+		o := &observed{Health: snapshot.NewHealth(""), etcd: &etcd{version: 100}, ended: make(chan error, 1)}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
 		defer cancel()
@@ -191,6 +191,27 @@ func TestHealthEndsAProcessWhoseEtcdWasRestored(t *testing.T) {
 			})
 		})
 	}
+}
+
+// API servers convert at ready replicas only. So a replica is ready that cannot read SidecarSets without one.
+func TestHealthSeesThatNobodyConverts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, etcd := snapshot.NewHealth("ours.svc"), &etcd{}
+		go func() { _ = h.Run(t.Context(), etcd) }()
+		for _, step := range []struct {
+			err  string
+			want bool
+		}{
+			{`conversion webhook for apps.kruise.io/v1alpha1, Kind=SidecarSet failed: Post "https://ours.svc:443/convert?timeout=30s": no endpoints available`, true},
+			{`conversion webhook for apps.kruise.io/v1alpha1, Kind=SidecarSet failed: Post "https://theirs.svc:443/convert?timeout=30s": no endpoints available`, false},
+			{`Get "https://10.0.0.1:443": connection refused`, false},
+		} {
+			etcd.set(0, errors.New(step.err))
+			if pass(2 * time.Second); h.Unconverted() != step.want {
+				t.Errorf("%s: %t", step.err, h.Unconverted())
+			}
+		}
+	})
 }
 
 func TestHealthBeginsASilentWatchAnew(t *testing.T) {

@@ -91,29 +91,3 @@ func TestSharedIsBounded(t *testing.T) {
 		requests.Wait()
 	})
 }
-
-func TestSharedReleasesACancelledRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &answering{answers: make(chan int)}
-		s := NewShared(2, a.ask)
-		ctx, cancel := context.WithCancel(t.Context())
-		var requests sync.WaitGroup
-		requests.Go(func() {
-			if _, err := s.Get(ctx, "a"); !errors.Is(err, context.Canceled) {
-				t.Errorf("the one that left: %v", err)
-			}
-		})
-		synctest.Wait()
-		requests.Go(func() {
-			if answer, err := s.Get(t.Context(), "a"); answer != 2 || err != nil {
-				t.Errorf("the one that stayed: %d, %v", answer, err)
-			}
-		})
-		synctest.Wait()
-		cancel()
-		synctest.Wait()
-		a.answers <- 1
-		a.answers <- 2
-		requests.Wait()
-	})
-}

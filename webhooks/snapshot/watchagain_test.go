@@ -54,20 +54,3 @@ func TestWatchesTryAgainWhatMayHeal(t *testing.T) {
 		})
 	}
 }
-
-func TestWatchesEndWithTheirContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() {
-			_, err := persist(ctx, "Pod", func() (int, error) { return 0, errors.New("connection refused") })
-			done <- err
-		}()
-		synctest.Wait()
-		cancel()
-		synctest.Wait()
-		if len(done) != 1 || <-done == nil {
-			t.Error("it goes on, or reports success")
-		}
-	})
-}

@@ -74,16 +74,3 @@ Compatible:  yes: the plugin has the engine of the operator
 		})
 	}
 }
-
-// The newest version is the first of the table, which CI runs.
-func TestSupportedVersionsAreThoseOfTheDocument(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/versions.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{fmt.Sprintf("made for Kubernetes 1.%d and later", oldestMinor), fmt.Sprintf("|---|---|\n| 1.%d.", newestMinor)} {
-		if !strings.Contains(string(text), want) {
-			t.Errorf("docs/versions.md does not say %q", want)
-		}
-	}
-}

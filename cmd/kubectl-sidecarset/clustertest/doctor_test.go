@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -13,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/doctor"
@@ -97,27 +95,6 @@ func TestDoctorFindsAnEntryThatAnotherProgramEdits(t *testing.T) {
 	meddling(t, name, func(w *admissionregistrationv1.MutatingWebhook) { w.MatchPolicy = new(admissionregistrationv1.Exact) }, func() {
 		finds(t, "ERROR", "entries: ", "is not what SidecarSets "+name+" need", "field manager weakener")
 	})
-}
-
-func TestDoctorFindsACABundleThatIsReplaced(t *testing.T) {
-	name := app(t, 1, "")
-	server := httptest.NewTLSServer(nil)
-	defer server.Close()
-	foreign, err := cert.EncodeCertificates(server.Certificate())
-	if err != nil {
-		t.Fatal(err)
-	}
-	meddling(t, name, func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.CABundle = foreign }, func() {
-		finds(t, "ERROR", "certificates: ", "do not accept the certificate of ", "unknown authority")
-	})
-}
-
-func TestDoctorFindsPodsThatPodSecurityRefuses(t *testing.T) {
-	namespace := testkit.Namespace(t, api, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
-	testkit.AwaitServiceAccount(t, api, namespace)
-	apply(t, namespace, sidecarSet)
-	testkit.AwaitReady(t, api, namespace)
-	finds(t, "ERROR", "injection: SidecarSet "+namespace, "violates PodSecurity", "log-agent")
 }
 
 // A quota that leaves no room for the sidecar is found in the second namespace of a SidecarSet, too.

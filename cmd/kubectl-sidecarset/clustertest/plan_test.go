@@ -96,26 +96,3 @@ func awaitProgress(t *testing.T, name, reason string) {
 	t.Helper()
 	testkit.Kubectl(t, cluster, "", "wait", "sidecarset/"+name, "--timeout=180s", `--for=jsonpath={.status.conditions[?(@.type=="Progressing")].reason}=`+reason)
 }
-
-func TestThePlanHasTheAnswersOfAdmission(t *testing.T) {
-	t.Parallel()
-	name := app(t, 2, "")
-
-	p, text := plan(t, name, strings.ReplaceAll(sidecarSet, "{name: log-agent,", "{name: log-agent, env: [{name: A, value: b}],"), 2)
-	if set := p.SidecarSets[0]; len(set.Pods) != 1 || set.Pods[0].Fate != "Recreate" || set.Pods[0].Pods != 2 || len(set.Warnings) != 1 ||
-		!strings.Contains(set.Warnings[0], "env changed") || !strings.Contains(set.Pods[0].Message, "spec.containers[log-agent].env") {
-		t.Errorf("a field that no running Pod gets:\n%s", text)
-	}
-
-	other := strings.ReplaceAll(strings.ReplaceAll(sidecarSet, "{name: NS,", "{name: NS-other,"), "name: log-agent", "name: other")
-	p, text = plan(t, name, other, 2)
-	if set := p.SidecarSets[0]; set.Action != "create" || len(set.Pods) != 1 || set.Pods[0].Fate != "Selected" || set.Pods[0].Pods != 2 {
-		t.Errorf("a new SidecarSet:\n%s", text)
-	}
-
-	file := filepath.Join(t.TempDir(), "clash.yaml")
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(strings.ReplaceAll(sidecarSet, "{name: NS,", "{name: NS-other,"), "NS", name)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	refuses(t, []string{"plan", "-f", file}, "clash.yaml:9: SidecarSet "+name+"-other: spec.containers[0].name", "is a container of SidecarSet "+name)
-}

@@ -25,14 +25,14 @@ import (
 )
 
 // replicas returns the addresses that API servers call, host:port, with the names of the Pods; "" for
-// a process that is no Pod. The Service of conversions leads to replicas that are not ready, too.
+// a process that is no Pod.
 func (f *facts) replicas() map[string]string {
 	if called, err := url.Parse(f.url); err == nil && f.url != "" {
 		return map[string]string{net.JoinHostPort(called.Hostname(), cmp.Or(called.Port(), "443")): ""}
 	}
 	all := map[string]string{}
 	for _, slice := range f.endpoints.Items {
-		if service := slice.Labels[discoveryv1.LabelServiceName]; service != f.service() && service != f.conversion() {
+		if service := slice.Labels[discoveryv1.LabelServiceName]; service != f.service() {
 			continue
 		}
 		for _, endpoint := range slice.Endpoints {

@@ -45,7 +45,7 @@ func TestCRD(t *testing.T) {
 		}, []string{"error|stores v1alpha1", "error|status.conditions", "error|does not serve v1beta1"}},
 		"objects of the old version":   {func(c *crd) { c.Status.StoredVersions = []string{"v1alpha1", "v1beta1"} }, []string{"warning|may be stored as v1alpha1"}},
 		"no conversion":                {func(c *crd) { c.Spec.Conversion.Webhook = nil }, []string{"error|no conversion webhook"}},
-		"another program's conversion": {func(c *crd) { c.Spec.Conversion.Webhook.ClientConfig.Service.Namespace = "kruise-system" }, []string{"error|kruise-system/sidecarset-conversion"}},
+		"another program's conversion": {func(c *crd) { c.Spec.Conversion.Webhook.ClientConfig.Service.Namespace = "kruise-system" }, []string{"error|kruise-system/sidecarset-webhook"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestCRD(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Webhook: &apiextensionsv1.WebhookConversion{ClientConfig: &apiextensionsv1.WebhookClientConfig{
-				Service: &apiextensionsv1.ServiceReference{Namespace: operatorNamespace, Name: "sidecarset-conversion"},
+				Service: &apiextensionsv1.ServiceReference{Namespace: operatorNamespace, Name: "sidecarset-webhook"},
 			}}}
 			tc.change(&f.crd)
 			expect(t, func(r *Result) { f.lookAtCRD(t.Context(), r) }, tc.want...)

@@ -106,7 +106,7 @@ func (f *facts) lookAtSlot(slot *entry.Slot, wanted []entry.Entry, r *Result) {
 			r.add(Error, object, pageReady, "let SidecarSets share selectors, or shorten their selectors", "the entry of %s has no place: %v", of, refused)
 		} else if !slices.Contains(slot.Entries(), e.Name) {
 			r.add(Error, object, pageReady, repair, "the entry of %s is missing: it was removed%s, or the leader has not written it yet. API servers create their Pods without sidecars", of, by)
-		} else if !slot.Says(e, settings) {
+		} else if !slot.Has(e, settings) {
 			r.add(Error, object, pageReady, repair, "entry %s is not what %s need: it was edited%s, or the leader has not written it yet", e.Name, of, by)
 		} else if left := slot.Narrowing(e).By; left != "" {
 			r.add(Warning, object, "docs/install.md#clouds", "this is what some clouds do; select other namespaces if you need sidecars there", "another program%s leaves out of the entry of %s: %s. Their Pods are created without sidecars", by, of, left)

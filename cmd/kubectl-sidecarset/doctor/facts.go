@@ -143,15 +143,11 @@ func (in *installation) excluded() []string {
 
 func (in *installation) service() string { return in.flag("webhook-service", "sidecarset-webhook") }
 
-func (in *installation) conversion() string {
-	return in.flag("conversion-service", "sidecarset-conversion")
-}
-
 // host is the name by which API servers know the operator that a webhook calls; "" if it calls
 // another program.
 func (in *installation) host(config *admissionregistrationv1.WebhookClientConfig) string {
 	if service := config.Service; service != nil {
-		if service.Namespace == in.namespace && (service.Name == in.service() || service.Name == in.conversion()) {
+		if service.Namespace == in.namespace && service.Name == in.service() {
 			return service.Name + "." + service.Namespace + ".svc"
 		}
 	} else if config.URL != nil && in.url != "" && strings.HasPrefix(*config.URL, in.url) {

@@ -69,24 +69,6 @@ func inputOf(t *testing.T, change string, pods int) Input {
 	return in
 }
 
-func TestALongRollout(t *testing.T) {
-	t.Parallel()
-	out, err := Of(t.Context(), inputOf(t, stored+"  updateStrategy: {maxUnavailable: 1}\n  customVersion: \"2\"\n", 3))
-	if err != nil || out.Current != 3 || len(out.Rollout.Batches) > 0 {
-		t.Fatalf("the same content: %+v, %v", out, err)
-	}
-	out, err = Of(t.Context(), inputOf(t, replaced(t, "agent:v1", "agent:v2"), 150))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r := out.Rollout; len(r.Batches) != 150 || r.Seconds != 152*20 {
-		t.Errorf("%d batches, %d s; want 150, 3040", len(r.Batches), r.Seconds)
-	}
-	if len(out.Pods) != 1 || out.Pods[0].Fate != InPlace || out.Pods[0].Pods != 150 {
-		t.Errorf("Pods %+v", out.Pods)
-	}
-}
-
 func TestAnOldAPIServerResizesNoPod(t *testing.T) {
 	t.Parallel()
 	in := inputOf(t, replaced(t, "cpu: 10m", "cpu: 20m"), 2)

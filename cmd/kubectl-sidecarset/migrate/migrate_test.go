@@ -1,7 +1,6 @@
 package migrate_test
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -111,18 +110,4 @@ func TestWebhooksThatAreCalledBetween(t *testing.T) {
 	others := []admissionregistrationv1.MutatingWebhookConfiguration{of("istio", "/", "", "pods"), of("linkerd", "/", "", "pods"), of("other", "/", "", "services"), of("vault", "/", "", "pods")}
 	expect(t, migrate.Between(slices.Insert(slices.Clone(others), 1, kruise), "sidecarset-system"), [2]string{"MutatingWebhookConfiguration linkerd", "sees Pods without the sidecars"})
 	expect(t, migrate.Between(others, "sidecarset-system"))
-}
-
-// The commands of the steps are those of the page.
-func TestStepsAreThoseOfThePage(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/migration.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(migrate.To + migrate.Back) {
-		command, is := strings.CutPrefix(strings.TrimSpace(line), "kubectl ")
-		if is && !strings.Contains(string(text), "kubectl "+command) && !strings.HasPrefix(command, "sidecarset ") && command != "apply -k ." {
-			t.Errorf("docs/migration.md does not have %q", line)
-		}
-	}
 }

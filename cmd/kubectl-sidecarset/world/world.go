@@ -218,7 +218,7 @@ func (w *World) Decide(ctx context.Context, namespace string, pod map[string]any
 		return d, err
 	}
 	candidates := w.Snapshot.Candidates(programs, func() float64 { return 0 })
-	if d.Pod, err = reader.ReadPodFor(document, head.Labels, candidates); err != nil {
+	if d.Pod, err = reader.ReadPod(document, head.Labels); err != nil {
 		return d, err
 	}
 	d.Plan, d.Refused = inject.Compute(inject.Input{Pod: d.Pod, Candidates: candidates, Now: w.Now, Known: w.Snapshot.Has})

@@ -1,16 +1,14 @@
-// Package certificates tests the three ways to obtain certificates with a real API server,
-// which calls replicas for every object that is created, and with a real cert-manager.
+// Package certificates tests the operator with a real cert-manager. The laws of all ways to obtain
+// certificates are tests of package certs.
 package certificates
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -48,22 +46,12 @@ func begin() (err error) {
 // certManagerVariable is the environment variable with the path of cert-manager's controllers.
 const certManagerVariable = "CERTMANAGER"
 
-// needCertManager starts cert-manager's controllers on the shared cluster, once for all tests.
 func needCertManager(t *testing.T) {
 	t.Helper()
 	if os.Getenv(certManagerVariable) == "" {
 		t.Skip("SKIP: there is no cert-manager: make chaos builds it and sets " + certManagerVariable)
 	}
-	if err := sharedCertManager(); err != nil {
-		t.Fatal(err)
-	}
 }
-
-var sharedCertManager = sync.OnceValue(func() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*await.Patience) // its CustomResourceDefinitions, and a process
-	defer cancel()
-	return errors.Join(installCertManager(ctx, cluster), startCertManager(ctx, cluster))
-})
 
 // installCertManager applies the CustomResourceDefinitions that come with the controllers' module.
 func installCertManager(ctx context.Context, c *stand.Cluster) error {

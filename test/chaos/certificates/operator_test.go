@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,71 +14,52 @@ import (
 	"testing"
 	"time"
 
+	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	certmanagermetav1 "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/test/await"
-	"github.com/sidecarset/operator/test/conformance"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
-	"github.com/sidecarset/operator/test/testkit"
 )
 
-// installation is the operator on a cluster of its own, with cert-manager.
+// installation is the operator on a cluster.
 type installation struct {
 	*deploy.Operator
 	api      client.WithWatch
 	replicas []*deploy.Replica
 }
 
-// install makes a cluster, with cert-manager's controllers if wanted, and the operator on it without a replica.
-func install(t *testing.T, layout deploy.Layout) *installation {
+// start starts two replicas, numbered from first.
+func (i *installation) start(t *testing.T, first int, args ...string) (started []*deploy.Replica) {
 	t.Helper()
-	stand.NeedNamespace(t)
-	c := testkit.StartCluster(t, stand.Options{})
-	if err := errors.Join(installCertManager(t.Context(), c), startCertManager(t.Context(), c)); err != nil {
-		t.Fatal(err)
-	}
-	o, err := deploy.InstallLayout(t.Context(), c, layout)
-	program, buildErr := deploy.QuickProgram()
-	if err := errors.Join(err, buildErr); err != nil {
-		t.Fatal(err)
-	}
-	o.Amend = func(c *stand.Command) { c.Path = program }
-	api, err := client.NewWithWatch(c.Config(), client.Options{Scheme: api.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &installation{Operator: o, api: api}
-}
-
-// start starts two replicas, with the rights of the layout, and waits until they serve.
-func (i *installation) start(t *testing.T, args ...string) {
-	t.Helper()
-	for number := 1; number <= 2; number++ {
+	for number := first; number < first+2; number++ {
 		replica, err := i.StartReplicaUnready(t.Context(), number, args...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(replica.Process.Stop)
-		i.replicas = append(i.replicas, replica)
+		started = append(started, replica)
 	}
-	for _, replica := range i.replicas {
+	i.replicas = append(i.replicas, started...)
+	return started
+}
+
+// serve waits until replicas are ready, and has API servers call them.
+func (i *installation) serve(t *testing.T, replicas []*deploy.Replica) {
+	t.Helper()
+	for _, replica := range replicas {
 		if err := errors.Join(replica.AwaitReady(t.Context()), i.AddEndpoint(t.Context(), replica)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	await.Eventually(t, "a SidecarSet", func(ctx context.Context) error {
-		_, err := i.Cluster.Kubectl(ctx, sidecarSet, "apply", "-f", "-")
-		return err
-	})
-	await.Eventually(t, "calls of every kind", i.call)
 }
 
 const sidecarSet = `
@@ -124,7 +105,7 @@ func (i *installation) createPod(ctx context.Context) error {
 }
 
 // during makes calls, up to a hundred in a second, while do runs. No call may fail.
-func (i *installation) during(t *testing.T, call func(context.Context) error, do func()) {
+func (i *installation) during(t *testing.T, do func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -133,7 +114,7 @@ func (i *installation) during(t *testing.T, call func(context.Context) error, do
 	wg.Go(func() {
 		for pause := time.Tick(10 * time.Millisecond); ctx.Err() == nil; <-pause {
 			calls.Add(1)
-			if err := call(ctx); err != nil && ctx.Err() == nil {
+			if err := i.call(ctx); err != nil && ctx.Err() == nil {
 				failed = append(failed, err)
 			}
 		}
@@ -169,68 +150,155 @@ func (i *installation) checkRights(t *testing.T) {
 	}
 }
 
-// The operator works with only the rights of config/certmanager/operator.
-func TestOperatorDeclaresToCertManager(t *testing.T) {
-	i := install(t, deploy.CertManager)
-	i.start(t, "--cert-mode=cert-manager")
-	serving := &corev1.Secret{}
-	if err := i.api.Get(t.Context(), client.ObjectKey{Namespace: deploy.Namespace, Name: "sidecarset-serving"}, serving); err != nil {
+// The operator is installed with the rights of config/certmanager/operator, before cert-manager is. A replica's
+// readiness says what is missing, at each step. Then the operator serves what cert-manager issues, also while the
+// CA and the leaf are renewed. Then the cluster changes to config/certmanager/cainjector: cainjector publishes
+// the CA, a kubelet mounts the Secret, and the operator only reads. No call fails meanwhile.
+func TestCertManager(t *testing.T) {
+	stand.NeedNamespace(t)
+	needCertManager(t)
+	o, err := deploy.InstallLayout(t.Context(), cluster, deploy.CertManager)
+	program, buildErr := deploy.QuickProgram()
+	if err := errors.Join(err, buildErr); err != nil {
 		t.Fatal(err)
 	}
-	bundle, err := i.Bundle(t.Context())
-	if err != nil || !bytes.Equal(bundle, serving.Data["ca.crt"]) {
-		t.Errorf("what is published is not what cert-manager made: %v", err)
+	o.Amend = func(c *stand.Command) { c.Path = program }
+	i := &installation{Operator: o, api: api}
+
+	declaring := i.start(t, 1, "--cert-mode=cert-manager", "--drain-grace=5s")
+	expectReason(t, declaring[1], "`kubectl describe -n sidecarset-system issuers,certificates` says what is missing")
+	await.Eventually(t, "the leader to say that cert-manager is missing", func(context.Context) error {
+		if !strings.Contains(declaring[0].Log()+declaring[1].Log(), "cert-manager's CustomResourceDefinitions are not installed; install cert-manager or use --cert-mode=self") {
+			return errors.New("no replica says so")
+		}
+		return nil
+	})
+	if err := installCertManager(t.Context(), cluster); err != nil {
+		t.Fatal(err)
 	}
+	if err := startCertManager(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+	i.serve(t, declaring)
+	await.Eventually(t, "a SidecarSet", func(ctx context.Context) error {
+		_, err := cluster.Kubectl(ctx, sidecarSet, "apply", "-f", "-")
+		return err
+	})
+	await.Eventually(t, "calls of every kind", i.call)
+	i.wantBundle(t)
 	err = i.api.Get(t.Context(), client.ObjectKey{Namespace: deploy.Namespace, Name: deploy.CertSecret}, &corev1.Secret{})
 	if client.IgnoreNotFound(err) != nil || err == nil {
 		t.Errorf("the Secret of self-managed certificates is there: %v", err)
 	}
+	i.during(t, func() { i.reissueAll(t) })
 	i.checkRights(t)
-}
 
-// cainjector publishes the CA, a kubelet mounts the Secret, and the operator only reads. The leaf
-// and the CA are renewed while the API server makes calls. A replica serves the new leaf when
-// it is five minutes old; the conformance tests show that.
-func TestOperatorWithCAInjector(t *testing.T) {
-	i := install(t, deploy.CertManagerInjector)
-	dir := t.TempDir()
-	i.mount(t, dir)
-	i.start(t, "--cert-mode=files", "--cert-dir="+dir, "--cert-publish-bundle=false")
-
-	bundle, err := i.Bundle(t.Context())
-	if err != nil {
+	overlay := filepath.Join(deploy.Root(), "test/overlays/cert-manager-cainjector")
+	if _, err := cluster.Kubectl(t.Context(), "", "apply", "--server-side", "--force-conflicts", "-k", overlay); err != nil {
 		t.Fatal(err)
 	}
-	i.during(t, i.call, func() {
-		reissue(t, i.api, deploy.Namespace, "sidecarset-ca") // with the same key
-		reissue(t, i.api, deploy.Namespace, "sidecarset-serving")
-		await.Eventually(t, "another CA in the bundle", func(ctx context.Context) error {
-			now, err := i.Bundle(ctx)
-			if err == nil && bytes.Equal(now, bundle) {
-				err = errors.New("it is the same")
+	dir := t.TempDir()
+	i.mount(t, dir)
+	reading := i.start(t, 3, "--cert-mode=files", "--cert-dir="+dir, "--cert-publish-bundle=false")
+	i.during(t, func() {
+		i.serve(t, reading)
+		for _, replica := range declaring {
+			if err := replica.Stop(t.Context()); err != nil {
+				t.Error(err)
 			}
-			return err
-		})
-		for _, replica := range i.replicas {
-			await.Eventually(t, "readiness", replica.Ready)
 		}
+		i.reissueAll(t)
 	})
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	if err := i.api.Get(t.Context(), client.ObjectKey{Name: deploy.MutatingConfiguration}, configuration); err != nil {
 		t.Fatal(err)
 	}
-	for _, owner := range configuration.ManagedFields {
-		if owner.Manager == certs.FieldOwner {
-			t.Error("the operator wrote a bundle that cainjector looks after")
+	if configuration.Annotations["cert-manager.io/inject-ca-from"] == "" {
+		t.Error("cainjector does not look after the bundle")
+	}
+	for _, replica := range reading {
+		if log := replica.Log(); strings.Contains(log, "Published the CA bundle") {
+			t.Errorf("%s wrote a bundle that cainjector looks after", replica.Name)
 		}
 	}
-	i.checkRights(t)
+}
+
+// reissueAll has cert-manager renew the CA, with the same key, and the serving certificate, and waits until
+// API servers trust the renewed CA.
+func (i *installation) reissueAll(t *testing.T) {
+	t.Helper()
+	reissue(t, i.api, deploy.Namespace, "sidecarset-ca")
+	reissue(t, i.api, deploy.Namespace, "sidecarset-serving")
+	await.Eventually(t, "the renewed CA in the bundle", i.bundled)
+}
+
+func (i *installation) wantBundle(t *testing.T) {
+	t.Helper()
+	if err := i.bundled(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// bundled returns an error unless the CA of the serving certificate is published.
+func (i *installation) bundled(ctx context.Context) error {
+	serving := &corev1.Secret{}
+	if err := i.api.Get(ctx, client.ObjectKey{Namespace: deploy.Namespace, Name: "sidecarset-serving"}, serving); err != nil {
+		return err
+	}
+	bundle, err := i.Bundle(ctx)
+	if err == nil && !bytes.Contains(bundle, serving.Data["ca.crt"]) {
+		err = errors.New("what is published is not what cert-manager made")
+	}
+	return err
+}
+
+// reissue does what `cmctl renew` does, and waits for the outcome.
+func reissue(t *testing.T, api client.Client, namespace, name string) {
+	t.Helper()
+	certificate := &certmanagerv1.Certificate{}
+	revision := 0
+	await.Eventually(t, "asking for Certificate "+name, func(ctx context.Context) error {
+		if err := api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, certificate); err != nil {
+			return err
+		}
+		if certificate.Status.Revision == nil {
+			return errors.New("nothing was issued yet")
+		}
+		revision = *certificate.Status.Revision
+		now := metav1.Now()
+		certificate.Status.Conditions = append(certificate.Status.Conditions, certmanagerv1.CertificateCondition{
+			Type: certmanagerv1.CertificateConditionIssuing, Status: certmanagermetav1.ConditionTrue,
+			Reason: "ManuallyTriggered", Message: "Certificate re-issuance manually triggered", LastTransitionTime: &now,
+		})
+		return api.Status().Update(ctx, certificate)
+	})
+	await.Eventually(t, "issuing Certificate "+name, func(ctx context.Context) error {
+		if err := api.Get(ctx, client.ObjectKeyFromObject(certificate), certificate); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		if certificate.Status.Revision == nil || *certificate.Status.Revision == revision {
+			return fmt.Errorf("revision %d is still the last one: %+v", revision, certificate.Status.Conditions)
+		}
+		return nil
+	})
+}
+
+// expectReason waits until the replica is not ready, and its check of the certificate says
+// want.
+func expectReason(t *testing.T, replica *deploy.Replica, want string) {
+	t.Helper()
+	await.Eventually(t, "the reason why "+replica.Name+" is not ready", func(ctx context.Context) error {
+		code, says, err := replica.Readyz(ctx, "/certificate")
+		if err == nil && (code == http.StatusOK || !strings.Contains(says, want)) {
+			err = fmt.Errorf("it says %d: %s", code, says)
+		}
+		return err
+	})
 }
 
 // mount does what a kubelet does with the Secret of the serving certificate, until the test ends.
 func (i *installation) mount(t *testing.T, dir string) {
 	t.Helper()
-	volume := &conformance.Volume{Dir: dir}
 	last := ""
 	update := func(ctx context.Context) error {
 		secret := &corev1.Secret{}
@@ -239,7 +307,7 @@ func (i *installation) mount(t *testing.T, dir string) {
 		}
 		if last != secret.ResourceVersion {
 			last = secret.ResourceVersion
-			volume.Write(t, secret.Data)
+			return replaceFiles(dir, "..version-"+last, secret.Data)
 		}
 		return nil
 	}
@@ -263,56 +331,25 @@ func (i *installation) mount(t *testing.T, dir string) {
 	t.Cleanup(func() { cancel(); wg.Wait() })
 }
 
-// A replica's readiness says what is wrong with cert-manager, at each step of its repair.
-func TestCertManagerIsMissing(t *testing.T) {
-	c := testkit.StartCluster(t, stand.Options{})
-	api, err := client.NewWithWatch(c.Config(), client.Options{Scheme: api.Scheme()})
-	if err != nil {
-		t.Fatal(err)
+// replaceFiles replaces the files of a volume as a kubelet does: a link leads to another directory.
+func replaceFiles(dir, version string, files map[string][]byte) error {
+	errs := []error{os.Mkdir(filepath.Join(dir, version), 0o700)}
+	for name, content := range files {
+		errs = append(errs, os.WriteFile(filepath.Join(dir, version, name), content, 0o600))
+		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)); !errors.Is(err, os.ErrExist) {
+			errs = append(errs, err)
+		}
 	}
-	none := certs.Targets{Validating: "none", Definition: "none"}
-	serving, err := certs.Assemble(api, startCache(t, none), loopback, certs.Options{
-		Mode: certs.ModeCertManager, Namespace: "default", Subject: certs.Subject{IPs: []net.IP{net.ParseIP(loopback)}}, Times: certs.DefaultTimes.Faster(deploy.Quicker),
-	}, none)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	for _, r := range append(serving.Leader, serving.Published, serving.Source) {
-		wg.Go(func() {
-			if err := r.Start(ctx); err != nil {
-				t.Errorf("Start: %v", err)
-			}
-		})
-	}
-	t.Cleanup(func() { cancel(); wg.Wait() })
-	says := func(want string) {
-		t.Helper()
-		await.Eventually(t, "a reason", func(context.Context) error {
-			if err := serving.Source.Ready(); err == nil || !strings.Contains(err.Error(), want) {
-				return fmt.Errorf("ready: %w; want an error with %q", err, want)
-			}
-			return nil
-		})
-	}
-	says("cert-manager's CustomResourceDefinitions are not installed; install cert-manager or use --cert-mode=self")
-	if err := installCertManager(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	says("Issuer default/sidecarset-selfsigned is not ready: cert-manager has not said anything about it; does its controller run?")
-	if err := startCertManager(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	await.Eventually(t, "a certificate", func(context.Context) error {
-		_, err := serving.Source.GetCertificate(nil)
-		return err
-	})
+	link := filepath.Join(dir, "..data")
+	return errors.Join(append(errs, os.Symlink(version, link+"_tmp"), os.Rename(link+"_tmp", link))...)
 }
 
 // The documented overlays can be built on top of either layout, and the API server accepts them.
-func TestOverlaysApply(t *testing.T) {
+func TestOverlaysApply(t *testing.T) { // after TestCertManager, which installs cert-manager's kinds
 	needCertManager(t)
+	if err := installCertManager(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
 	// Namespaced objects need a Namespace, and a dry run does not create it.
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: deploy.Namespace}}
 	if err := client.IgnoreAlreadyExists(api.Create(t.Context(), namespace)); err != nil {

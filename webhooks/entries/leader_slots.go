@@ -1,0 +1,337 @@
+package entries
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/inject"
+)
+
+// The leader reads a SidecarSet by name before it removes its need.
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups=apps.kruise.io,resources=sidecarsets,verbs=get
+
+// slotState is what the leader remembers of a slot from one pass to the next.
+type slotState struct {
+	want    want
+	refusal refusal
+	proof   proof
+	edits   edits
+	again   time.Time // when the slot is written once more; zero if it was
+}
+
+// want is what the stored SidecarSets need.
+type want struct {
+	entries []entry.Entry
+	changed bool        // since the last write
+	done    *entry.Slot // the version that needs no write for entries, and no need of which is in doubt
+}
+
+// refusal is why entries are not in the slot, by their names.
+type refusal struct {
+	noPlace map[string]error
+	invalid map[string]error // the API server does not take them; its answer
+	at      time.Time        // when the last one was refused
+}
+
+// proof is whether API servers use the slot. The leader updates it in one place; see prove.
+type proof struct {
+	serial   uint64    // the newest one
+	since    time.Time // when the leader began to ask about it
+	unproven error     // why not every API server is known to use it
+	last     uint64    // the last one that they all used
+	tries    int       // how often the slot was written again since then, because they did not
+}
+
+// writeAgain is Options.WriteAgain.
+func (l *leader) writeAgain() time.Duration { return cmp.Or(l.options.WriteAgain, 30*time.Second) }
+
+// An API server may keep an older copy of a slot, or go back to one, until the object is written. So
+// the leader writes a slot again that an API server does not use any more, or does not use soon;
+// writesAnew times at most.
+const (
+	writesAnew  = 5
+	notUsedSoon = 5 * time.Second
+)
+
+// isStuck reports whether API servers do not use a version of the slot that they should use. If one
+// cannot be asked, it is not known.
+func (st *slotState) isStuck(s *entry.Slot, now time.Time) bool {
+	if _, unknown := errors.AsType[refusedError](st.proof.unproven); unknown {
+		return false
+	}
+	return st.proof.unproven != nil && st.proof.serial == s.Serial && (st.proof.last == s.Serial || now.Sub(st.proof.since) >= notUsedSoon)
+}
+
+// keepSlot brings one slot up to date.
+func (l *leader) keepSlot(ctx context.Context, v *view, i int) error {
+	st := &l.states[i]
+	if err := l.find(ctx, v, i); err != nil || v.slots[i] == nil {
+		return err
+	}
+	s := v.slots[i]
+	anew, twice := st.isStuck(s, v.now) && st.proof.tries < writesAnew, !st.again.IsZero() && !v.now.Before(st.again)
+	if !twice && !st.again.IsZero() {
+		v.wakeAfter(st.again.Sub(v.now))
+	}
+	if st.want.done == s && !anew && !twice {
+		return nil
+	}
+	wanted := st.want.entries
+	if !v.served { // API servers would refuse Pods
+		present := s.Entries()
+		wanted = slices.DeleteFunc(slices.Clone(wanted), func(e entry.Entry) bool { return !slices.Contains(present, e.Name) })
+	}
+	if v.now.Sub(st.refusal.at) >= refusedFor {
+		st.refusal.invalid = map[string]error{}
+	}
+	leftOut := map[string]bool{}
+	for name := range st.refusal.invalid {
+		leftOut[name] = true
+	}
+	doubts := s.Doubts(wanted, entry.Known{Generation: l.sets.generation, Seen: l.catalog.Seen, Reviews: l.reviews, Now: time.Now()})
+	decisions := l.decide(ctx, v, doubts)
+	decided := len(decisions) > 0
+	plan := s.Reconcile(wanted, leftOut, decisions, anew, v.settings)
+	if plan.Next == nil && twice {
+		anew, plan = true, s.Reconcile(wanted, leftOut, decisions, true, v.settings)
+	}
+	st.refusal.noPlace, st.edits.stay, st.want.done = plan.Refused, false, nil
+	if plan.Next == nil {
+		if v.served {
+			st.want.changed = false
+			if len(doubts) == 0 && len(leftOut) == 0 {
+				st.want.done = s
+			}
+		}
+		return nil
+	}
+	// Nothing but an edit of another program is left as the cause. The author of a SidecarSet does
+	// not wait until the leader undoes edits in the same object.
+	undoes := !st.want.changed && !decided && !anew
+	if wait := st.edits.wait(v.now); undoes && wait > 0 {
+		st.edits.stay = true
+		v.wakeAfter(wait)
+		return nil
+	}
+	if anew && !twice {
+		st.proof.tries++
+	}
+	return l.writePlan(ctx, v, i, plan, undoes)
+}
+
+// find reads a slot that has to have entries and that Slots does not have.
+func (l *leader) find(ctx context.Context, v *view, i int) (err error) {
+	if v.slots[i] != nil || len(l.states[i].want.entries) == 0 {
+		return nil
+	}
+	v.slots[i], v.absent[i] = l.slots.Read(ctx, i)
+	if err := v.absent[i]; !errors.Is(err, errNoSlot) && !errors.Is(err, entry.ErrFormat) {
+		return err
+	}
+	return nil // the conditions of its SidecarSets have the reason
+}
+
+// writePlan writes the next version of a slot.
+func (l *leader) writePlan(ctx context.Context, v *view, i int, plan entry.Plan, undoes bool) error {
+	s, st, by := v.slots[i], &l.states[i], ""
+	if undoes {
+		by = l.slots.editor(ctx, i) // the write may remove it
+	}
+	left := len(plan.Next.Webhooks)
+	rebundled := v.settings != nil && !bytes.Equal(s.Bundle(), v.settings.Bundle)
+	if rebundled && l.options.FreshBundle != nil {
+		if fresh, err := l.options.FreshBundle(ctx); err != nil || !bytes.Equal(fresh, v.settings.Bundle) {
+			l.wake()
+			return err
+		}
+	}
+	written, err := l.widener.write(ctx, s, plan.Next)
+	switch {
+	case apierrors.IsInvalid(err) && v.settings != nil:
+		return l.isolate(ctx, v, i, err)
+	case err != nil:
+		return err
+	case written == nil:
+		l.wake()
+		_, err := l.slots.Read(ctx, i)
+		return err
+	}
+	if undoes {
+		st.edits.note(v.now, by)
+		l.m.restored.Inc()
+	}
+	v.slots[i], st.want.changed = l.slots.At(i), false
+	switch {
+	case rebundled:
+		st.again = v.now.Add(l.writeAgain())
+	case !v.now.Before(st.again):
+		st.again = time.Time{}
+	}
+	l.tellWrite(ctx, s, left, plan.Foreign)
+	return nil
+}
+
+// tellWrite logs what was written. Foreign webhooks, which the write removed, may have been
+// written by an attacker who has taken over a process of the operator.
+func (l *leader) tellWrite(ctx context.Context, before *entry.Slot, left int, foreign []string) {
+	logger := log.FromContext(ctx).WithValues("MutatingWebhookConfiguration", before.Object.Name)
+	if len(foreign) > 0 {
+		l.m.foreign.Add(float64(len(foreign)))
+		logger.Info("Removed webhook entries that another program had written", "entries", foreign)
+	}
+	switch {
+	case left > 0:
+		logger.V(1).Info("Wrote webhook entries", "entries", left-1)
+	case !before.IsEmpty():
+		logger.Info("Removed webhook entries")
+	}
+}
+
+// maxReads bounds the SidecarSets that a pass reads by name. The next pass reads others.
+const maxReads = 64
+
+// decide reads the SidecarSets of the needs in doubt that reads can decide about, and judges these needs.
+// The reads begin after the version of the slot was seen that the leader writes from, and the write
+// has that version as a precondition.
+func (l *leader) decide(ctx context.Context, v *view, doubts []entry.Doubt) entry.Decisions {
+	facts, decisions := map[string]entry.Fact{}, entry.Decisions{}
+	for i := range doubts {
+		d := &doubts[i]
+		if !d.Due {
+			v.wakeAfter(d.Wait)
+			continue
+		}
+		for _, name := range append([]string{d.Need.Name}, d.Others...) {
+			if err := l.fact(ctx, v, name, facts); err != nil {
+				log.FromContext(ctx).V(1).Info("Keeping a SidecarSet's need", "SidecarSet", d.Need.Name, "reason", err.Error())
+			}
+		}
+		c, read := d.Case(facts, l.moved)
+		if decision := c.Decide(); read && decision != (entry.Decision{}) {
+			decisions[d.Is()] = decision
+			continue
+		}
+		v.wakeAfter(soon)
+	}
+	return decisions
+}
+
+// fact reads a SidecarSet by name, unless it was read for this slot before.
+func (l *leader) fact(ctx context.Context, v *view, name string, facts map[string]entry.Fact) error {
+	if _, known := facts[name]; known {
+		return nil
+	}
+	if v.reads++; v.reads > maxReads {
+		l.wake()
+		return errors.New("the next pass reads it")
+	}
+	fact, err := l.read(ctx, name)
+	if err == nil {
+		facts[name] = fact
+	}
+	return err
+}
+
+// read reads a SidecarSet by name.
+func (l *leader) read(ctx context.Context, name string) (entry.Fact, error) {
+	fact := entry.Fact{Began: time.Now()}
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(appsv1beta1.Kind)
+	switch err := l.live.Get(ctx, client.ObjectKey{Name: name}, object); {
+	case apierrors.IsNotFound(err) && !meta.IsNoMatchError(err):
+		return fact, nil
+	case err != nil:
+		return fact, fmt.Errorf("reading SidecarSet %s: %w", name, err)
+	}
+	fact.Stored, fact.UID, fact.Generation = true, entry.ShortUID(object.GetUID()), object.GetGeneration()
+	program, err := inject.Compile(object.Object)
+	if program == nil {
+		log.FromContext(ctx).V(1).Info("SidecarSet cannot be used as it is stored", "SidecarSet", name, "reason", err.Error())
+		return fact, nil // nor is it in the snapshot
+	}
+	if e, err := entry.Of(program.Set); err == nil {
+		fact.Entry = e.Name
+	}
+	return fact, nil
+}
+
+// moved reports whether every reachable API server uses the entry that a fact names, with a need
+// of that SidecarSet.
+func (l *leader) moved(fact entry.Fact, n entry.Need) bool {
+	n.Generation = fact.Generation
+	i := entry.SlotOf(fact.Entry)
+	s := l.slots.At(i)
+	return s != nil && s.Holds(fact.Entry, n) && l.prober.passed(i, s.Serial)
+}
+
+// refusedFor is the time for which refused entries are left out. After it, the leader tries again:
+// the API server may have refused the CA bundle, or may have been upgraded.
+const refusedFor = 10 * time.Minute
+
+// isolate finds the entries of a slot that the API server refuses, by a dry-run of
+// each. The next pass leaves them out.
+func (l *leader) isolate(ctx context.Context, v *view, i int, cause error) error {
+	st, found := &l.states[i], false
+	for _, e := range st.want.entries {
+		alone := v.slots[i].Reconcile([]entry.Entry{e}, nil, v.slots[i].DropAll(), true, v.settings).Next
+		if err := l.widener.writer.Update(ctx, alone, client.DryRunAll); apierrors.IsInvalid(err) {
+			st.refusal.invalid[e.Name], st.refusal.at, found = err, v.now, true
+		}
+	}
+	l.wake()
+	if found {
+		return nil // the conditions of its SidecarSets have the reason
+	}
+	return cause
+}
+
+// edits counts how often the leader undid changes of a slot by other programs.
+type edits struct {
+	count int
+	last  time.Time
+	by    string // the field manager of the last change; "" if it is not known
+	stay  bool   // the last change is not undone yet
+}
+
+// Five edits by other programs, each within two minutes of the last, mean that another
+// program keeps editing the object. Until it stops, Ready stays False, even while the
+// entry is correct. The leader waits for a second before it undoes the second edit, and then
+// twice as long each time.
+const (
+	editsOfAProgram = 5
+	pauseOfEdits    = 2 * longestWait
+	longestWait     = time.Minute
+)
+
+func (e *edits) note(now time.Time, by string) {
+	if now.Sub(e.last) >= pauseOfEdits {
+		e.count = 0
+	}
+	e.count++
+	e.last, e.by = now, by
+}
+
+func (e *edits) goOn(now time.Time) bool {
+	return e.count >= editsOfAProgram && now.Sub(e.last) < pauseOfEdits
+}
+
+// wait is how long the next edit stays.
+func (e *edits) wait(now time.Time) time.Duration {
+	if e.count == 0 || now.Sub(e.last) >= pauseOfEdits {
+		return 0
+	}
+	return min(time.Second<<min(e.count-1, 6), longestWait) - now.Sub(e.last)
+}
