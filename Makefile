@@ -141,7 +141,7 @@ generate: ## Generate deep copies, CRD, roles and dist/install.yaml; tidy every 
 	$(TOOL) controller-gen crd paths=./apis/... output:crd:dir=config/crd/bases
 	sed -i '/x-kubernetes-list-type: atomic$$/d' config/crd/bases/*.yaml
 	$(TOOL) controller-gen rbac:roleName=sidecarset-operator paths=./cmd/operator paths=./certs paths=./controllers/... paths=./webhooks/... output:rbac:dir=config/rbac
-	@for module in . cmd/kubectl-sidecarset hack/image test/controlplane test/certmanager hack/tools; do $(GO) -C $$module mod tidy; done
+	@for module in . cmd/kubectl-sidecarset hack/image test/controlplane test/certmanager test/prometheus hack/tools; do $(GO) -C $$module mod tidy; done
 	$(GO) test ./config -run ReleasedManifests -update
 
 .PHONY: lint
@@ -151,6 +151,7 @@ lint: ## Linters, import rules, and known vulnerabilities where the database can
 	cd cmd/kubectl-sidecarset && $(GO) tool -modfile=../../hack/tools/go.mod golangci-lint run --config=../../.golangci.yml ./...
 	$(GO) -C hack/image vet ./...
 	$(GO) -C test/certmanager vet ./...
+	$(GO) -C test/prometheus vet ./...
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'lint: run gofmt -w .' >&2; exit 1; }
 	@if curl -fs -m 10 -o /dev/null '$(VULNDB)/index/db.json'; then $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.2.0 -db '$(VULNDB)' ./...; \
 	else echo 'SKIP: the vulnerability database $(VULNDB) cannot be reached; set VULNDB to a mirror (file:///... is one)'; fi
