@@ -63,7 +63,7 @@ func packChart(dir, work, version, registry string) (chart, error) {
 		if err != nil {
 			return err
 		}
-		text = bytes.ReplaceAll(text, []byte(invalidRegistry), []byte(registry))
+		text = bytes.ReplaceAll(text, []byte(invalidRegistry+operatorPath), []byte(registry+operatorPath))
 		if relative == "Chart.yaml" {
 			text = chartVersion.ReplaceAll(text, []byte("version: "+c.version))
 			text = appVersion.ReplaceAll(text, []byte(`appVersion: "`+version+`"`))
