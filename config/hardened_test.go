@@ -356,7 +356,7 @@ func TestImagesHaveToBeNamed(t *testing.T) {
 	for name, layout := range layouts {
 		for _, deployment := range all[appsv1.Deployment](t, layout.path, "Deployment") {
 			for _, c := range deployment.Spec.Template.Spec.Containers {
-				if c.Image != "registry.invalid/sidecarset-operator:set-me" {
+				if c.Image != "registry.invalid/sidecarset-operator:dev" {
 					t.Errorf("%s: %s runs %s", name, deployment.Name, c.Image)
 				}
 			}
