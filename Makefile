@@ -59,11 +59,11 @@ demo-down: ## Stop and remove what make demo has started
 
 .PHONY: test
 test: stand build ## The tests: unit, then the operator on a real API server, a control plane and a kubelet
-	@hack/test.sh unit suites
+	@hack/test.sh test
 
 .PHONY: test-unit
 test-unit: ## The tests that need no control plane
-	@hack/test.sh unit
+	@hack/test.sh units
 
 ##@ On your cluster, with the current kubeconfig
 
@@ -100,8 +100,8 @@ undeploy: ## Delete LAYOUT, SidecarSets included
 ##@ More tests
 
 .PHONY: test-long
-test-long: ## The unit tests in full, and with the race detector where goroutines share memory
-	@hack/test.sh long race
+test-long: ## The unit tests with all rounds of each law, and the race detector where goroutines share memory
+	@LONG=1 RACE=1 hack/test.sh units
 
 .PHONY: test-hostile
 test-hostile: stand build ## Floods, forged reviews, large bodies, busy connections
@@ -113,7 +113,7 @@ chaos: stand build older previous ## Faults, versions, skew, cert-manager; with 
 	@hack/test.sh chaos
 
 .PHONY: fuzz
-fuzz: ## Every fuzz target with FUZZTIME inputs (5000x), or for a time (1m)
+fuzz: ## Every fuzz target with FUZZTIME inputs (5000x), or for a time (1m); with SINCE=COMMIT, of changed packages
 	@hack/fuzz.sh
 
 .PHONY: bench

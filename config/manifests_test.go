@@ -182,15 +182,6 @@ func TestTheReleasedManifestsAreThoseOfConfig(t *testing.T) {
 	}
 }
 
-func documents(t *testing.T, path string) []map[string]any {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return parse(t, path, string(data))
-}
-
 func parse(t *testing.T, path, text string) []map[string]any {
 	t.Helper()
 	var found []map[string]any

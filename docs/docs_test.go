@@ -2,41 +2,17 @@
 package docs
 
 import (
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 const module = ".." // from this directory; documents have their paths from there
 
-// row is one rule, section or trap in a table of validation.md or controller.md.
-type row struct {
-	number, verdict string
-	code, proof     []string // paths
-}
-
 var quoted = regexp.MustCompile("`([^`]+)`")
-
-func rows(t *testing.T) []row {
-	t.Helper()
-	var all []row
-	for line := range strings.Lines(read(t, "docs/validation.md") + read(t, "docs/controller.md")) {
-		cells := strings.Split(strings.TrimSpace(line), " |")
-		number := strings.TrimPrefix(cells[0], "| ")
-		if len(cells) < 6 || number == "#" {
-			continue // the legend, a heading
-		}
-		all = append(all, row{number, strings.TrimSpace(cells[2]), quotes(cells[3]), quotes(cells[4])})
-	}
-	return all
-}
 
 func quotes(text string) []string {
 	var all []string
@@ -44,60 +20,6 @@ func quotes(text string) []string {
 		all = append(all, match[1])
 	}
 	return all
-}
-
-// numbers returns the numbers of the analysis that the operator was written from.
-func numbers() map[string]int {
-	all := map[string]int{"6": 2} // a rule, and a section without parts
-	count := func(format string, last int) {
-		for i := range last {
-			all[fmt.Sprintf(format, i+1)] = max(1, all[fmt.Sprintf(format, i+1)])
-		}
-	}
-	count("%d", 45)
-	for section, last := range map[string]int{"1": 7, "2": 5, "3": 3, "4": 8, "5": 12, "8": 8, "9": 11} {
-		count(section+".%d", last)
-	}
-	count("T%d", 41)
-	count("C%d", 41)
-	for _, section := range strings.Fields("1 2 3 4.1 4.2 4.3 4.4 5 6.1 6.2 6.3 6.4 6.5 7 8 9.1 9.2 9.3 9.4 9.5 10 10.1 10.2 11 12 13 14 15 16 18 19") {
-		all["§"+section] = 1 // 17 has the traps
-	}
-	return all
-}
-
-func TestValidationHasEveryNumberOnce(t *testing.T) {
-	got := map[string]int{}
-	for _, r := range rows(t) {
-		got[r.number]++
-	}
-	if diff := cmp.Diff(numbers(), got); diff != "" {
-		t.Errorf("rows by number (-want +got):\n%s", diff)
-	}
-}
-
-func TestEveryRowHasAProof(t *testing.T) {
-	for _, r := range rows(t) {
-		switch r.verdict {
-		case "kept", "improved":
-			if len(r.code) == 0 {
-				t.Errorf("row %s names no code", r.number)
-			}
-			if !slices.ContainsFunc(r.proof, isProof) {
-				t.Errorf("row %s names no test", r.number)
-			}
-		case "not yet", "not ours":
-			if len(r.code)+len(r.proof) > 0 {
-				t.Errorf("row %s is %q, but names code", r.number, r.verdict)
-			}
-		default:
-			t.Errorf("row %s has the unknown verdict %q", r.number, r.verdict)
-		}
-	}
-}
-
-func isProof(path string) bool {
-	return strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "golden/") || testName.MatchString(path)
 }
 
 var testName = regexp.MustCompile("^Test[A-Z][A-Za-z0-9]*$")

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -54,42 +53,6 @@ func TestTwoBuildsOfThePluginAreEqual(t *testing.T) {
 	}
 	if build(source(t, "a")) == build(source(t, "b")) {
 		t.Error("another program has the same sums")
-	}
-}
-
-// The plugin itself, in this directory and in a copy of the repository.
-func TestTheRealPluginIsReproducible(t *testing.T) {
-	if testing.Short() {
-		t.Skip("SKIP: links the plugin twice, which takes minutes with cold caches; make test-long runs it")
-	}
-	archive := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-	archive.Dir = "../.."
-	listed, err := archive.Output()
-	if err != nil {
-		t.Skipf("SKIP: this is not a clone: %v", err)
-	}
-	other := t.TempDir()
-	for _, file := range strings.Split(strings.TrimSuffix(string(listed), "\x00"), "\x00") {
-		text, err := os.ReadFile(filepath.Join("../..", file))
-		if errors.Is(err, os.ErrNotExist) {
-			continue // deleted, and not yet committed
-		}
-		target := filepath.Join(other, file)
-		if err := errors.Join(err, os.MkdirAll(filepath.Dir(target), 0o755), os.WriteFile(target, text, 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	here, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var sums []string
-	for _, root := range []string{here, other} {
-		files := plugin(t, "--source="+filepath.Join(root, "cmd/kubectl-sidecarset"), "--platforms=linux/amd64")
-		sums = append(sums, files["SHA256SUMS"])
-	}
-	if sums[0] != sums[1] {
-		t.Errorf("the sums of two builds, in two directories, differ:\n%s%s", sums[0], sums[1])
 	}
 }
 

@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"syscall"
 	"testing"
 	"time"
 
@@ -161,11 +162,11 @@ func TestEtcdMayHang(t *testing.T) {
 	}
 	hang := testkit.Scaled(4*time.Second, 10*time.Second)
 	selected, others := s.run(t.Context(), func() {
-		if err := cluster.Signal(t.Context(), "etcd", "STOP"); err != nil {
+		if err := cluster.Signal(t.Context(), "etcd", syscall.SIGSTOP); err != nil {
 			t.Error(err)
 		}
 		<-time.After(hang)
-		if err := cluster.Signal(t.Context(), "etcd", "CONT"); err != nil {
+		if err := cluster.Signal(t.Context(), "etcd", syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -147,11 +148,11 @@ func (r *restoring) awaitReady(t *testing.T, name string) {
 func (r *restoring) backup(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	if err := r.cluster.Signal(t.Context(), "etcd", "STOP"); err != nil {
+	if err := r.cluster.Signal(t.Context(), "etcd", syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	err := os.CopyFS(filepath.Join(dir, "etcd"), os.DirFS(filepath.Join(r.cluster.Dir, "etcd")))
-	if err := errors.Join(err, r.cluster.Signal(t.Context(), "etcd", "CONT")); err != nil {
+	if err := errors.Join(err, r.cluster.Signal(t.Context(), "etcd", syscall.SIGCONT)); err != nil {
 		t.Fatal(err)
 	}
 	return filepath.Join(dir, "etcd")

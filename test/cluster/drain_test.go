@@ -8,14 +8,12 @@ import (
 
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
-	"github.com/sidecarset/operator/test/testkit"
 )
 
 // The only node of a cluster can be drained if the operator is installed for that. In the
 // default layout the last replica cannot be evicted, so the node cannot be drained.
 func TestDrainOfTheOnlyNode(t *testing.T) {
-	one := testkit.StartCluster(t, stand.Options{Full: true, Nodes: 1})
+	one := apart(t)
 	kubectl := func(args ...string) (string, error) { return one.Kubectl(t.Context(), "", args...) }
 	install := func(layout string) {
 		t.Helper()

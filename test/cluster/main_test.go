@@ -23,6 +23,7 @@ import (
 
 var (
 	cluster  *stand.Cluster
+	second   *stand.Cluster // see apart
 	operator *deploy.Operator
 	replicas []*deploy.Replica
 	api      client.Client
@@ -102,6 +103,28 @@ func joinNodes(ctx context.Context, count int) error {
 	}
 	return nil
 }
+
+// apart returns a second cluster, with one node, on which tests install the operator one after the
+// other. The operator is uninstalled when the test ends. The test stops its replicas before.
+func apart(t *testing.T) *stand.Cluster {
+	t.Helper()
+	if second == nil {
+		var err error
+		if second, err = stand.Start(stand.Options{Full: true, Nodes: 1}); err != nil {
+			t.Fatal(err)
+		}
+		cluster.BeforeStop(func() { _ = second.Stop() })
+	}
+	t.Cleanup(func() {
+		if _, err := second.Kubectl(context.WithoutCancel(t.Context()), "", uninstall...); err != nil {
+			t.Error(err)
+		}
+	})
+	return second
+}
+
+// uninstall are the arguments of the README's command.
+var uninstall = []string{"delete", "-k", filepath.Join(deploy.Root(), "config/default"), "--ignore-not-found", "--timeout=" + await.Patience.String()}
 
 // apply applies manifests, in which it replaces NS by the namespace, and deletes the
 // SidecarSet of that name afterwards.

@@ -14,10 +14,9 @@ import (
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
-	"github.com/sidecarset/operator/test/testkit"
 )
 
-// outage is a cluster for one test, because other tests need their replicas.
+// outage is an operator for one test, because other tests need their replicas.
 type outage struct {
 	cluster  *stand.Cluster
 	operator *deploy.Operator
@@ -27,13 +26,13 @@ type outage struct {
 func newOutage(t *testing.T) *outage {
 	t.Helper()
 	operator.NeedReplicas(t)
-	c := testkit.StartCluster(t, stand.Options{Full: true})
-	o := &outage{cluster: c}
+	o := &outage{cluster: apart(t)}
 	var err error
-	if o.operator, err = deploy.Install(t.Context(), c); err != nil {
+	if o.operator, err = deploy.Install(t.Context(), o.cluster); err != nil {
 		t.Fatal(err)
 	}
 	o.start(t)
+	t.Cleanup(func() { o.replica.Process.Stop() }) // the last one
 	return o
 }
 
@@ -44,7 +43,6 @@ func (o *outage) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.replica = replica
-	o.cluster.BeforeStop(replica.Process.Stop)
 }
 
 // stop kills the replica, and removes its endpoint, as a cluster does.

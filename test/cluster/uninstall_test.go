@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"testing"
 
 	"github.com/sidecarset/operator/test/await"
@@ -16,14 +15,14 @@ import (
 // entries remained, they would refuse Pods for ever.
 func TestTheReadmesCommandIsACompleteUninstall(t *testing.T) {
 	operator.NeedReplicas(t)
-	c := testkit.StartCluster(t, stand.Options{Full: true})
+	c := apart(t)
 	for name, alive := range map[string]bool{"while the operator runs": true, "when it does not": false} {
 		t.Run(name, func(t *testing.T) {
 			_, replica := installReady(t, c)
 			if !alive {
 				replica.Kill()
 			}
-			if _, err := c.Kubectl(t.Context(), "", "delete", "-k", filepath.Join(deploy.Root(), "config/default"), "--ignore-not-found", "--timeout="+await.Patience.String()); err != nil {
+			if _, err := c.Kubectl(t.Context(), "", uninstall...); err != nil {
 				t.Fatal(err)
 			}
 			await.Eventually(t, "nothing of it", func(ctx context.Context) error {
@@ -71,7 +70,7 @@ func installReady(t *testing.T, c *stand.Cluster) (*deploy.Operator, *deploy.Rep
 // go before: as long as they were left, API servers would refuse selected Pods.
 func TestEntriesGoBeforeThePodsOfTheOperator(t *testing.T) {
 	operator.NeedReplicas(t)
-	c := testkit.StartCluster(t, stand.Options{Full: true})
+	c := apart(t)
 	for n := range testkit.Scaled(2, 10) {
 		t.Run(fmt.Sprint("time ", n+1), func(t *testing.T) {
 			installed, replica := installReady(t, c)
@@ -91,7 +90,7 @@ func TestEntriesGoBeforeThePodsOfTheOperator(t *testing.T) {
 					t.Errorf("the replica has ended, and %s has %v", s.Object.Name, s.Entries())
 				}
 			}
-			if _, err := c.Kubectl(t.Context(), "", "delete", "-k", filepath.Join(deploy.Root(), "config/default"), "--ignore-not-found", "--timeout="+await.Patience.String()); err != nil {
+			if _, err := c.Kubectl(t.Context(), "", uninstall...); err != nil {
 				t.Fatal(err)
 			}
 		})

@@ -24,6 +24,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -65,8 +67,9 @@ type Operator struct {
 	// Amend, if set, changes how a replica is started: by another program, or in another environment.
 	Amend func(*stand.Command)
 
-	layout Layout
-	port   int // of the one replica that is called by URL; 0 if the Service is used
+	layout    Layout
+	manifests string // what was applied
+	port      int    // of the one replica that is called by URL; 0 if the Service is used
 
 	mu        sync.Mutex
 	endpoints map[string]map[int]bool // numbers of the replicas behind each Service
@@ -114,9 +117,18 @@ func InstallLayout(ctx context.Context, c *stand.Cluster, layout Layout) (*Opera
 	if err != nil {
 		return nil, err
 	}
-	text = strings.ReplaceAll(text, portOfURL, fmt.Sprintf("https://127.0.0.1:%d/", o.port))
-	if err := apply(ctx, c, text); err != nil {
-		return nil, err
+	o.manifests = strings.ReplaceAll(text, portOfURL, fmt.Sprintf("https://127.0.0.1:%d/", o.port))
+	// kubectl itself would take half a second of a processor.
+	err = o.each(func(api client.Client, object *unstructured.Unstructured) error {
+		text, err := json.Marshal(object)
+		if err != nil {
+			return err
+		}
+		options := &client.PatchOptions{FieldManager: "kubectl", Force: new(true), FieldValidation: metav1.FieldValidationStrict}
+		return api.Patch(ctx, object, client.RawPatch(types.ApplyPatchType, text), options)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("applying %w", err)
 	}
 	return o, o.begin(ctx)
 }
@@ -144,27 +156,43 @@ func (o *Operator) begin(ctx context.Context) (err error) {
 	return nil
 }
 
-// apply does what kubectl apply --server-side --force-conflicts does. kubectl itself would take
-// half a second of a processor.
-func apply(ctx context.Context, c *stand.Cluster, manifests string) error {
-	api, err := client.New(c.Config(), client.Options{})
+// Uninstall deletes what was applied, as kubectl delete does, and returns when it is gone. The
+// Namespace goes only on a whole control plane. The caller has stopped the replicas.
+func (o *Operator) Uninstall(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, await.Patience)
+	defer cancel()
+	err := o.each(func(api client.Client, object *unstructured.Unstructured) error {
+		return client.IgnoreNotFound(api.Delete(ctx, object))
+	})
+	if err != nil {
+		return fmt.Errorf("deleting %w", err)
+	}
+	return await.Until(ctx, func(ctx context.Context) error {
+		return o.each(func(api client.Client, object *unstructured.Unstructured) error {
+			err := api.Get(ctx, client.ObjectKeyFromObject(object), object)
+			if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+				return nil
+			}
+			return errors.Join(err, errors.New("it is there"))
+		})
+	})
+}
+
+// each calls do with each object of the manifests, and a client of the administrator.
+func (o *Operator) each(do func(client.Client, *unstructured.Unstructured) error) error {
+	api, err := client.New(o.Cluster.Config(), client.Options{})
 	if err != nil {
 		return err
 	}
-	for decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(manifests), 4096); ; {
+	for decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(o.manifests), 4096); ; {
 		object := &unstructured.Unstructured{}
 		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err
 		}
-		text, err := json.Marshal(object)
-		if err != nil {
-			return err
-		}
-		options := &client.PatchOptions{FieldManager: "kubectl", Force: new(true), FieldValidation: metav1.FieldValidationStrict}
-		if err := api.Patch(ctx, object, client.RawPatch(types.ApplyPatchType, text), options); err != nil {
-			return fmt.Errorf("applying %s %s: %w", object.GetKind(), object.GetName(), err)
+		if err := do(api, object); err != nil {
+			return fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
 		}
 	}
 }

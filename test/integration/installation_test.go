@@ -1,8 +1,13 @@
 package integration
 
 import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/test/deploy"
@@ -10,19 +15,27 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// installation is an operator on a control plane of the test's own.
+// installation is an operator of the test's own.
 type installation struct {
 	*deploy.Operator
 	cluster *stand.Cluster
 	api     client.Client // as the administrator
+	logged  int64         // the length of the audit log before the installation
 }
 
 // newInstallation starts a control plane and installs the operator on it. No
 // replica runs yet. All of it ends with the test.
 func newInstallation(t *testing.T, options stand.Options, layout deploy.Layout) *installation {
 	t.Helper()
-	c := testkit.StartCluster(t, options)
+	return install(t, testkit.StartCluster(t, options), layout)
+}
+
+func install(t *testing.T, c *stand.Cluster, layout deploy.Layout) *installation {
+	t.Helper()
 	i := &installation{cluster: c}
+	if info, err := os.Stat(i.auditLog()); err == nil {
+		i.logged = info.Size()
+	}
 	var err error
 	if i.api, err = testkit.NewClient(c); err != nil {
 		t.Fatal(err)
@@ -30,6 +43,59 @@ func newInstallation(t *testing.T, options stand.Options, layout deploy.Layout) 
 	if i.Operator, err = deploy.InstallLayout(t.Context(), c, layout); err != nil {
 		t.Fatal(err)
 	}
+	return i
+}
+
+func (i *installation) auditLog() string {
+	return filepath.Join(i.cluster.Dir, "logs", "kube-apiserver-1.audit.log")
+}
+
+// spare is a whole control plane without an operator, which one test at a time has for itself. It
+// keeps an audit log.
+var spare struct {
+	sync.Mutex
+	cluster *stand.Cluster
+}
+
+// borrow returns the spare control plane. When the test ends, the Pods of the namespace default
+// are deleted, and borrow expects that nothing else is left.
+func borrow(t *testing.T) *stand.Cluster {
+	t.Helper()
+	operator.NeedReplicas(t)
+	if os.Getenv("KUBEBUILDER_ASSETS") != "" {
+		t.Skip("SKIP: needs a whole control plane; unset KUBEBUILDER_ASSETS to have it built")
+	}
+	spare.Lock()
+	t.Cleanup(spare.Unlock)
+	if spare.cluster == nil {
+		var err error
+		if spare.cluster, err = stand.Start(stand.Options{Full: true, Audit: true}); err != nil {
+			t.Fatal(err)
+		}
+		cluster.BeforeStop(func() { _ = spare.cluster.Stop() })
+	}
+	return spare.cluster
+}
+
+// installApart installs the operator on the spare control plane, until the test ends. No replica
+// runs yet.
+func installApart(t *testing.T, layout deploy.Layout) *installation {
+	t.Helper()
+	return returned(t, install(t, borrow(t), layout))
+}
+
+// returned makes the test leave the spare control plane as it was.
+func returned(t *testing.T, i *installation) *installation {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		if err := i.Uninstall(ctx); err != nil {
+			t.Errorf("uninstalling: %v", err)
+		}
+		if err := i.api.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace("default"), client.GracePeriodSeconds(0)); err != nil {
+			t.Error(err)
+		}
+	})
 	return i
 }
 

@@ -4,9 +4,9 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -53,11 +53,14 @@ func (r right) covers(q request) bool {
 // requestsOf reads an audit log and returns each kind of request of the operator once.
 func requestsOf(t *testing.T, i *installation) []request {
 	t.Helper()
-	file, err := os.Open(filepath.Join(i.cluster.Dir, "logs", "kube-apiserver-1.audit.log"))
+	file, err := os.Open(i.auditLog())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
+	if _, err := file.Seek(i.logged, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
 	seen := map[request]bool{}
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 1<<20)

@@ -2,9 +2,7 @@ package integration
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -170,38 +168,6 @@ func TestSamplesAreAccepted(t *testing.T) {
 	}
 	if _, err := cluster.Kubectl(t.Context(), "", args...); err != nil {
 		t.Error(err) // of each sample, with its file
-	}
-}
-
-var wantComment = regexp.MustCompile(`(?m)^# want: (.+)$`)
-
-// Each broken sample says in a comment "# want: …" what the refusal must contain.
-func TestBrokenSamplesAreRefused(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(deploy.Root(), "config/samples/invalid/*.yaml"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("samples: %v, %v", files, err)
-	}
-	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			wants := wantComment.FindAllStringSubmatch(string(text), -1)
-			if len(wants) == 0 {
-				t.Fatal("the file does not say what is wrong with it")
-			}
-			// This is what kubectl does. The test does not run kubectl, because it starts slowly.
-			err = api.Create(t.Context(), parse(t, string(text), "NS"), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
-			if err == nil {
-				t.Fatal("accepted")
-			}
-			for _, want := range wants {
-				if !strings.Contains(err.Error(), want[1]) {
-					t.Errorf("the refusal does not say %q: %v", want[1], err)
-				}
-			}
-		})
 	}
 }
 

@@ -2,12 +2,14 @@ package integration
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,6 +29,26 @@ import (
 )
 
 type object = map[string]any
+
+// What the API server says about the SidecarSets in files: internal/fixtures/sidecarsets/README.md.
+func TestSidecarSetsInFiles(t *testing.T) {
+	allowAnnotations(t)
+	author := newUser(t, cluster, api, "files", "cluster-admin")
+	fixtures.RunJudgedByServer(t, func(t *testing.T, c *fixtures.Judged) (said fixtures.Said) {
+		err := author.Create(t.Context(), &unstructured.Unstructured{Object: c.Manifest}, client.DryRunAll, client.FieldValidation(metav1.FieldValidationWarn))
+		said.Warned = strings.Split(author.told(), "\n")
+		var status apierrors.APIStatus
+		if errors.As(err, &status) && status.Status().Details != nil {
+			for _, cause := range status.Status().Details.Causes {
+				said.Refused = append(said.Refused, cause.Field+": "+cause.Message)
+			}
+		}
+		if err != nil {
+			said.Refused = append(said.Refused, err.Error())
+		}
+		return said
+	})
+}
 
 // wantAccepted is how many SidecarSets of the generator must pass validation before the test
 // ends. triedAtMost is how many it tries at most.

@@ -309,11 +309,13 @@ func (c *Cluster) Kill(ctx context.Context, name string) error {
 	return err
 }
 
-// Signal sends KILL, TERM, STOP or CONT to one component: STOP is how a server
-// hangs.
-func (c *Cluster) Signal(ctx context.Context, name, signal string) error {
-	_, err := c.ask(ctx, "kill", "--signal="+signal, name)
-	return err
+// Signal sends SIGSTOP or SIGCONT to one component: with SIGSTOP, a server hangs.
+func (c *Cluster) Signal(ctx context.Context, name string, signal syscall.Signal) error {
+	component, err := c.Component(ctx, name)
+	if err != nil {
+		return err
+	}
+	return syscall.Kill(component.Pid, signal)
 }
 
 // Restart starts one component again, after stopping it if it runs, with the

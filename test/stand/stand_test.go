@@ -2,159 +2,155 @@ package stand_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
-var cluster *stand.Cluster
+var api client.WithWatch
 
 func TestMain(m *testing.M) {
-	os.Exit(stand.Main(m, stand.Options{Full: true, Nodes: 3}, func(c *stand.Cluster) { cluster = c }))
-}
-
-func api(t *testing.T) kubernetes.Interface {
-	t.Helper()
-	client, err := kubernetes.NewForConfig(cluster.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
-}
-
-// freshNamespace makes a Kubernetes namespace for one test. Pods can be created
-// in it once its ServiceAccount is there.
-func freshNamespace(t *testing.T) string {
-	t.Helper()
-	client := api(t)
-	ns, err := client.CoreV1().Namespaces().Create(t.Context(),
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	await.Eventually(t, "the ServiceAccount default", func(ctx context.Context) error {
-		_, err := client.CoreV1().ServiceAccounts(ns.Name).Get(ctx, "default", metav1.GetOptions{})
-		return err
-	})
-	return ns.Name
-}
-
-func TestStopLeavesNoProcess(t *testing.T) {
-	c, pids := startSmall(t)
-	answered := false
-	c.BeforeStop(func() {
-		_, err := c.Kubectl(t.Context(), "", "get", "namespaces")
-		answered = err == nil
-	})
-	if err := c.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	if !answered {
-		t.Error("the cluster did not answer before it was stopped")
-	}
-	for _, pid := range pids {
-		if exists(pid) {
-			t.Errorf("pid %d is there after Stop", pid)
+	os.Exit(stand.Main(m, stand.Options{Full: true, Nodes: 1}, func(c *stand.Cluster) {
+		var err error
+		if api, err = testkit.NewClient(c); err != nil {
+			fmt.Fprintln(os.Stderr, "stand:", err)
+			os.Exit(1) // the cluster ends with this process
 		}
-	}
-	if _, err := os.Stat(c.Dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the data directory %s is there after Stop: %v", c.Dir, err)
-	}
+	}))
 }
 
-func TestComponentsDieWithTheLauncher(t *testing.T) {
-	c, pids := startSmall(t)
-	if err := syscall.Kill(c.Pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	await.Eventually(t, "all components gone", func(context.Context) error {
-		for _, pid := range pids {
-			if exists(pid) {
-				return fmt.Errorf("pid %d is there", pid)
+// Whether the stand is stopped, or its launcher is killed, as when a test binary crashes, no
+// process remains. No suite would notice one.
+func TestNoProcessOutlivesTheStand(t *testing.T) {
+	for name, end := range map[string]func(*stand.Cluster) error{
+		"stopped": (*stand.Cluster).Stop,
+		"killed":  func(c *stand.Cluster) error { return syscall.Kill(c.Pid, syscall.SIGKILL) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := stand.Start(stand.Options{})
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		return nil
-	})
-	if err := c.Stop(); err == nil {
-		t.Error("Stop does not say that the launcher was killed")
-	}
-	_ = os.RemoveAll(c.Dir) // the launcher would have done it
-}
-
-func TestStandEndsWhenAComponentDies(t *testing.T) {
-	c, pids := startSmall(t)
-	etcd, err := c.Component(t.Context(), "etcd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(etcd.Pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	await.Eventually(t, "all processes gone", func(context.Context) error {
-		for _, pid := range pids {
-			if exists(pid) {
-				return fmt.Errorf("pid %d is there", pid)
+			t.Cleanup(func() { _, _ = c.Stop(), os.RemoveAll(c.Dir) })
+			components, err := c.Components(t.Context())
+			if err != nil || len(components) != 2 {
+				t.Fatalf("components are %v, %v; want etcd and one API server", components, err)
 			}
-		}
-		return nil
+			if err := end(c); err != nil {
+				t.Fatal(err)
+			}
+			for _, component := range append(components, stand.Component{Name: "the launcher", Pid: c.Pid}) {
+				await.Eventually(t, "the end of "+component.Name, func(context.Context) error {
+					if syscall.Kill(component.Pid, 0) == nil {
+						return fmt.Errorf("pid %d is there", component.Pid)
+					}
+					return nil
+				})
+			}
+		})
+	}
+}
+
+// A fake node follows the change of an image as a kubelet does. A stage that is wrong about this
+// would let rollouts pass that fail on a real node.
+func TestInPlaceImageChangeIsFollowed(t *testing.T) {
+	tests := map[string]struct {
+		container, path, image, imageID string
+		quiet                           bool // the status never says that the Pod is not ready
+	}{
+		"of a native sidecar":         {"proxy", "initContainers/1", "registry.test:5000/mesh/proxy:2", "registry.test:5000/mesh/proxy@sha256:", false},
+		"of a plain sidecar":          {"log", "containers/1", "log:2", "log@sha256:", false},
+		"of a plain sidecar, quietly": {"log", "containers/1", "log:2", "log@sha256:", true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns := testkit.Namespace(t, api, nil)
+			testkit.AwaitServiceAccount(t, api, ns)
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "meshed"}, Spec: corev1.PodSpec{
+				InitContainers: []corev1.Container{
+					{Name: "setup", Image: "setup:1"},
+					{Name: "proxy", Image: "registry.test:5000/mesh/proxy:1", RestartPolicy: new(corev1.ContainerRestartPolicyAlways)},
+				},
+				Containers: []corev1.Container{{Name: "app", Image: "app:1"}, {Name: "log", Image: "log:1"}},
+			}}
+			if tc.quiet {
+				pod.Annotations = map[string]string{"stand.test/restart": "quiet"}
+			}
+			if err := api.Create(t.Context(), pod); err != nil {
+				t.Fatal(err)
+			}
+			before := &corev1.Pod{}
+			await.Eventually(t, "Ready", func(ctx context.Context) error {
+				if err := api.Get(ctx, client.ObjectKeyFromObject(pod), before); err != nil || isReady(before) {
+					return err
+				}
+				return fmt.Errorf("the status is %+v", before.Status)
+			})
+			watch, err := api.Watch(t.Context(), &corev1.PodList{}, client.InNamespace(ns), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: before.ResourceVersion}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer watch.Stop()
+			patch := fmt.Sprintf(`[{"op": "replace", "path": "/spec/%s/image", "value": %q}]`, tc.path, tc.image)
+			if err := api.Patch(t.Context(), pod, client.RawPatch(types.JSONPatchType, []byte(patch))); err != nil {
+				t.Fatal(err)
+			}
+
+			wasUnready, announced := false, false
+			was, after := statusOf(before, tc.container), &corev1.Pod{}
+			for event := range watch.ResultChan() {
+				after = event.Object.(*corev1.Pod)
+				wasUnready = wasUnready || !isReady(after)
+				is, observed := statusOf(after, tc.container), after.Generation > before.Generation && after.Status.ObservedGeneration == after.Generation
+				announced = announced || observed && isReady(after) && is.ContainerID == was.ContainerID
+				if isReady(after) && is.Image == tc.image {
+					break
+				}
+			}
+			if wasUnready == tc.quiet {
+				t.Errorf("the Pod was not ready for a while: %v, want %v", wasUnready, !tc.quiet)
+			}
+			if !announced {
+				t.Error("no status says that the kubelet has seen the change while the old container runs")
+			}
+			is := statusOf(after, tc.container)
+			if is.RestartCount != 1 || is.ImageID == was.ImageID || is.ContainerID == was.ContainerID || !strings.HasPrefix(is.ImageID, tc.imageID) {
+				t.Errorf("the status went from %+v to %+v; want one restart, and new IDs", was, is)
+			}
+			if was, is := statusOf(before, "app"), statusOf(after, "app"); is.RestartCount != 0 || is.ContainerID != was.ContainerID {
+				t.Errorf("the app was touched: %+v, now %+v", was, is)
+			}
+			if after.Status.ObservedGeneration != after.Generation {
+				t.Errorf("observedGeneration is %d, generation %d", after.Status.ObservedGeneration, after.Generation)
+			}
+		})
+	}
+}
+
+func isReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
-	logs := c.Dir + "/logs"
-	if err := c.Stop(); err == nil || !strings.Contains(err.Error(), logs) {
-		t.Errorf("Stop does not say that the stand had failed and where the logs are: %v", err)
-	}
-	if _, err := os.Stat(logs + "/etcd.log"); err != nil {
-		t.Errorf("the logs are not there: %v", err)
-	}
-	_ = os.RemoveAll(c.Dir)
 }
 
-func TestClusterThatCannotStartLeavesNothing(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
-	c, err := stand.Start(stand.Options{APIServers: 3})
-	if err == nil {
-		_ = c.Stop()
-		t.Fatal("three API servers started")
+func statusOf(pod *corev1.Pod, container string) (found corev1.ContainerStatus) {
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if s.Name == container {
+			found = s
+		}
 	}
-	left, err := os.ReadDir(os.TempDir())
-	if err != nil || len(left) > 0 {
-		t.Errorf("%v, %v are left", left, err)
-	}
-}
-
-// startSmall starts a second cluster and returns the pids of all its processes.
-func startSmall(t *testing.T) (*stand.Cluster, []int) {
-	t.Helper()
-	c, err := stand.Start(stand.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Stop() })
-	components, err := c.Components(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	pids := []int{c.Pid}
-	for _, component := range components {
-		pids = append(pids, component.Pid)
-	}
-	if len(pids) != 3 {
-		t.Fatalf("components are %v, not etcd and one API server", components)
-	}
-	return c, pids
-}
-
-// exists reports whether there is such a process. A process that ended without a wait of its
-// parent exists: its parent must wait for it.
-func exists(pid int) bool {
-	return syscall.Kill(pid, 0) == nil
+	return found
 }

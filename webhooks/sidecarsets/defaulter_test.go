@@ -66,11 +66,9 @@ func TestSidecarSetDefaulterPatchesWhatItFillsIn(t *testing.T) {
 		"v1beta1":                    {betaManifest, append(agentDefaults[:9:9], `add /metadata/annotations `+agentHashes)},
 		"v1alpha1, with the same":    {strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1) + "  namespace: team-a\n", append(agentDefaults[:9:9], `add /metadata/annotations `+agentHashes)},
 		"beside other annotations":   {strings.Replace(betaManifest, "{name: log}", "{name: log, annotations: {a: b}}", 1), append(agentDefaults[:9:9], `add `+hashPath+` "`+agentHash+`"`, `add `+bareHashPath+` "`+agentHashWithoutImage+`"`)},
-		"null annotations":           {strings.Replace(betaManifest, "{name: log}", "{name: log, annotations: null}", 1), append(agentDefaults[:9:9], `add /metadata/annotations `+agentHashes)},
 		"nothing, the second time":   {stored, nil},
 		"nothing of a startup probe": {startup, nil},
 		"only the hash that differs": {strings.Replace(stored, agentHash, "stale", 1), []string{`replace ` + hashPath + ` "` + agentHash + `"`}},
-		"an image, and no more":      {strings.Replace(stored, "busybox:1.36", "busybox:1.37", 1), []string{`replace ` + hashPath + ` "c854wwbdfz44c774z7z9fxdx6wb2244vzxw6d2565b7922c868f844bf6zwfb449"`}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -133,43 +131,13 @@ func TestSidecarSetDefaulterKeepsWhatIsReadBack(t *testing.T) {
 	}
 }
 
-// Members that our libraries do not know are not changed and not lost. Those of containers
-// are part of the content.
-func TestSidecarSetDefaulterLeavesInventedMembersAlone(t *testing.T) {
-	manifest := strings.Replace(betaManifest, `"busybox:1.36"`, `"busybox:1.36", novel: {deep: [1, null]}, ports: [{containerPort: 1, novel: ""}]`, 1) +
-		"  novel: {type: \"\"}\n  volumes: [{name: v, novelSource: {}}]\n"
-	answer := fixtures.Review(t, sidecarsets.NewDefaulter(), sidecarSetReview(t, manifest, ""))
-	before := manifestObject(t, manifest)
-	after := fixtures.Patched(t, before, answer.Patch)
-	for _, path := range [][]any{{"spec", "novel"}, {"spec", "volumes", 0}, {"spec", "containers", 0, "novel"}, {"spec", "containers", 0, "ports", 0, "novel"}} {
-		if diff := cmp.Diff(string(fixtures.Encode(t, at(before, path))), string(fixtures.Encode(t, at(after, path)))); diff != "" {
-			t.Errorf("%v changed:\n%s", path, diff)
-		}
-	}
-	for _, op := range operations(t, answer.Patch) {
-		if strings.Contains(op, "novel") {
-			t.Errorf("touched: %s", op)
-		}
-	}
-	if hash := at(after, []any{"metadata", "annotations", "kruise.io/sidecarset-hash"}); hash == agentHash || hash == nil {
-		t.Errorf("hash = %v", hash)
-	}
-}
-
 func TestSidecarSetWebhooksRefuseWhatTheyCannotRead(t *testing.T) {
 	tests := map[string]struct{ manifest, want string }{
 		"another version":          {strings.Replace(betaManifest, "v1beta1", "v1", 1), "unsupported version: v1; use v1beta1 or v1alpha1 of apps.kruise.io"},
 		"another group":            {strings.Replace(betaManifest, "apps.kruise.io", "example.com", 1), "unsupported version: example.com/v1beta1; use v1beta1 or v1alpha1 of apps.kruise.io"},
 		"another kind":             {strings.Replace(betaManifest, "SidecarSet", "Pod", 1), "unexpected kind: Pod, want SidecarSet"},
 		"no object":                {``, "the request holds no object"},
-		"a number for an image":    {strings.Replace(betaManifest, `"busybox:1.36"`, "5", 1), `SidecarSet "log": spec.containers[0].image: must be a string, not number; correct it`},
 		"a quantity":               {strings.Replace(betaManifest, "[{name: agent", "[{name: a}, {resources: {limits: {cpu: lots}}, name: agent", 1), `SidecarSet "log": spec.containers[1].resources.limits.cpu: quantities must match the regular expression`},
-		"a list for a selector":    {strings.Replace(betaManifest, "{matchLabels: {app: web}}", "[]", 1), `SidecarSet "log": spec.selector: must be an object, not array; correct it`},
-		"a string for a number":    {betaManifest + "  revisionHistoryLimit: many\n", `SidecarSet "log": spec.revisionHistoryLimit: must be a whole number that fits into int32, not string; correct it`},
-		"an object for a list":     {betaManifest + "  volumes: {}\n", `SidecarSet "log": spec.volumes: must be a list, not object; correct it`},
-		"a string for a bool":      {betaManifest + "  injectionStrategy: {paused: \"no\"}\n", `SidecarSet "log": spec.injectionStrategy.paused: must be true or false, not string; correct it`},
-		"a list for a partition":   {strings.Replace(betaManifest, "type: NotUpdate", "partition: []", 1), `SidecarSet "log": spec.updateStrategy.partition: must be`},
-		"a volume's quantity":      {betaManifest + "  volumes: [{name: a}, {name: v, emptyDir: {sizeLimit: big}}]\n", `SidecarSet "log": spec.volumes[1].emptyDir.sizeLimit: quantities must match the regular expression`},
 		"v1alpha1 is read as well": {strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1) + "  namespace: 5\n", "spec.namespace"},
 	}
 	for name, tc := range tests {
@@ -323,56 +291,6 @@ func at(value any, path []any) any {
 		}
 	}
 	return value
-}
-
-// The worked examples of OpenKruise, from the manifest to both annotations.
-func TestSidecarSetDefaulterWritesTheHashesOfTheReference(t *testing.T) {
-	tests := map[string]struct{ spec, hash, withoutImage string }{
-		"one container": {`containers: [{name: agent, image: "busybox:1.36"}]`, agentHash, agentHashWithoutImage},
-		"defaults of ports, probes and variables": {`
-initContainers: [{name: plain-init, image: busybox}]
-containers:
-- name: mesh
-  image: example.com/mesh:v1
-  args: ["--filter=a<b&c"]
-  env: [{name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]
-  ports: [{containerPort: 80}]
-  resources: {limits: {cpu: 1000m, memory: 1024Mi}}
-  volumeMounts: [{name: log, mountPath: /var/log}]
-  livenessProbe: {httpGet: {port: 8080}}
-  upgradeStrategy: {upgradeType: HotUpgrade, hotUpgradeEmptyImage: example.com/empty:v1}
-  transferEnv: [{sourceContainerName: main, envName: PROXY_IP}]
-  shareVolumePolicy: {type: enabled}
-  shareVolumeDevicePolicy: {type: enabled}
-`, "c6www25889dw5w6dd42z24z64v6dc27d4b2d2df589974f9d8d47xz7wvb54d4vc", "vc4b8xvvbzz77z6cf4fx2z6xd7b244b494852cz5bd5bwd5v95cxv8x4bc7vbw62"},
-		"native sidecars": {`
-updateStrategy: {type: NotUpdate}
-initContainers:
-- {name: plain-init, image: busybox}
-- name: native
-  image: busybox:1.36
-  restartPolicy: Always
-  resourcesPolicy: {targetContainersMode: sum, targetContainersNameRegex: ".*", resourcesExpr: {limits: {cpu: "max(cpu*50%, 50m)"}}}
-`, "5x62v484b27bvxcczc942ffd7d2zwvz848f888wc47ffx8642669564d968444v9", "6bw45vz49fwxvx8786dz7v955d827x9ffw6222bd5cx8bxc5fcwf5f6bw28x88bx"},
-	}
-	for name, tc := range tests {
-		for _, version := range []string{"v1beta1", "v1alpha1"} {
-			t.Run(name+", "+version, func(t *testing.T) {
-				object := map[string]any{
-					"apiVersion": "apps.kruise.io/" + version, "kind": "SidecarSet",
-					"metadata": map[string]any{"name": "s1"}, "spec": manifestObject(t, tc.spec),
-				}
-				answer := fixtures.Review(t, sidecarsets.NewDefaulter(), sidecarSetReview(t, string(fixtures.Encode(t, object)), ""))
-				if !answer.Allowed {
-					t.Fatalf("refused: %v", answer.Result)
-				}
-				want := map[string]any{"kruise.io/sidecarset-hash": tc.hash, "kruise.io/sidecarset-hash-without-image": tc.withoutImage}
-				if diff := cmp.Diff(want, at(fixtures.Patched(t, object, answer.Patch), []any{"metadata", "annotations"})); diff != "" {
-					t.Errorf("annotations (-want +got):\n%s", diff)
-				}
-			})
-		}
-	}
 }
 
 // Both webhooks answer for any object. The defaulter finds nothing to fill in, in an object

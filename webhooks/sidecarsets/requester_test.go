@@ -15,7 +15,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/match"
@@ -130,13 +129,10 @@ func TestRequesterCheckOfUpdates(t *testing.T) {
 		manifest, old string
 		refused       bool
 	}{
-		"metadata takes no right":           {defaulted(t, strings.Replace(inTeamA, "{name: log}", "{name: log, labels: {a: b}, finalizers: [a/b]}", 1)), stored, false},
-		"pausing takes none":                {defaulted(t, inTeamA+"  injectionStrategy: {paused: true}\n"), stored, false},
-		"dropping a finalizer takes none":   {defaulted(t, strings.Replace(deleting, "[a/b]", "[]", 1)), defaulted(t, deleting), false},
-		"another image takes the whole":     {defaulted(t, strings.Replace(inTeamA, "1.36", "1.37", 1)), stored, true},
-		"leaving a namespace takes the new": {defaulted(t, strings.Replace(inTeamA, "team-a", "team-b", 1)), stored, true},
-		"the same object in v1alpha1":       {defaulted(t, strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1)+"  namespace: team-a\n"), stored, false},
-		"more containers in v1alpha1":       {defaulted(t, strings.Replace(strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1), "1.36", "1.37", 1)+"  namespace: team-a\n"), stored, true},
+		"metadata takes no right":         {defaulted(t, strings.Replace(inTeamA, "{name: log}", "{name: log, labels: {a: b}, finalizers: [a/b]}", 1)), stored, false},
+		"dropping a finalizer takes none": {defaulted(t, strings.Replace(deleting, "[a/b]", "[]", 1)), defaulted(t, deleting), false},
+		"another image takes the whole":   {defaulted(t, strings.Replace(inTeamA, "1.36", "1.37", 1)), stored, true},
+		"the same object in v1alpha1":     {defaulted(t, strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1)+"  namespace: team-a\n"), stored, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -149,30 +145,5 @@ func TestRequesterCheckOfUpdates(t *testing.T) {
 				t.Errorf("it asked %v", access.asked)
 			}
 		})
-	}
-}
-
-func TestRequesterCheckAsksForTheRequester(t *testing.T) {
-	access := &rights{granted: []string{"create pods team-a"}}
-	fixtures.Review(t, checked(sidecarsets.RequesterEnforce, access, nil), sidecarSetReview(t, defaulted(t, inTeamA), ""))
-	want := []string{"kubernetes-admin: create pods", "kubernetes-admin: create pods team-a"}
-	if diff := cmp.Diff(want, access.asked); diff != "" {
-		t.Errorf("questions (-want +got):\n%s", diff)
-	}
-}
-
-// The author lacks no right for the spec, but lacks one for the revision that is injected in
-// its place.
-func TestRequesterCheckLooksIntoTheNamedRevision(t *testing.T) {
-	recorded := appsv1.ControllerRevision{
-		ObjectMeta: metav1.ObjectMeta{Name: "log-1", Labels: map[string]string{"kruise.io/sidecarset-name": "log"}},
-		Data:       runtime.RawExtension{Raw: []byte(`{"spec":{"$patch":"replace","containers":[{"name":"log","image":"a","securityContext":{"privileged":true}}]}}`)},
-	}
-	manifest := inTeamA + "  injectionStrategy: {revision: {revisionName: log-1}}\n"
-	access := &rights{granted: []string{"create pods team-a"}}
-	answer := fixtures.Review(t, checked(sidecarsets.RequesterEnforce, access, nil, recorded), sidecarSetReview(t, defaulted(t, manifest), defaulted(t, inTeamA)))
-	const lacks = "may not use spec.containers[0].securityContext.privileged of revision log-1: "
-	if answer.Allowed || !strings.Contains(answer.Result.Message, lacks) {
-		t.Errorf("allowed is %v: %v; want a refusal that says %q", answer.Allowed, answer.Result, lacks)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,9 +16,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/hub"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/revision"
 	"github.com/sidecarset/operator/webhooks/sidecarsets"
 )
 
@@ -85,7 +87,7 @@ func (l *live) Get(_ context.Context, key client.ObjectKey, object client.Object
 
 func validator(reader *live) http.Handler {
 	return sidecarsets.NewValidator(sidecarsets.ValidatorOptions{
-		Stored: reader.catalog, Reader: reader, Namespace: "ours", ExcludedNamespaces: []string{"ours", "kube-system"},
+		Stored: reader.catalog, Reader: reader, Namespace: "ours", ExcludedNamespaces: []string{"kube-system", "sidecarset-system"},
 	})
 }
 
@@ -108,169 +110,142 @@ func defaulted(t *testing.T, manifest string) string {
 	return string(fixtures.Encode(t, object))
 }
 
-func TestSidecarSetValidatorAllows(t *testing.T) {
-	tests := map[string]struct {
-		manifest string
-		live     live
-		warnings []string
-		reads    []string
-	}{
-		"v1beta1":  {manifest: betaManifest},
-		"v1alpha1": {manifest: strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1) + "  namespace: team-a\n"},
-		"a canary whose base exists": {
-			manifest: strings.Replace(betaManifest, "{name: log}", canaryManifest, 1),
-			live:     live{sets: map[string]map[string]string{"base": nil}},
-			reads:    []string{"/base"},
-		},
-		"what the whitelist allows": {
-			manifest: betaManifest + patchMember,
-			live:     live{whitelist: `{"rules":[{"allowedAnnotationKeyExprs":["^example.com/"]}]}`},
-			reads:    []string{"ours/kruise-configuration"},
-		},
-		"kube-system, with a warning": {
-			manifest: betaManifest + "  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}\n",
-			warnings: []string{"spec.namespaceSelector: names kube-system, whose Pods are never injected; the operator's administrator can change the excluded namespaces"},
-		},
-		"kube-system by the namespace of v1alpha1, with a warning": {
-			manifest: strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1) + "  namespace: kube-system\n",
-			warnings: []string{"spec.namespaceSelector: names kube-system, whose Pods are never injected; the operator's administrator can change the excluded namespaces"},
-		},
-		"what meets with others in no Pod": {
-			manifest: betaManifest,
-			live: live{stored: []string{
-				betaManifest,
-				strings.NewReplacer("{name: log}", "{name: broken}", `"busybox:1.36"`, "5").Replace(betaManifest),
-				strings.NewReplacer("{name: log}", "{name: nil-selector}", "{matchLabels: {app: web}}", "null").Replace(betaManifest),
-				strings.NewReplacer("{name: log}", "{name: elsewhere}", "app: web", "app: db").Replace(betaManifest),
-			}},
-		},
-		"an overlap that OpenKruise does not see, with a warning": {
-			manifest: betaManifest,
-			live:     live{stored: []string{strings.NewReplacer("{name: log}", "{name: other}", "{matchLabels: {app: web}}", "{matchExpressions: [{key: zone, operator: Exists}]}").Replace(betaManifest)}},
-			warnings: []string{`spec.containers[0].name: "agent" is a container of SidecarSet other, which may select the same Pods; rename it or keep their selectors apart`},
-		},
-		"members that it does not know": {manifest: betaManifest + "  novel: [1]\n"},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			answer := fixtures.Review(t, validator(&tc.live), sidecarSetReview(t, defaulted(t, tc.manifest), ""))
-			if !answer.Allowed || answer.Patch != nil {
-				t.Fatalf("got %+v", answer.Result)
+// What both webhooks say about the SidecarSets in files: internal/fixtures/sidecarsets/README.md.
+func TestSidecarSetsInFiles(t *testing.T) {
+	fixtures.RunJudged(t, func(t *testing.T, c *fixtures.Judged) (said fixtures.Said) {
+		reader := &live{whitelist: `{"rules":[{"allowedAnnotationKeyExprs":["."]}]}`, sets: map[string]map[string]string{}}
+		set, err := c.Hub(t, c.Manifest)
+		if err == nil {
+			reader.record(set.Set)
+			reader.sets[appsv1beta1.BaseOfCanary(set.Set.Annotations)] = nil
+		}
+		old := ""
+		for _, manifest := range c.Stored {
+			stored := defaulted(t, string(fixtures.YAML(t, manifest)))
+			other, err := c.Hub(t, manifest)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tc.warnings, answer.Warnings); diff != "" {
-				t.Errorf("warnings (-want +got):\n%s", diff)
+			reader.stored = append(reader.stored, stored)
+			if reader.sets[other.Set.Name] = other.Set.Annotations; hub.NameOf(c.Manifest) == other.Set.Name {
+				old = stored
 			}
-			if diff := cmp.Diff(tc.reads, tc.live.reads); diff != "" {
-				t.Errorf("live reads (-want +got):\n%s", diff)
+		}
+		manifest := string(fixtures.YAML(t, c.Manifest))
+		if err == nil {
+			manifest = defaulted(t, manifest)
+		}
+		answer := fixtures.Review(t, validator(reader), sidecarSetReview(t, manifest, old))
+		if !answer.Allowed {
+			if said.Refused = []string{answer.Result.Message}; answer.Result.Code == http.StatusUnprocessableEntity {
+				said.Refused = nil
+				for _, cause := range answer.Result.Details.Causes {
+					said.Refused = append(said.Refused, cause.Field+": "+cause.Message)
+				}
 			}
-		})
+		}
+		said.Warned = answer.Warnings
+		return said
+	})
+}
+
+// record records the revision that a SidecarSet names.
+func (l *live) record(set *appsv1beta1.SidecarSet) {
+	if reference, names := revision.ReferenceOf(set.Spec.InjectionStrategy.Revision); names {
+		l.revisions = []appsv1.ControllerRevision{{ObjectMeta: metav1.ObjectMeta{Name: reference.Name, Labels: map[string]string{
+			appsv1beta1.LabelSidecarSetName: set.Name, appsv1beta1.LabelCustomVersion: reference.CustomVersion}}}}
 	}
 }
 
-func TestSidecarSetValidatorRefuses(t *testing.T) {
+func TestARefusalNamesAllProblemsInOrder(t *testing.T) {
+	manifest := strings.NewReplacer("{matchLabels: {app: web}}", "{}", "image", "command: [x], workingDir").Replace(betaManifest)
+	answer := fixtures.Review(t, validator(&live{}), sidecarSetReview(t, defaulted(t, manifest), ""))
+	const want = `SidecarSet.apps.kruise.io "log" is invalid: [spec.selector: Invalid value: {}: empty selector is not valid; add matchLabels or matchExpressions, ` +
+		`spec.containers[0].image: Required value: name the image that the sidecar runs]`
+	if answer.Allowed || answer.Result.Code != http.StatusUnprocessableEntity || answer.Result.Reason != metav1.StatusReasonInvalid || answer.Result.Message != want {
+		t.Errorf("got %+v, want 422 %s", answer.Result, want)
+	}
+}
+
+// What the rules need to know is read live, and nothing else is.
+func TestTheRulesAskForWhatTheyNeed(t *testing.T) {
+	canary := strings.Replace(betaManifest, "{name: log}", canaryManifest, 1)
+	other := strings.Replace(betaManifest, "{name: log}", "{name: other}", 1)
+	recorded := func(owner string) live {
+		return live{revisions: []appsv1.ControllerRevision{{ObjectMeta: metav1.ObjectMeta{Name: "log-1", Labels: map[string]string{"kruise.io/sidecarset-name": owner}}}}}
+	}
 	tests := map[string]struct {
-		manifest, old string
-		live          live
-		message       string
-		causes        map[string]string // field → what its message contains
+		manifest string
+		live     live
+		allowed  bool // by default, by the flag
+		reads    string
+		refused  string
 	}{
-		"all problems at once": {
-			manifest: strings.NewReplacer("{matchLabels: {app: web}}", "{}", "image", "command: [x], workingDir").Replace(betaManifest),
-			message:  `SidecarSet.apps.kruise.io "log" is invalid: [spec.selector: Invalid value: {}: empty selector is not valid; add matchLabels or matchExpressions, spec.containers[0].image: Required value: name the image that the sidecar runs]`,
-			causes:   map[string]string{"spec.selector": "add matchLabels", "spec.containers[0].image": "name the image"},
-		},
-		"v1alpha1, at paths of v1beta1": {
-			manifest: strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1) + "  namespace: a b\n",
-			causes:   map[string]string{"spec.namespaceSelector.matchLabels": "a valid label must be"},
-		},
-		"a canary of nothing": {
-			manifest: strings.Replace(betaManifest, "{name: log}", canaryManifest, 1),
-			causes:   map[string]string{"metadata.annotations[apps.kruise.io/sidecarset-base]": "create the base first"},
-		},
-		"a canary of a canary": {
-			manifest: strings.Replace(betaManifest, "{name: log}", canaryManifest, 1),
-			live:     live{sets: map[string]map[string]string{"base": {"apps.kruise.io/sidecarset-canary": "true", "apps.kruise.io/sidecarset-base": "root"}}},
-			causes:   map[string]string{"metadata.annotations[apps.kruise.io/sidecarset-base]": "is itself a canary, of root"},
-		},
-		"annotations without a whitelist": {
-			manifest: betaManifest + patchMember,
-			causes:   map[string]string{"spec.patchPodMetadata": "add one to key SidecarSet_PatchPodMetadata_WhiteList of ConfigMap ours/kruise-configuration"},
-		},
-		"a container that another SidecarSet has": {
-			manifest: betaManifest,
-			live:     live{stored: []string{strings.Replace(betaManifest, "{name: log}", "{name: other}", 1)}, sets: map[string]map[string]string{"other": nil}},
-			causes:   map[string]string{"spec.containers[0].name": "is a container of SidecarSet other, which may select the same Pods"},
-		},
-		"a container that an update adds": {
-			manifest: strings.Replace(betaManifest, "name: agent", "name: second", 1),
-			old:      betaManifest,
-			causes:   map[string]string{"spec.containers[0].name": "container second is not found"},
-		},
-		"the same, when the stored version is older": {
-			manifest: strings.Replace(betaManifest, "name: agent", "name: second", 1),
-			old:      strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1),
-			causes:   map[string]string{"spec.containers[0].name": "container second is not found"},
-		},
+		"nothing":                           {manifest: betaManifest},
+		"a base":                            {manifest: canary, live: live{sets: map[string]map[string]string{"base": nil}}, reads: "/base"},
+		"a base that is none":               {manifest: canary, reads: "/base", refused: "create the base first"},
+		"a base that is a canary":           {manifest: canary, live: live{sets: map[string]map[string]string{"base": {"apps.kruise.io/sidecarset-canary": "true", "apps.kruise.io/sidecarset-base": "root"}}}, reads: "/base", refused: "is itself a canary, of root"},
+		"a whitelist":                       {manifest: betaManifest + patchMember, live: live{whitelist: `{"rules":[{"allowedAnnotationKeyExprs":["^example.com/"]}]}`}, reads: "ours/kruise-configuration"},
+		"a whitelist that is none":          {manifest: betaManifest + patchMember, reads: "ours/kruise-configuration", refused: "add one to key SidecarSet_PatchPodMetadata_WhiteList of ConfigMap ours/kruise-configuration"},
+		"a whitelist where the flag allows": {manifest: betaManifest + patchMember, allowed: true, reads: "ours/kruise-configuration"},
+		"a whitelist against the flag":      {manifest: betaManifest + patchMember, allowed: true, live: live{whitelist: `{"rules":[{"allowedAnnotationKeyExprs":["^other/"]}]}`}, reads: "ours/kruise-configuration", refused: "no rule of the whitelist allows"},
+		"T16: a revision of another one":    {manifest: betaManifest + "  injectionStrategy: {revision: {revisionName: log-1}}\n", live: recorded("other"), refused: "cannot find ControllerRevision"},
+		"rule 15: a revision of none":       {manifest: betaManifest + "  injectionStrategy: {revision: {revisionName: log-1}}\n", refused: "cannot find ControllerRevision"},
+		"its own revision":                  {manifest: betaManifest + "  injectionStrategy: {revision: {revisionName: log-1}}\n", live: recorded("log")},
+		"one that it meets":                 {manifest: betaManifest, live: live{stored: []string{other}, sets: map[string]map[string]string{"other": nil}}, reads: "/other", refused: "is a container of SidecarSet other"},
+		"those that it meets in no Pod": {manifest: betaManifest, live: live{stored: []string{
+			betaManifest, strings.Replace(other, `"busybox:1.36"`, "5", 1), strings.Replace(other, "{matchLabels: {app: web}}", "null", 1), strings.Replace(other, "app: web", "app: db", 1),
+		}}},
+		"those that a long selector meets": {manifest: strings.Replace(betaManifest, "{matchLabels: {app: web}}", "{matchExpressions: [{key: app, operator: NotIn, values: ["+strings.Repeat("v, ", 20_000)+"v]}]}", 1),
+			live: live{err: errors.New("it was asked")}, refused: "spec.selector: Forbidden: has "},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			answer := fixtures.Review(t, validator(&tc.live), sidecarSetReview(t, defaulted(t, tc.manifest), tc.old))
-			if answer.Allowed || answer.Result.Code != http.StatusUnprocessableEntity || answer.Result.Reason != metav1.StatusReasonInvalid {
-				t.Fatalf("got %+v, want 422 Invalid", answer.Result)
+			handler := sidecarsets.NewValidator(sidecarsets.ValidatorOptions{Stored: tc.live.catalog, Reader: &tc.live, Namespace: "ours", PatchPodMetadataAllowed: tc.allowed})
+			answer := fixtures.Review(t, handler, sidecarSetReview(t, defaulted(t, tc.manifest), ""))
+			if answer.Allowed != (tc.refused == "") || !answer.Allowed && !strings.Contains(answer.Result.Message, tc.refused) {
+				t.Errorf("allowed is %v: %v", answer.Allowed, answer.Result)
 			}
-			if !strings.Contains(answer.Result.Message, tc.message) {
-				t.Errorf("message %s, want %s", answer.Result.Message, tc.message)
-			}
-			if len(answer.Result.Details.Causes) != len(tc.causes) {
-				t.Errorf("causes: %v", answer.Result.Details.Causes)
-			}
-			for _, cause := range answer.Result.Details.Causes {
-				if want, ok := tc.causes[cause.Field]; !ok || !strings.Contains(cause.Message, want) {
-					t.Errorf("cause %+v, want %v", cause, tc.causes)
-				}
+			if got := strings.Join(tc.live.reads, " "); got != tc.reads {
+				t.Errorf("it read %q, want %q", got, tc.reads)
 			}
 		})
 	}
 }
 
 // An update may keep the problems of the stored SidecarSet, so that it can be paused. It may
-// not add problems.
+// not add problems, nor let old ones harm other Pods. Which problems are old says
+// TestSidecarSetsInFiles.
 func TestAnUpdateMayKeepWhatIsWrong(t *testing.T) {
 	const (
 		paused  = "  injectionStrategy: {paused: true}\n"
-		volume  = "  volumes: [{name: v, emptyDir: {}}]\n"
 		missing = "  injectionStrategy: {revision: {revisionName: log-1}}\n"
-
-		badVolume = "  volumes: [{name: bad, emptyDir: {}, hostPath: {path: /a}}]\n"
+		clash   = "is a container of SidecarSet other"
 	)
-	other := strings.Replace(betaManifest, "{name: log}", "{name: other}", 1) + "  volumes: [{name: v, hostPath: {path: /}}]\n"
+	star := strings.Replace(betaManifest, "{name: log}", `{name: "*"}`, 1)
 	tests := map[string]struct {
 		old, manifest string
 		refused       string // in the refusal; "" if the update is allowed
 		kept          string // in a warning; "" if there is none
 	}{
-		"a clash, to pause":  {betaManifest, betaManifest + paused, "", "is a container of SidecarSet other"},
-		"a clash, to resume": {betaManifest + paused, betaManifest, "is a container of SidecarSet other", ""},
-		"a name that is stored nowhere": {strings.Replace(betaManifest, "{name: log}", `{name: "*"}`, 1), strings.Replace(betaManifest, "{name: log}", `{name: "*"}`, 1),
-			"metadata.name", ""},
-		"a clash, to label": {betaManifest, strings.Replace(betaManifest, "{name: log}", "{name: log, labels: {a: b}}", 1), "", "is a container of SidecarSet other"},
-		"a clash, and one more": {betaManifest, betaManifest + volume, "is another volume of SidecarSet other",
-			"is a container of SidecarSet other"},
-		"a clash that was resolved once": {strings.Replace(betaManifest, "name: agent", "name: else", 1), betaManifest, "is a container of SidecarSet other", ""},
-		"a clash, in other Pods": {betaManifest, strings.Replace(betaManifest, "{matchLabels: {app: web}}", "{matchExpressions: [{key: app, operator: In, values: [web, db]}]}", 1),
-			"is a container of SidecarSet other", ""},
-		"a clash, in more namespaces":      {betaManifest + "  namespaceSelector: {matchLabels: {a: b}}\n", betaManifest, "is a container of SidecarSet other", ""},
-		"a revision that is gone":          {betaManifest + missing, betaManifest + missing + "  revisionHistoryLimit: 3\n", "", "cannot find ControllerRevision"},
-		"a revision that was never there":  {betaManifest + missing, betaManifest + strings.Replace(missing, "log-1", "log-2", 1), "log-2", "is a container of SidecarSet other"},
-		"T32: what the whitelist forbids":  {betaManifest + patchMember, betaManifest + patchMember + paused, "whitelist not found", "is a container of SidecarSet other"},
-		"a stored one that is too large":   {betaManifest + "  revisionHistoryLimit: 2\n  customVersion: " + strings.Repeat("v", 257<<10) + "\n", betaManifest, "is a container of SidecarSet other", ""},
-		"an expression that does not work": {policy("50mm"), policy("50mm") + paused, "", `"50mm" is neither a number`},
-		"a volume that moves within its list": {betaManifest + badVolume, betaManifest + strings.Replace(badVolume, "[", "[{name: new, emptyDir: {}}, ", 1), "",
-			"spec.volumes[1].hostPath"},
-		"another one that does not work": {policy("50mm"), policy("51mm"), `"51mm" is neither a number`, "is a container of SidecarSet other"},
+		"a clash, to pause":               {betaManifest, betaManifest + paused, "", clash},
+		"a clash, to resume":              {betaManifest + paused, betaManifest, clash, ""},
+		"a clash, to label":               {betaManifest, strings.Replace(betaManifest, "{name: log}", "{name: log, labels: {a: b}}", 1), "", clash},
+		"a clash, and one more":           {betaManifest, betaManifest + "  volumes: [{name: v, emptyDir: {}}]\n", "is another volume of SidecarSet other", clash},
+		"a clash that was resolved once":  {strings.Replace(betaManifest, "name: agent", "name: else", 1), betaManifest, clash, ""},
+		"a clash, in other Pods":          {betaManifest, strings.Replace(betaManifest, "{matchLabels: {app: web}}", "{matchExpressions: [{key: app, operator: In, values: [web, db]}]}", 1), clash, ""},
+		"a clash, in more namespaces":     {betaManifest + "  namespaceSelector: {matchLabels: {a: b}}\n", betaManifest, clash, ""},
+		"a name that is stored nowhere":   {star, star, "metadata.name", ""},
+		"a revision that is gone":         {betaManifest + missing, betaManifest + missing + "  revisionHistoryLimit: 3\n", "", "cannot find ControllerRevision"},
+		"a revision that was never there": {betaManifest + missing, betaManifest + strings.Replace(missing, "log-1", "log-2", 1), "log-2", clash},
+		"T32: what the whitelist forbids": {betaManifest + patchMember, betaManifest + patchMember + paused, "whitelist not found", clash},
+		"a stored one that is too large":  {betaManifest + "  customVersion: " + strings.Repeat("v", 257<<10) + "\n", betaManifest, clash, ""},
+		"the same in the older version":   {strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1), betaManifest + paused, "", clash},
+		"a container that an update adds": {strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1), strings.Replace(betaManifest, "name: agent", "name: second", 1), "container second is not found", ""},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
+			other := strings.Replace(betaManifest, "{name: log}", "{name: other}", 1) + "  volumes: [{name: v, hostPath: {path: /}}]\n"
 			reader := &live{stored: []string{other}, sets: map[string]map[string]string{"other": nil}}
 			answer := fixtures.Review(t, validator(reader), sidecarSetReview(t, defaulted(t, tc.manifest), tc.old))
 			if answer.Allowed != (tc.refused == "") || !answer.Allowed && !strings.Contains(answer.Result.Message, tc.refused) {
@@ -284,25 +259,6 @@ func TestAnUpdateMayKeepWhatIsWrong(t *testing.T) {
 				t.Errorf("it is refused for what was wrong before, too: %s", answer.Result.Message)
 			}
 		})
-	}
-}
-
-// policy is a manifest whose sidecar has a resourcesPolicy.
-func policy(cpu string) string {
-	return strings.NewReplacer("{name: agent,", "{name: agent, resourcesPolicy: {targetContainersMode: sum, targetContainersNameRegex: a, resourcesExpr: {limits: {cpu: "+cpu+"}}},").Replace(betaManifest)
-}
-
-func TestAnnotationsAreAllowedWithoutWhitelistWhereTheFlagSaysSo(t *testing.T) {
-	reader := &live{}
-	handler := sidecarsets.NewValidator(sidecarsets.ValidatorOptions{
-		Stored: reader.catalog, Reader: reader, Namespace: "ours", PatchPodMetadataAllowed: true,
-	})
-	if answer := fixtures.Review(t, handler, sidecarSetReview(t, defaulted(t, betaManifest+patchMember), "")); !answer.Allowed {
-		t.Errorf("refused without a whitelist: %v", answer.Result)
-	}
-	reader.whitelist = `{"rules":[{"allowedAnnotationKeyExprs":["^other/"]}]}`
-	if answer := fixtures.Review(t, handler, sidecarSetReview(t, defaulted(t, betaManifest+patchMember), "")); answer.Allowed {
-		t.Error("admitted against the whitelist")
 	}
 }
 
@@ -377,57 +333,6 @@ func TestSidecarSetValidatorReportsFailedLookUps(t *testing.T) {
 			answer := fixtures.Review(t, validator(&live{err: tc.err}), sidecarSetReview(t, defaulted(t, tc.manifest), ""))
 			if answer.Allowed || answer.Result.Code != http.StatusInternalServerError || !strings.Contains(answer.Result.Message, tc.want) {
 				t.Errorf("got %v, want 500 %s", answer.Result, tc.want)
-			}
-		})
-	}
-}
-
-// The webhook warns about an update if running Pods cannot be updated to it in place.
-func TestSidecarSetValidatorWarnsAboutRunningPods(t *testing.T) {
-	old := strings.Replace(betaManifest, "NotUpdate", "RollingUpdate", 1)
-	const unreachable = "running Pods cannot be updated in place until they are recreated, neither to this content nor to later images; to update them in place, change only images, cpu and memory, and remove no amount"
-	tests := map[string]struct {
-		manifest string
-		want     []string
-	}{
-		"nothing":                                {old, nil},
-		"an image":                               {strings.Replace(old, "busybox:1.36", "busybox:1.37", 1), nil},
-		"a command":                              {strings.Replace(old, "name: agent", "name: agent, command: [x]", 1), []string{"spec.containers[0]: agent: command changed: " + unreachable}},
-		"a member that is not known":             {strings.Replace(old, "name: agent", "name: agent, novel: 1", 1), []string{"spec.containers[0]: agent: novel changed: " + unreachable}},
-		"the tag latest, which is pulled always": {strings.Replace(old, "busybox:1.36", "busybox:latest", 1), []string{"spec.containers[0]: agent: imagePullPolicy changed (it follows the tag of the image; write imagePullPolicy: IfNotPresent, so that only the image changes): " + unreachable}},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			answer := fixtures.Review(t, validator(&live{}), sidecarSetReview(t, defaulted(t, tc.manifest), defaulted(t, old)))
-			if !answer.Allowed {
-				t.Fatalf("refused: %v", answer.Result)
-			}
-			if diff := cmp.Diff(tc.want, answer.Warnings); diff != "" {
-				t.Errorf("warnings (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-func TestSidecarSetValidatorLooksUpRevisions(t *testing.T) {
-	recorded := func(owner string) live {
-		return live{revisions: []appsv1.ControllerRevision{{ObjectMeta: metav1.ObjectMeta{Name: "log-1", Labels: map[string]string{"kruise.io/sidecarset-name": owner}}}}}
-	}
-	tests := map[string]struct {
-		live  live
-		found bool
-	}{
-		"T16: that another SidecarSet recorded": {recorded("other"), false},
-		"rule 15: that no SidecarSet recorded":  {live{}, false},
-		"its own":                               {recorded("log"), true},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			manifest := betaManifest + "  injectionStrategy: {revision: {revisionName: log-1}}\n"
-			answer := fixtures.Review(t, validator(&tc.live), sidecarSetReview(t, defaulted(t, manifest), ""))
-			missing := answer.Result != nil && strings.Contains(answer.Result.Message, "cannot find ControllerRevision")
-			if missing == tc.found {
-				t.Errorf("found %v, want %v: %+v", !missing, tc.found, answer.Result)
 			}
 		})
 	}

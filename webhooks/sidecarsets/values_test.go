@@ -2,19 +2,14 @@ package sidecarsets
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/sidecarset/operator/internal/match"
-	"github.com/sidecarset/operator/test/rounds"
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
@@ -96,80 +91,6 @@ func manyMembers(size int) string {
 		fmt.Fprintf(&b, `"%x":"",`, i)
 	}
 	return strings.TrimSuffix(b.String(), ",")
-}
-
-// The answer to one of the largest bodies that pass, and its garbage, are bounded on both
-// paths. TestHostileBodies sends seven of them at a time.
-func TestTheLargestBodiesThatPass(t *testing.T) {
-	rounds.NeedExactMemory(t)
-	container := `{"name":"c","image":"i","ports":` + listOf(`{}`, 3*90) + `}`
-	numbered := func(count int, format string) string {
-		elements := make([]string, count)
-		for i := range elements {
-			elements[i] = strings.ReplaceAll(format, "%d", fmt.Sprint(i))
-		}
-		return "[" + strings.Join(elements, ",") + "]"
-	}
-	mounts := numbered(40, `{"name":"v%d","mountPath":"/m%d"}`)
-	tests := map[string]string{
-		"containers":             `{"containers":` + listOf(`{}`, 2999) + `,"initContainers":` + listOf(`{}`, 2999) + `,"volumes":` + listOf(`{}`, 2999) + `}`,
-		"containers with probes": `{"containers":` + listOf(`{"livenessProbe":{},"readinessProbe":{},"startupProbe":{"httpGet":{}},"lifecycle":{"preStop":{"httpGet":{}}}}`, 1000*120) + `}`,
-		"ports of containers":    `{"containers":` + listOf(container, 1000*len(container)) + `}`,
-		"mounts of containers": `{"selector":{"matchLabels":{"a":"b"}},"volumes":` + numbered(1000, `{"name":"v%d"}`) + `,"containers":` +
-			numbered(800, `{"name":"c%d","image":"i","volumeMounts":`+mounts+`}`) + `}`,
-		"variables of containers":  `{"selector":{"matchLabels":{"a":"b"}},"containers":` + numbered(100, `{"name":"c%d","image":"i","env":`+listOf(`{"name":"A","value":"$(B)"}`, 330*28)+`}`) + `}`,
-		"strings":                  `{"containers":[{"args":` + listOf(`""`, 3*119_000) + `}]}`,
-		"a wrong type at the end":  `{"containers":[{"args":[` + strings.Repeat(`"",`, 119_000) + `0]}]}`,
-		"a wrong label at the end": `{"selector":{"matchLabels":{` + manyMembers(800_000) + `,"zz":0}}}`,
-		"expressions":              `{"selector":{"matchExpressions":` + listOf(`{"key":"a","operator":"NotIn","values":`+listOf(`"a"`, 90*4)+`}`, 1000*400) + `}}`,
-	}
-	validator := NewValidator(ValidatorOptions{
-		Stored: func(context.Context) (*match.Snapshot, error) { return match.Build(nil, nil), nil },
-	})
-	// As in the operator's process, garbage may take half as much memory as live objects. By
-	// default it may take as much, and the result would depend on when a collection ends.
-	defer debug.SetGCPercent(debug.SetGCPercent(50))
-	for name, spec := range tests {
-		for path, handler := range map[string]server.Handler{"the defaulter": NewDefaulter(), "the validator": validator} {
-			t.Run(name+" to "+path, func(t *testing.T) {
-				begin, peak := time.Now(), peakHeap(t)
-				recorder := askFor(handler, strings.NewReader(sidecarSetReviewOf(spec)))
-				grown := peak()
-				t.Logf("%d bytes in %v: status %d, %d bytes of answer, heap grew by %d MiB: %.300s", len(spec), time.Since(begin), recorder.Code, recorder.Body.Len(), grown>>20, recorder.Body)
-				if recorder.Body.Len() > 4<<20 {
-					t.Errorf("the answer has %d bytes", recorder.Body.Len())
-				}
-				if grown > maxWeight {
-					t.Errorf("the heap grew by %d MiB", grown>>20)
-				}
-			})
-		}
-	}
-}
-
-// peakHeap returns a function that returns by how many bytes the heap has grown at most since.
-func peakHeap(t *testing.T) func() uint64 {
-	runtime.GC()
-	var at runtime.MemStats
-	runtime.ReadMemStats(&at)
-	before, peak := at.HeapAlloc, uint64(0)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for tick := time.NewTicker(time.Millisecond); ; {
-			var now runtime.MemStats
-			runtime.ReadMemStats(&now)
-			peak = max(peak, now.HeapAlloc)
-			select {
-			case <-ctx.Done():
-				tick.Stop()
-				return
-			case <-tick.C:
-			}
-		}
-	}()
-	return func() uint64 { cancel(); <-done; return peak - min(peak, before) }
 }
 
 func TestOrdinaryReviewsPass(t *testing.T) {

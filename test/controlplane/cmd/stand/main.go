@@ -29,7 +29,7 @@ const usage = `usage: stand COMMAND [FLAG...]
   up         run a stand in the background, unless it runs already
   down       stop it
   status     print what runs
-  kill       end one component (or --signal it); the stand goes on
+  kill       end one component; the stand goes on
   restart    start one component again, on its old ports and data
   netns      run a command in a network namespace of its own
 
@@ -323,11 +323,10 @@ func statusCommand(ctx context.Context, args []string) error {
 func killCommand(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("kill", flag.ContinueOnError)
 	dir := dirFlag(fs)
-	signal := fs.String("signal", "KILL", "KILL, TERM, STOP or CONT")
 	if err := parse(fs, args, 1); err != nil {
 		return err
 	}
-	return about(dir, func() (*plane.Info, error) { return plane.Kill(ctx, *dir, fs.Arg(0), *signal) })
+	return about(dir, func() (*plane.Info, error) { return plane.Kill(ctx, *dir, fs.Arg(0)) })
 }
 
 func restartCommand(ctx context.Context, args []string) error {

@@ -2,13 +2,11 @@ package netns
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,13 +27,8 @@ func TestMain(m *testing.M) {
 		os.Exit(code(Run(os.Args[2:], Options{Isolated: true})))
 	case "leave-a-child":
 		os.Exit(code(leaveChild()))
-	case "show-addresses":
-		fmt.Println(os.Getenv(Environment))
-		addrs, err := net.InterfaceAddrs()
-		for _, a := range addrs {
-			fmt.Println(a)
-		}
-		os.Exit(code(err))
+	case "exit-0":
+		os.Exit(0)
 	case "exit-7":
 		os.Exit(7)
 	case "wait":
@@ -50,8 +43,6 @@ func code(err error) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signaled():
-		return 128 + int(exit.Sys().(syscall.WaitStatus).Signal())
 	case errors.As(err, &exit):
 		return exit.ExitCode()
 	}
@@ -66,31 +57,14 @@ func inside(t *testing.T, args ...string) *exec.Cmd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command(self, "run", self, "show-addresses").CombinedOutput(); err != nil {
+	if out, err := exec.Command(self, "run", self, "exit-0").CombinedOutput(); err != nil {
 		t.Skipf("SKIP: no network namespace can be made here: %s", out)
 	}
 	return exec.Command(self, append([]string{"run", self}, args...)...)
 }
 
-func TestAddressesInside(t *testing.T) {
-	out, err := inside(t, "show-addresses").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	got := strings.Fields(string(out))
-	want := []string{"made", "127.0.0.1/8", "::1/128", ServiceAddress + "/32"}
-	for i := range Addresses {
-		want = append(want, fmt.Sprintf("10.99.0.%d/24", i+1))
-	}
-	slices.Sort(got)
-	slices.Sort(want)
-	if !slices.Equal(got, want) {
-		t.Errorf("inside there is %q, want %q", got, want)
-	}
-}
-
 func TestAddressesStayInside(t *testing.T) {
-	if out, err := inside(t, "show-addresses").CombinedOutput(); err != nil {
+	if out, err := inside(t, "exit-0").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	addrs, err := net.InterfaceAddrs()
@@ -108,37 +82,6 @@ func TestExitCodeIsTheCommands(t *testing.T) {
 	var exit *exec.ExitError
 	if err := inside(t, "exit-7").Run(); !errors.As(err, &exit) || exit.ExitCode() != 7 {
 		t.Errorf("it ended with %v, want exit status 7", err)
-	}
-}
-
-func TestSignalsReachTheCommand(t *testing.T) {
-	cmd := inside(t, "wait")
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "waiting\n" {
-		t.Errorf("it said %q, %v", line, err)
-	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Error(err)
-	}
-	var exit *exec.ExitError
-	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 128+int(syscall.SIGTERM) {
-		t.Errorf("it ended with %v, want what SIGTERM did to the command", err)
-	}
-}
-
-func TestAMissingCommandIsNamed(t *testing.T) {
-	cmd := inside(t, "exit-7")
-	cmd.Args[2] = "/no/such/program"
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	if err := cmd.Run(); err == nil || !strings.Contains(stderr.String(), "/no/such/program") {
-		t.Errorf("it ended with %v and said %q", err, stderr.String())
 	}
 }
 
@@ -166,7 +109,7 @@ func isolated(t *testing.T, args ...string) *exec.Cmd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command(self, "run-isolated", self, "show-addresses").CombinedOutput(); err != nil {
+	if out, err := exec.Command(self, "run-isolated", self, "exit-0").CombinedOutput(); err != nil {
 		t.Skipf("SKIP: no mount and PID namespace can be made here: %s", out)
 	}
 	return exec.Command(self, append([]string{"run-isolated", self}, args...)...)

@@ -8,9 +8,9 @@ import (
 	"github.com/sidecarset/operator/test/controlplane/internal/pki"
 )
 
-// ServiceCIDR is the range of Service addresses. It does not overlap with the Pods' range, nor
+// serviceCIDR is the range of Service addresses. It does not overlap with the Pods' range, nor
 // with the addresses of a namespace that package netns makes.
-const ServiceCIDR = "10.96.0.0/16"
+const serviceCIDR = "10.96.0.0/16"
 
 // podCIDR is the range from which kwok takes the invented addresses of Pods.
 const podCIDR = "10.128.0.0/9"
@@ -84,7 +84,7 @@ func apiServer(o *Options, f files, name, etcdURL string) component {
 				"--client-ca-file=" + f.authority.CertFile(),
 				"--authorization-mode=Node,RBAC",
 				"--allow-privileged=true",
-				"--service-cluster-ip-range=" + ServiceCIDR,
+				"--service-cluster-ip-range=" + serviceCIDR,
 				"--service-account-issuer=https://kubernetes.default.svc",
 				"--service-account-key-file=" + f.serviceAccountKey,
 				"--service-account-signing-key-file=" + f.serviceAccountKey,

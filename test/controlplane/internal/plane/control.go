@@ -12,14 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 )
-
-// signals are the signals that a caller of kill may name.
-var signals = map[string]syscall.Signal{
-	"KILL": syscall.SIGKILL, "TERM": syscall.SIGTERM, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT,
-}
 
 // serveControl answers requests about the stand on a socket in its directory.
 func serveControl(dir string, s *supervisor) (io.Closer, error) {
@@ -29,13 +23,7 @@ func serveControl(dir string, s *supervisor) (io.Closer, error) {
 		answer(w, info, err)
 	})
 	mux.HandleFunc("POST /kill/{component}", func(w http.ResponseWriter, r *http.Request) {
-		name := r.FormValue("signal")
-		sig, ok := signals[name]
-		if !ok {
-			http.Error(w, fmt.Sprintf("no signal %q", name), http.StatusBadRequest)
-			return
-		}
-		carryOut(w, s, s.kill(r.PathValue("component"), sig))
+		carryOut(w, s, s.kill(r.PathValue("component")))
 	})
 	mux.HandleFunc("POST /restart/{component}", func(w http.ResponseWriter, r *http.Request) {
 		// The restart continues even if the caller stops waiting.
@@ -85,10 +73,9 @@ func Status(ctx context.Context, dir string) (*Info, error) {
 	return request(ctx, dir, http.MethodGet, "/status")
 }
 
-// Kill sends a signal (KILL, TERM, STOP or CONT) to one component of the stand in dir. The stand
-// runs on without it.
-func Kill(ctx context.Context, dir, component, signal string) (*Info, error) {
-	return request(ctx, dir, http.MethodPost, "/kill/"+url.PathEscape(component)+"?signal="+url.QueryEscape(signal))
+// Kill ends one component of the stand in dir as a crash would. The stand runs on without it.
+func Kill(ctx context.Context, dir, component string) (*Info, error) {
+	return request(ctx, dir, http.MethodPost, "/kill/"+url.PathEscape(component))
 }
 
 // Restart starts one component of the stand in dir again, after stopping it if

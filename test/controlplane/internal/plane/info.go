@@ -14,21 +14,17 @@ import (
 // Info describes a running stand. stand run prints it as one line of JSON, and stand.json
 // contains it.
 type Info struct {
-	Dir         string   `json:"dir"`
-	Bin         string   `json:"bin"`
-	Version     string   `json:"version"` // of Kubernetes
-	Kubeconfig  string   `json:"kubeconfig"`
-	APIServers  []string `json:"apiServers"` // URLs, in the order of the contexts admin, admin-2
-	CAFile      string   `json:"caFile"`
-	Etcd        string   `json:"etcd"` // URL
-	ServiceCIDR string   `json:"serviceCIDR"`
+	Dir        string   `json:"dir"`
+	Bin        string   `json:"bin"`
+	Version    string   `json:"version"` // of Kubernetes
+	Kubeconfig string   `json:"kubeconfig"`
+	APIServers []string `json:"apiServers"` // URLs, in the order of the contexts admin, admin-2
+	CAFile     string   `json:"caFile"`
 	// Pid and StartTime (field 22 of /proc/PID/stat) together identify the supervisor: a pid
 	// may be used again, but not with the same start time.
 	Pid        int         `json:"pid"`
 	StartTime  string      `json:"startTime"`
 	Components []Component `json:"components"`
-	// ReadyMillis is how long the stand took from its start until it was ready.
-	ReadyMillis int64 `json:"readyMillis"`
 }
 
 // Component is one process of the stand. A stopped one has no pid.

@@ -3,7 +3,6 @@ package plane
 import (
 	"context"
 	"fmt"
-	"sync"
 )
 
 // fakeNodeAnnotation marks the nodes for which kwok acts as the kubelet.
@@ -33,29 +32,14 @@ func fakeNode(i int, version string) object {
 	}
 }
 
-// createNodes creates the nodes that are missing, eight at a time.
+// createNodes creates the nodes that are missing.
 func createNodes(ctx context.Context, c *client, server string, nodes int, version string) error {
-	var (
-		workers sync.WaitGroup
-		next    = make(chan int)
-		once    sync.Once
-		failed  error
-	)
-	for range 8 {
-		workers.Go(func() {
-			for i := range next {
-				if err := c.create(ctx, server+"/api/v1/nodes", fakeNode(i, version)); err != nil {
-					once.Do(func() { failed = fmt.Errorf("creating fake node %d: %w", i, err) })
-				}
-			}
-		})
-	}
 	for i := range nodes {
-		next <- i
+		if err := c.create(ctx, server+"/api/v1/nodes", fakeNode(i, version)); err != nil {
+			return fmt.Errorf("creating fake node %d: %w", i, err)
+		}
 	}
-	close(next)
-	workers.Wait()
-	return failed
+	return nil
 }
 
 // nodesReady returns an error unless this many nodes are Ready and without taints.

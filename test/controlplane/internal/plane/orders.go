@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"syscall"
-	"time"
 )
 
 // component returns the component that a request from outside names.
@@ -19,28 +18,20 @@ func (s *supervisor) component(name string) (*child, error) {
 	return ch, nil
 }
 
-// kill sends a signal to one component. Unless the signal only stops or
-// continues it, kill returns once the process is gone.
-func (s *supervisor) kill(name string, sig syscall.Signal) error {
+// kill ends one component as a crash would, and returns once the process is gone.
+func (s *supervisor) kill(name string) error {
 	s.orders.Lock()
 	defer s.orders.Unlock()
 	ch, err := s.component(name)
 	if err != nil {
 		return err
 	}
-	ends := sig != syscall.SIGSTOP && sig != syscall.SIGCONT
-	if ends {
-		ch.dismiss.Store(true)
-	}
-	if err := ch.signal(sig); err != nil || !ends {
+	ch.dismiss.Store(true)
+	if err := ch.signal(syscall.SIGKILL); err != nil {
 		return err
 	}
-	select {
-	case <-ch.done:
-		return nil
-	case <-time.After(stopPatience):
-		return fmt.Errorf("%s (pid %d) is still there %s after %s", name, ch.pid(), stopPatience, sig)
-	}
+	<-ch.done
+	return nil
 }
 
 // restart stops one component if it runs, and starts it again with the same

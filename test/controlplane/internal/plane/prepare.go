@@ -46,7 +46,7 @@ func (s *supervisor) prepare() error {
 		auditPolicy: filepath.Join(o.Dir, "components", "audit-policy.yaml"),
 	}
 	s.info = Info{
-		Dir: o.Dir, Bin: o.Bin, Version: o.Version, ServiceCIDR: ServiceCIDR,
+		Dir: o.Dir, Bin: o.Bin, Version: o.Version,
 		Kubeconfig: filepath.Join(o.Dir, "kubeconfig"), CAFile: authority.CertFile(),
 		Pid: os.Getpid(), StartTime: startTime(os.Getpid()),
 	}
@@ -69,7 +69,7 @@ var servingNames = []string{
 }
 
 func servingAddresses(bind string) []net.IP {
-	first, _, _ := net.ParseCIDR(ServiceCIDR)
+	first, _, _ := net.ParseCIDR(serviceCIDR)
 	first = first.To4()
 	first[3]++ // the address of the Service kubernetes
 	return []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, first, net.ParseIP(bind)}

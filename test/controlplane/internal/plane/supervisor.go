@@ -44,7 +44,6 @@ type supervisor struct {
 // when everything answers. When it returns, every process that it started is
 // gone.
 func Run(ctx context.Context, o *Options, ready func(*Info) error) (err error) {
-	begin := time.Now()
 	if err := o.Validate(); err != nil {
 		return err
 	}
@@ -73,7 +72,7 @@ func Run(ctx context.Context, o *Options, ready func(*Info) error) (err error) {
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	s.setReady(time.Since(begin))
+	s.setReady()
 	info, err := s.publish()
 	if err != nil {
 		return err
@@ -112,11 +111,11 @@ func (s *supervisor) start(ctx context.Context) error {
 	if err := s.startTier(ctx, etcd(s.o, s.files)); err != nil {
 		return err
 	}
-	s.info.Etcd = s.o.url("http", s.find("etcd").listen[0])
+	database := s.o.url("http", s.find("etcd").listen[0])
 
-	servers := []component{apiServer(s.o, s.files, "kube-apiserver-1", s.info.Etcd)}
+	servers := []component{apiServer(s.o, s.files, "kube-apiserver-1", database)}
 	if s.o.APIServers == 2 {
-		servers = append(servers, apiServer(s.o, s.files, "kube-apiserver-2", s.info.Etcd))
+		servers = append(servers, apiServer(s.o, s.files, "kube-apiserver-2", database))
 	}
 	if err := s.startTier(ctx, servers...); err != nil {
 		return err
@@ -267,11 +266,10 @@ func (s *supervisor) find(name string) *child {
 	return nil
 }
 
-func (s *supervisor) setReady(took time.Duration) {
+func (s *supervisor) setReady() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ready = true
-	s.info.ReadyMillis = took.Milliseconds()
 }
 
 // errStarting is the answer to requests before the stand is ready.
