@@ -3,15 +3,14 @@ labels prints the labels of an object. Call it with (list $ COMPONENT).
 */}}
 {{- define "sidecarset.labels" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: sidecarset-operator
-app.kubernetes.io/instance: {{ $root.Release.Name }}
-app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
-app.kubernetes.io/component: {{ index . 1 }}
-app.kubernetes.io/part-of: sidecarset
-app.kubernetes.io/managed-by: {{ $root.Release.Service }}
-{{- with $root.Values.labels }}
-{{ toYaml . }}
-{{- end }}
+{{- $labels := dict
+  "app.kubernetes.io/name" "sidecarset-operator"
+  "app.kubernetes.io/instance" $root.Release.Name
+  "app.kubernetes.io/version" $root.Chart.AppVersion
+  "app.kubernetes.io/component" (index . 1)
+  "app.kubernetes.io/part-of" "sidecarset"
+  "app.kubernetes.io/managed-by" $root.Release.Service -}}
+{{ toYaml (merge $labels $root.Values.labels) }}
 {{- end }}
 
 {{/*
@@ -35,8 +34,7 @@ configurations with the label, or with the annotation, as they are. The operator
 {{- $root := index . 0 -}}
 {{- $optOut := dict "admissions.enforcer/disabled" "true" -}}
 labels:
-  {{- include "sidecarset.labels" (list $root "operator") | nindent 2 }}
-  {{- toYaml (merge dict $optOut (index . 1)) | nindent 2 }}
+  {{- toYaml (merge dict $optOut (index . 1) (include "sidecarset.labels" (list $root "operator") | fromYaml)) | nindent 2 }}
 annotations:
   {{- toYaml (merge dict $optOut (index . 2) $root.Values.annotations) | nindent 2 }}
 {{- end }}
@@ -114,7 +112,7 @@ sidecarset-serving
 goMemoryLimit is the value of GOMEMLIMIT: seven eighths of the memory limit, if values do not say it.
 */}}
 {{- define "sidecarset.goMemoryLimit" -}}
-{{- $limit := toString (dig "limits" "memory" "" .Values.resources) -}}
+{{- $limit := toString (dig "limits" "memory" "" (default dict .Values.resources)) -}}
 {{- if .Values.goMemoryLimit -}}
 {{ .Values.goMemoryLimit }}
 {{- else if regexMatch "^[0-9]+Gi$" $limit -}}
