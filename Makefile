@@ -136,12 +136,12 @@ bench: ## Ratios of an admission against the comparator, in memory and over HTTP
 # controller-gen repeats the list type that label selectors have in Go. A list without the
 # keyword is atomic too, so the CRD does without it, like OpenKruise's.
 .PHONY: generate
-generate: ## Generate deep copies, CRD, roles and dist/install.yaml; tidy every module
+generate: ## Generate deep copies, CRD, roles, dist/install.yaml and the chart's copies; tidy every module
 	$(TOOL) controller-gen object paths=./apis/...
 	$(TOOL) controller-gen crd paths=./apis/... output:crd:dir=config/crd/bases
 	sed -i '/x-kubernetes-list-type: atomic$$/d' config/crd/bases/*.yaml
 	$(TOOL) controller-gen rbac:roleName=sidecarset-operator paths=./cmd/operator paths=./certs paths=./controllers/... paths=./webhooks/... output:rbac:dir=config/rbac
-	@for module in . cmd/kubectl-sidecarset hack/image test/controlplane test/certmanager test/prometheus hack/tools; do $(GO) -C $$module mod tidy; done
+	@for module in . cmd/kubectl-sidecarset hack/image test/controlplane test/certmanager test/helm test/prometheus hack/tools; do $(GO) -C $$module mod tidy; done
 	$(GO) test ./config -run ReleasedManifests -update
 
 .PHONY: lint
