@@ -104,11 +104,7 @@ func Install(ctx context.Context, c *stand.Cluster) (*Operator, error) {
 // InstallLayout is Install for another layout. A layout whose replicas cannot be called by URL
 // needs a network namespace.
 func InstallLayout(ctx context.Context, c *stand.Cluster, layout Layout) (*Operator, error) {
-	o := &Operator{Cluster: c, layout: layout, endpoints: map[int]bool{}}
-	var err error
-	if o.Clients, err = kubernetes.NewForConfig(c.Config()); err != nil {
-		return nil, err
-	}
+	o := &Operator{Cluster: c, layout: layout}
 	overlay := layout.overlay
 	if !stand.Namespace() {
 		overlay = "demo"
@@ -146,7 +142,7 @@ func Adopt(ctx context.Context, c *stand.Cluster, layout Layout) (*Operator, err
 
 // begin makes the credentials that replicas use.
 func (o *Operator) begin(ctx context.Context) (err error) {
-	o.endpoints = map[string]map[int]bool{Service: {}, Conversion: {}}
+	o.endpoints = map[int]bool{}
 	if o.Clients, err = kubernetes.NewForConfig(o.Cluster.Config()); err != nil {
 		return err
 	}
