@@ -57,9 +57,9 @@ func TestTheCertificateIsForTheURL(t *testing.T) {
 	}
 }
 
-func TestTheCertificateNamesTheServiceAndMore(t *testing.T) {
+func TestTheCertificateNamesTheServicesAndMore(t *testing.T) {
 	subject := parse(t, "ns", "--webhook-service=svc", "--webhook-san=127.0.0.1,example.com").certificates().Subject
-	if diff := cmp.Diff([]string{"svc.ns.svc", "example.com"}, subject.DNSNames); diff != "" {
+	if diff := cmp.Diff([]string{"svc.ns.svc", "sidecarset-metrics.ns.svc", "example.com"}, subject.DNSNames); diff != "" {
 		t.Errorf("DNS names (-want +got):\n%s", diff)
 	}
 	if len(subject.IPs) != 1 || subject.IPs[0].String() != "127.0.0.1" {
