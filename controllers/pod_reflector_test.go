@@ -130,8 +130,8 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// What an API server is asked about Pods, if it has no WatchList. test/integration and
-// test/scale have real API servers, with WatchList.
+// What an API server is asked about Pods, if it has no WatchList. test/integration has a real
+// API server, with WatchList.
 func TestPodsAreListedInProtobufAndPages(t *testing.T) {
 	type question struct{ limit, version, after string }
 	var mu sync.Mutex
@@ -240,21 +240,6 @@ func TestPodStoreTakesPodsAndRecords(t *testing.T) {
 	}
 }
 
-func TestPodStoreRefusesWhatIsNoPod(t *testing.T) {
-	s, tl := localStore(t)
-	for name, err := range map[string]error{
-		"Add": s.Add(&corev1.Node{}), "Update": s.Update(1), "Delete": s.Delete("x"),
-		"Replace": s.Replace([]any{webPod(1), "x"}, "1"),
-	} {
-		if err == nil {
-			t.Errorf("%s: no error", name)
-		}
-	}
-	if tl.Pods() != 0 {
-		t.Errorf("%d Pods", tl.Pods())
-	}
-}
-
 // The watch must wait for the tally, not fill the memory.
 func TestPodStoreWaitsWhileTheQueueIsFull(t *testing.T) {
 	p := newPodTally(&fixtures.Snapshots{}, nil, nil, newCollectors(prometheus.NewRegistry()))
@@ -270,26 +255,5 @@ func TestPodStoreWaitsWhileTheQueueIsFull(t *testing.T) {
 	stop()
 	if err := <-blocked; !errors.Is(err, context.Canceled) {
 		t.Errorf("Add with a full queue: %v", err)
-	}
-}
-
-// BenchmarkPodUpdate is one decoded Pod on its way to the counters: the record,
-// the queue and the count.
-func BenchmarkPodUpdate(b *testing.B) {
-	sets := &fixtures.Snapshots{}
-	m := newCollectors(prometheus.NewRegistry())
-	p := newPodTally(sets, nil, nil, m)
-	p.changed = func(string) {}
-	sets.Swap(fixtures.LogSet(1))
-	go p.own(b.Context())
-	store := &podStore{do: func(f func(*tally.Tally)) error { return p.do(b.Context(), f) }, events: m.podEvents}
-	pods := [2]*corev1.Pod{webPod(1), notReady(webPod(1))}
-	i := 0
-	b.ReportAllocs()
-	for b.Loop() {
-		i++
-		if err := store.Update(pods[i%2]); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

@@ -66,24 +66,6 @@ func TestAnUnchangedStatusIsWrittenOnce(t *testing.T) {
 	})
 }
 
-func TestStatusMembersOfOthersStay(t *testing.T) {
-	control(t, 1, func(t *testing.T, r *rig) {
-		for _, member := range []string{"fromTheFuture", "fromElsewhere"} {
-			r.edit(t, func(o *unstructured.Unstructured) error {
-				return unstructured.SetNestedField(o.Object, "kept", "status", member)
-			})
-		}
-		r.feed(t, webPod(1))
-		r.pass(entryPatience)
-		r.wantWrites(t, 1)
-		for _, member := range []string{"fromTheFuture", "fromElsewhere"} {
-			if got, _, _ := unstructured.NestedString(r.store.object().Object, "status", member); got != "kept" {
-				t.Errorf("status.%s = %q", member, got)
-			}
-		}
-	})
-}
-
 // C §17 T33: the generation is that of the counters, not that of the object which
 // is stored.
 func TestStatusNamesTheGenerationThatWasCounted(t *testing.T) {
@@ -167,22 +149,6 @@ func TestWriteErrors(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestAProblemIsReportedAtOnceOrWithinASecond(t *testing.T) {
-	control(t, 2, func(t *testing.T, r *rig) {
-		r.sets.SetProblem("log", errors.New("spec.selector: what is wrong"))
-		r.feed(t, webPod(1))
-		r.pass(entryPatience)
-		got := r.written(t)
-		for _, condition := range []string{appsv1beta1.ConditionAccepted, appsv1beta1.ConditionReady} {
-			c := meta.FindStatusCondition(got.Conditions, condition)
-			if c == nil || c.Status != "False" || c.Reason != appsv1beta1.ReasonInvalid || got.ObservedGeneration != 2 {
-				t.Errorf("status = %+v", got)
-			}
-		}
-		r.wantEvents(t, "log Warning InvalidSpec")
-	})
 }
 
 func TestAnObjectThatDoesNotCompileIsReported(t *testing.T) {
@@ -269,18 +235,6 @@ func TestASidecarSetThatIsReadySoonIsWrittenOnce(t *testing.T) {
 	})
 }
 
-// Only a webhook entry that is not in force yet delays the first status for so long.
-func TestAnObstacleIsWrittenAfterASecond(t *testing.T) {
-	control(t, 1, func(t *testing.T, r *rig) {
-		r.feed(t)
-		r.judge("set-1", 1, notYet)
-		r.pass(writeInterval)
-		r.wantWrites(t, 0)
-		r.judge("set-1", 1, noReplica)
-		r.wantWrites(t, 1)
-	})
-}
-
 func TestReadyIsWrittenAtOnceAfterASlowStart(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t)
@@ -290,19 +244,6 @@ func TestReadyIsWrittenAtOnceAfterASlowStart(t *testing.T) {
 		r.judge("set-1", 1, inForce)
 		r.wantWrites(t, 2)
 		r.wantEvents(t, "log Warning NotInForce", "log Normal InForce")
-	})
-}
-
-// The first Event does not say what a user has to do. The second one does.
-func TestASecondEventNamesAReasonThatNeedsAUser(t *testing.T) {
-	control(t, 1, func(t *testing.T, r *rig) {
-		r.feed(t)
-		r.judge("set-1", 1, notYet)
-		r.pass(entryPatience + 100*time.Millisecond)
-		helpless := status.Readiness{Reason: appsv1beta1.ReasonEntryMissing, Message: "Apply the webhook configurations."}
-		r.judge("set-1", 1, helpless)
-		r.pass(entryPatience + writeInterval)
-		r.wantEvents(t, "log Warning NotInForce", "log Warning EntryMissing")
 	})
 }
 

@@ -167,24 +167,6 @@ func TestKeepGivesUpAfterTooManyCollisions(t *testing.T) {
 	}
 }
 
-func TestAnObservedGenerationIsRecorded(t *testing.T) {
-	control(t, 1, func(t *testing.T, r *rig) {
-		r.api.failWith(errors.New("etcd is full"))
-		r.feed(t, webPod(1))
-		r.pass(time.Hour)
-		r.wantWrites(t, 0)
-		if want := "log Warning RevisionNotRecorded"; !slices.Contains(r.heard(), want) || len(slices.Compact(r.heard())) != 1 {
-			t.Errorf("Events %q, want %q", r.heard(), want)
-		}
-		r.api.failWith(nil)
-		r.pass(lastRetry + entryPatience)
-		s := r.written(t)
-		if len(r.api.stored(t)) != 1 || s.LatestRevision != r.api.stored(t)[0].Name || s.CollisionCount == nil || s.ObservedGeneration != 1 {
-			t.Errorf("status %+v, revisions %v", s, r.api.stored(t))
-		}
-	})
-}
-
 // change gives the SidecarSet another generation with that image.
 func (r *rig) change(t *testing.T, generation int64, image string) {
 	t.Helper()
@@ -266,25 +248,6 @@ func TestARolloutBeginsAtOnce(t *testing.T) {
 		if n, _ := r.due(t); n != 1 {
 			t.Errorf("%d Pods are due, want 1", n)
 		}
-	})
-}
-
-// A new leader is told of every SidecarSet, whose generation is observed already.
-func TestANewLeaderReportsARevisionItCannotRecord(t *testing.T) {
-	control(t, 1, func(t *testing.T, r *rig) {
-		r.feed(t)
-		r.pass(time.Minute)
-		for _, revision := range r.api.stored(t) {
-			if err := r.api.Delete(t.Context(), &revision); err != nil {
-				t.Fatal(err)
-			}
-		}
-		r.api.failWith(errors.New("exceeded quota"))
-		r.pass(time.Hour)
-		wantReasons(t, r.written(t), "Complete", "RevisionNotRecorded")
-		r.api.failWith(nil)
-		r.pass(lastRetry + entryPatience)
-		wantReasons(t, r.written(t), "Complete", "AsExpected")
 	})
 }
 

@@ -3,7 +3,6 @@ package executor
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -187,27 +186,6 @@ func (r *rig) verbs() string {
 		verbs = append(verbs, strings.TrimSuffix(action.GetVerb()+"/"+action.GetSubresource(), "/"))
 	}
 	return strings.Join(verbs, " ")
-}
-
-// A pass writes what is due, the rollout learns the result, and the next pass comes in time.
-func TestAPassWritesWhatIsDue(t *testing.T) {
-	r := newRig(t, outdated(t, "p"), outdated(t, "q"))
-	if err := r.look(t.Context(), "log"); err != nil {
-		t.Fatal(err)
-	}
-	r.running.Wait()
-	p, q := r.image(t, "p"), r.image(t, "q")
-	if (p == "side:v2") == (q == "side:v2") { // a rollout begins with one
-		t.Errorf("the images are %s and %s, want one new one", p, q)
-	}
-	if plan := r.plan(); plan.Charged != 1 || plan.Status.NotReadyBefore != 0 {
-		t.Errorf("the plan is %+v", plan)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	stop()
-	if err := r.look(ctx, "log"); !errors.Is(err, context.Canceled) {
-		t.Errorf("a pass of a leader that ends: %v", err)
-	}
 }
 
 // The result of a Task whose leader ends is dropped, and a Task that panics makes its Pod rest.

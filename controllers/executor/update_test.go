@@ -95,15 +95,10 @@ func TestALivePodThatDiffersIsNotWritten(t *testing.T) {
 		"it is being deleted": {func(p *corev1.Pod) {
 			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: time.Now()}, []string{"a/b"}
 		}, "", ""},
-		"it is finished":       {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, "", ""},
 		"another has its name": {func(p *corev1.Pod) { p.UID = "other" }, "", ""},
-		"it is not selected":   {func(p *corev1.Pod) { p.Labels = nil }, "", ""},
 		"OpenKruise was faster": {func(p *corev1.Pod) {
 			p.Annotations["kruise.io/sidecarset-hash"] = `{"log":"` + program(t, "side:v2").Hash + `"}`
 		}, "", ""},
-		"its record is damaged":  {func(p *corev1.Pod) { p.Annotations["sidecarset.io/in-place"] = "?" }, inplace.RecordUnreadable, ""},
-		"it must be made anew":   {func(p *corev1.Pod) { delete(p.Annotations, "kruise.io/sidecarset-hash-without-image") }, inplace.RevisionUnknown, ""},
-		"it runs to completion":  {func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever }, inplace.RunToCompletion, ""},
 		"it cannot be merged":    {func(p *corev1.Pod) { p.Annotations["list"] = "no object" }, inplace.UpdateImpossible, "list"},
 		"it is not Ready by now": {func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }, "", ""},
 		"it follows by now":      {func(p *corev1.Pod) { record(p, merging(t)) }, "", ""},
@@ -310,30 +305,6 @@ func (r *rig) answerResizes(err error) {
 		}
 		return true, nil, err
 	})
-}
-
-// A Pod whose record shows a way to update it in place, but whose live state shows none, rests
-// with the reason.
-func TestPodsWhoseLiveStateIsStuckRest(t *testing.T) {
-	for name, tc := range map[string]struct {
-		edit   func(*corev1.Pod)
-		reason inplace.Reason
-		says   string
-	}{
-		"with the QoS class Guaranteed": {func(p *corev1.Pod) {
-			for i := range p.Spec.Containers {
-				all := corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")}
-				p.Spec.Containers[i].Resources = corev1.ResourceRequirements{Requests: all, Limits: all}
-			}
-		}, inplace.ImmutableFieldChanged, "QoS class"},
-		"that another writer has resized": {func(p *corev1.Pod) { p.Spec.Containers[1].Resources = requests("3") }, inplace.ResourcesHeldElsewhere, "neither"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newSizedRig(t, "p")
-			r.change(t, "p", tc.edit)
-			check(t, r.try(t, "p", tally.Update), isRest, tc.reason, tc.says)
-		})
-	}
 }
 
 // Whether the kubelet of a Pod's node restarts native sidecars is known from the Task.

@@ -165,24 +165,14 @@ func FuzzParseHashes(f *testing.F) {
 	})
 }
 
-// recorded decodes the annotation that Hashes render.
-func recorded(t *testing.T, annotation string) map[string]json.RawMessage {
+// recordsIn decodes the annotation that Hashes render.
+func recordsIn(t *testing.T, annotation string) map[string]json.RawMessage {
 	t.Helper()
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(annotation), &all); err != nil {
 		t.Fatalf("%v: %s", err, annotation)
 	}
 	return all
-}
-
-func BenchmarkParseHashes(b *testing.B) {
-	value := podstate.Hashes{}.With(
-		podstate.HashRecord{UpdateTimestamp: written, Hash: "w4447bwz57b6dz2cd59575dx66z9b754c4x5zzbz9bd57f56b4x4zx5c784c4c4w", SidecarSetName: "hot", SidecarList: []string{"mesh", "tail"}, ControllerRevision: "hot-abc"},
-	).String()
-	b.ReportAllocs()
-	for b.Loop() {
-		podstate.ParseHashes(value)
-	}
 }
 
 func TestTexts(t *testing.T) {

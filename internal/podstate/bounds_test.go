@@ -32,7 +32,7 @@ func TestValuesBeyondTheBoundsAreGarbage(t *testing.T) {
 	legacy := func(int) string { return `"h"` }
 	text := func(int) string { return `"x"` }
 	long := func(int) string { return `"` + strings.Repeat("x", 1024) + `"` }
-	hashes := func(value string) int { return len(recorded(t, podstate.ParseHashes(value).String())) }
+	hashes := func(value string) int { return len(recordsIn(t, podstate.ParseHashes(value).String())) }
 	names := func(value string) int { return len(podstate.ParseInjectedList(value)) }
 	texts := func(value string) int { return len(podstate.ParseTexts(value)) }
 	tests := map[string]struct {
@@ -70,20 +70,4 @@ func entries(n int) []podstate.HashRecord {
 		all[i] = podstate.HashRecord{SidecarSetName: fmt.Sprint("s", i), Hash: "h"}
 	}
 	return all
-}
-
-// The longest values that are read, in the order that is most expensive.
-func BenchmarkLongestValues(b *testing.B) {
-	longest := "{" + strings.Repeat(" ", 60<<10) + strings.TrimPrefix(members(256, func(int) string { return `"h"` }), "{")
-	b.Run("hashes", func(b *testing.B) {
-		for b.Loop() {
-			podstate.ParseHashes(longest)
-		}
-	})
-	names := list(256)
-	b.Run("names", func(b *testing.B) {
-		for b.Loop() {
-			podstate.ParseInjectedList(names)
-		}
-	})
 }

@@ -144,22 +144,6 @@ func TestLabelSetsAreEqualExactlyIfTheirLabelsAre(t *testing.T) {
 	}
 }
 
-func BenchmarkFromPod(b *testing.B) {
-	pod := injectedPod("log:1", "log:1", "log@"+digestA)
-	b.ReportAllocs()
-	for b.Loop() {
-		podstate.FromPod(pod)
-	}
-}
-
-func BenchmarkFromWrittenPod(b *testing.B) {
-	pod := writtenPod()
-	b.ReportAllocs()
-	for b.Loop() {
-		podstate.FromPod(pod)
-	}
-}
-
 func TestParseVersion(t *testing.T) {
 	for text, want := range map[string]uint64{"0": 0, "7": 7, "18446744073709551615": math.MaxUint64} {
 		if got, err := podstate.ParseVersion(text); err != nil || got != want {

@@ -17,7 +17,6 @@ import (
 	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -195,8 +194,7 @@ func TestADryRunWritesNoEntry(t *testing.T) {
 // If an administrator keeps one entry for all Pods, the operator writes no entry, and
 // SidecarSets become Ready all the same.
 func TestStaticModeWritesNoEntries(t *testing.T) {
-	operator.NeedReplicas(t)
-	i := newInstallation(t, stand.Options{Audit: true}, deploy.Static)
+	i := installApart(t, deploy.Static)
 	i.start(t, 20)
 	defer expectNoRefusal(t, i) // the layout takes rights away
 	testkit.AwaitCalled(t, i.api)

@@ -164,65 +164,6 @@ func TestADeferredResize(t *testing.T) {
 	f.awaitSize(t, pods, "300m")
 }
 
-// If another client has resized a Pod, its resources stay as they are. It blocks no other Pod.
-func TestResourcesThatAnotherWriterHasSetStay(t *testing.T) {
-	t.Parallel()
-	needsResize(t)
-	f := newFleet(t, sized, 3, &testkit.Kubelet{})
-	foreign := []byte(`{"spec":{"containers":[{"name":"side","resources":{"requests":{"cpu":"333m"}}}]}}`)
-	if err := api.SubResource("resize").Patch(t.Context(), f.pod(t, "p-01"), client.RawPatch(types.StrategicMergePatchType, foreign)); err != nil {
-		t.Fatal(err)
-	}
-	f.setSize(t, "example.com/side:v1", "200m")
-	f.awaitCounters(t, 2, 3)
-	f.awaitBlocked(t, "p-01", "ResourcesHeldElsewhere", "neither")
-	if got := cpuOf(t, f.pod(t, "p-01")); got != "333m" {
-		t.Errorf("the sidecar has cpu %s, want that of the other writer", got)
-	}
-}
-
-// If the API server refuses a resize, the status names the Pod with the API server's message.
-func TestARefusedResize(t *testing.T) {
-	t.Parallel()
-	needsResize(t)
-	f := newFleet(t, sized, 2, &testkit.Kubelet{})
-	create(t, &corev1.LimitRange{
-		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "small"},
-		Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
-			Type: corev1.LimitTypePod, Max: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("150m")},
-		}}},
-	})
-	await.Within(t, rolloutPatience, "the LimitRange to be in force", func(ctx context.Context) error {
-		p := pod(f.namespace, "probe")
-		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
-		if err := api.Create(ctx, p, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "maximum cpu") {
-			return fmt.Errorf("a large Pod is answered with %w", err)
-		}
-		return nil
-	})
-	f.setSize(t, "example.com/side:v1", "200m")
-	f.awaitBlocked(t, "p-00", "Refused", "maximum cpu")
-	f.setSize(t, "example.com/side:v1", "100m")
-	f.awaitSize(t, 2, "100m")
-}
-
-// Kubernetes never changes a variable in a running Pod. If a content differs in a variable and
-// in resources, the operator writes no resize either.
-func TestAnEnvironmentIsNotAResize(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, sized, 2, &testkit.Kubelet{})
-	f.update(t, map[string]any{"containers": []any{map[string]any{
-		"name": "side", "image": "example.com/side:v1", "env": []any{map[string]any{"name": "A", "value": "b"}},
-		"resources": map[string]any{"requests": map[string]any{"cpu": "200m", "memory": "16Mi"}},
-	}}})
-	f.awaitBlocked(t, "p-01", "ImmutableFieldChanged", "p-00")
-	for _, p := range f.pods(t) {
-		if got := cpuOf(t, &p); got != "100m" {
-			t.Errorf("%s: the sidecar has cpu %s", p.Name, got)
-		}
-	}
-}
-
 // A LimitRange gives a sidecar without resources its defaults. That is no resize by another
 // program: the first resize that the author asks for is done.
 func TestTheFirstResizeAfterDefaultsOfALimitRange(t *testing.T) {

@@ -2,8 +2,6 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -11,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,63 +18,6 @@ import (
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/testkit"
 )
-
-// If the API server refuses the update of a Pod, the status names the Pod. It blocks no other
-// Pod.
-func TestARefusedPodBlocksNoOther(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, strings.Replace(rolling, "maxUnavailable: 2", "maxUnavailable: 1", 1), 4, &testkit.Kubelet{Pull: 20 * time.Millisecond})
-	refuseUpdates(t, f.namespace, "p-02")
-	f.setImage(t, "example.com/side:v2")
-	f.awaitCounters(t, 3, 4)
-	if image := testkit.WantedImage(f.pod(t, "p-02"), "side"); image != "example.com/side:v1" {
-		t.Errorf("the Pod that is refused has the image %s", image)
-	}
-	f.await(t, "the blocked Pod", func(set *appsv1beta1.SidecarSet) error {
-		blocked, err := json.Marshal(set.Status.BlockedPods)
-		if err == nil && !(strings.Contains(string(blocked), "Refused") && strings.Contains(string(blocked), "p-02") && strings.Contains(string(blocked), "hands off")) {
-			err = fmt.Errorf("blocked are %s", blocked)
-		}
-		return err
-	})
-}
-
-// refuseUpdates lets only kubelets change the images of one Pod.
-func refuseUpdates(t *testing.T, namespace, pod string) {
-	t.Helper()
-	name := "refuse-" + namespace
-	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: &admissionregistrationv1.MatchResources{
-				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
-				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
-					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
-					Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
-				}}},
-			},
-			Validations: []admissionregistrationv1.Validation{{Expression: fmt.Sprintf("object.metadata.name != %q", pod), Message: "hands off"}},
-		},
-	}
-	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName: name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-		},
-	}
-	for _, object := range []client.Object{policy, binding} {
-		create(t, object)
-		t.Cleanup(func() { _ = api.Delete(context.WithoutCancel(t.Context()), object) })
-	}
-	await.Within(t, rolloutPatience, "a refusal", func(ctx context.Context) error {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod}}
-		err := api.Patch(ctx, p, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`)), client.DryRunAll)
-		if err == nil || !strings.Contains(err.Error(), "hands off") {
-			return errors.New("a change of the Pod is answered with " + fmt.Sprint(err))
-		}
-		return nil
-	})
-}
 
 // If running Pods cannot follow a change, their condition says so, until the SidecarSet has its
 // earlier content again.

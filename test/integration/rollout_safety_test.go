@@ -31,49 +31,24 @@ const (
 )
 
 // TestRolloutSafety has rollouts that could hurt, on a control plane with controllers and
-// fake nodes.
+// fake nodes. Package rollout simulates many more.
 func TestRolloutSafety(t *testing.T) {
 	operator.NeedReplicas(t)
 	t.Parallel()
 	r := newPlane(t, 51, stand.Options{Audit: true}, deploy.Default)
-	tests := map[string]func(*testing.T){
-		"Deleted/missing":       func(t *testing.T) { r.testDeleted(t, "example.com/side:missing") },
-		"Deleted/breaks":        func(t *testing.T) { r.testDeleted(t, "example.com/side:breaks-app-1s") },
-		"OneAppCannotStart":     r.testOneAppCannotStart,
-		"Churn":                 r.testChurn,
-		"IgnoringNode":          r.testIgnoringNode,
-		"SilentNode":            r.testSilentNode,
-		"Cure":                  r.testCure,
-		"NotRunning":            r.testNotRunning,
-		"Emergency/edits":       func(t *testing.T) { r.testEdits(t, "example.com/side:v2", "example.com/side:v3") },
-		"Emergency/repair":      func(t *testing.T) { r.testEdits(t, "example.com/side:missing", "example.com/side:v2") },
-		"Emergency/rollback":    func(t *testing.T) { r.testEdits(t, "example.com/side:v2", "example.com/side:v1") },
-		"Emergency/partition":   func(t *testing.T) { r.testCanary(t, `partition: "90%"`) },
-		"Emergency/selector":    func(t *testing.T) { r.testCanary(t, `selector: {matchLabels: {canary: "yes"}}`) },
-		"Emergency/nothingElse": r.testRepairWithoutBudget,
-		"EqualDigest":           r.testEqualDigest,
-		"BreaksAfterwards":      r.testBreaksAfterwards,
-		"PausedWhileBroken":     r.testPausedWhileBroken,
-		"Refused":               r.testRefused,
-		"Undone/whole":          func(t *testing.T) { r.testUndone(t, undoneWhole) },
-		"Undone/annotation":     func(t *testing.T) { r.testUndone(t, undoneAnnotation) },
-		"Share":                 r.testShare,
-	}
-	for _, tc := range []struct{ image, budget string }{
-		{"breaks-app-10s", "1"},
-		{"breaks-app-10s", `"50%"`},
-		{"breaks-10s", `"100%"`},
-		{"crashes-10s", "1"},
-		{"crashes-10s", `"100%"`},
-		{"breaks-50s", "1"},
-		{"breaks-app-50s", `"50%"`},
-	} {
-		tests["Break/"+tc.image+"/"+strings.Trim(tc.budget, `"%`)] = func(t *testing.T) { r.testBreak(t, tc.image, tc.budget, false) }
-	}
-	tests["Break/gate/100"] = func(t *testing.T) { r.testBreak(t, "gate", `"100%"`, true) }
-	together(t, tests)
+	together(t, map[string]func(*testing.T){
+		"Breaks":            r.testBreaks,
+		"Deleted":           r.testDeleted,
+		"OneAppCannotStart": r.testOneAppCannotStart,
+		"NotRunning":        r.testNotRunning,
+		"Rollback":          r.testRollback,
+		"Canary":            r.testCanary,
+		"BreaksAfterwards":  r.testBreaksAfterwards,
+		"Refused":           r.testRefused,
+		"Undone":            r.testUndone,
+		"Share":             r.testShare,
+	})
 	t.Run("BrokenBeforeTheLeader", r.testBrokenBeforeTheLeader)
-	t.Run("Leaders", r.testLeaders)
 }
 
 // roll creates a SidecarSet with one container, side, and this strategy.
@@ -135,19 +110,11 @@ func (a *app) watchHeld(t *testing.T, long time.Duration, meanwhile func()) (mes
 // A sidecar starts, and its Pod breaks some time later, within a minute. The rollout stops after
 // two Pods at most, whatever the budget. (A node of a busy machine reports a break some seconds
 // late; package rollout simulates breaks after 59 s.)
-func (r *plane) testBreak(t *testing.T, tag, budget string, gate bool) {
-	const pods, most = 6, 2
-	image := "example.com/side:" + tag
+func (r *plane) testBreaks(t *testing.T) {
+	const pods, most, image = 6, 2, "example.com/side:breaks-app-50s"
 	namespace := r.namespace(t)
-	a := r.roll(t, namespace, "maxUnavailable: "+budget, map[string]string{})
-	d := r.deployment(namespace, pods)
-	d.Spec.Template.Spec.TerminationGracePeriodSeconds = new(int64(1))
-	if gate {
-		d.Spec.Template.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: gateType}}
-		r.closeGates(t, namespace, image, 10*time.Second)
-	}
-	r.launch(t, d)
-	r.awaitDeployed(t, d, pods)
+	a := r.roll(t, namespace, `maxUnavailable: "100%"`, map[string]string{})
+	r.deploy(t, namespace, pods, quickToStop)
 	a.awaitComplete(t, rolloutPatience, pods)
 	a.setImage(t, image)
 	began := time.Now()
@@ -172,50 +139,10 @@ func (r *plane) setGate(t *testing.T, p *corev1.Pod, status corev1.ConditionStat
 	}
 }
 
-// closeGates opens the gates of a namespace's Pods until the test ends. It closes that of a
-// Pod whose sidecar has run with the image for a while.
-func (r *plane) closeGates(t *testing.T, namespace, image string, after time.Duration) {
-	t.Helper()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for t.Context().Err() == nil {
-			list := &corev1.PodList{}
-			_ = r.api.List(t.Context(), list, client.InNamespace(namespace))
-			for i := range list.Items {
-				p := &list.Items[i]
-				want := corev1.ConditionTrue
-				for _, s := range p.Status.ContainerStatuses {
-					if s.Image == image && s.State.Running != nil && time.Since(s.State.Running.StartedAt.Time) >= after {
-						want = corev1.ConditionFalse
-					}
-				}
-				if p.Status.StartTime != nil && conditionOf(p, gateType) != want {
-					r.setGate(t, p, want)
-				}
-			}
-			select {
-			case <-t.Context().Done():
-			case <-time.After(300 * time.Millisecond):
-			}
-		}
-	}()
-	t.Cleanup(func() { <-done })
-}
-
-func conditionOf(p *corev1.Pod, kind corev1.PodConditionType) corev1.ConditionStatus {
-	for _, c := range p.Status.Conditions {
-		if c.Type == kind {
-			return c.Status
-		}
-	}
-	return ""
-}
-
 // A user deletes each Pod that the image has broken. Each keeps its place, so that no other Pod
 // gets the image in place.
-func (r *plane) testDeleted(t *testing.T, image string) {
-	const pods = 6
+func (r *plane) testDeleted(t *testing.T) {
+	const pods, image = 6, "example.com/side:missing"
 	namespace := r.namespace(t)
 	a := r.roll(t, namespace, "maxUnavailable: 1", map[string]string{})
 	r.deploy(t, namespace, pods, quickToStop)
@@ -252,31 +179,10 @@ func (r *plane) testDeleted(t *testing.T, image string) {
 	})
 }
 
-// All Pods are down, because their image cannot be pulled. A good image reaches all of them soon.
-func (r *plane) testCure(t *testing.T) {
-	const pods = 12
-	namespace := r.namespace(t)
-	a := r.roll(t, namespace, "maxUnavailable: 1", map[string]string{})
-	a.setImage(t, "example.com/side:missing")
-	testkit.AwaitReady(t, a.api, a.set.GetName())
-	d := r.deployment(namespace, pods)
-	r.launch(t, d)
-	a.await(t, "Pods that are down", func(s appsv1beta1.SidecarSetStatus) error {
-		if s.UpdatedPods != pods || s.ReadyPods != 0 {
-			return fmt.Errorf("%+v", s)
-		}
-		return nil
-	})
-	a.setImage(t, "example.com/side:v2")
-	began := time.Now()
-	a.awaitComplete(t, rolloutPatience, pods)
-	t.Logf("cured after %s", time.Since(began).Round(time.Second))
-}
-
 // The sidecar of new Pods cannot be pulled. The status names them after a minute, with the
-// kubelet's reason.
+// kubelet's reason. A good image reaches all of them soon.
 func (r *plane) testNotRunning(t *testing.T) {
-	const pods = 4
+	const pods = 12
 	namespace := r.namespace(t)
 	a := r.roll(t, namespace, "maxUnavailable: 1", map[string]string{})
 	a.setImage(t, "example.com/side:missing")
@@ -292,7 +198,7 @@ func (r *plane) testNotRunning(t *testing.T) {
 		}
 		return nil
 	})
-	a.setImage(t, "example.com/side:v1")
+	a.setImage(t, "example.com/side:v2")
 	a.awaitComplete(t, rolloutPatience, pods)
 }
 
@@ -328,58 +234,6 @@ func (r *plane) testOneAppCannotStart(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// Pods of another app come and go all the time. The status goes on naming the Pod that waits.
-func (r *plane) testChurn(t *testing.T) {
-	namespace := r.namespace(t)
-	a := r.roll(t, namespace, "maxUnavailable: 1, priorityStrategy: {orderPriority: [{orderedKey: last}]}", atOnceProven())
-	r.deploy(t, namespace, 4, quickToStop) // Pods without the key are updated first
-	churning := r.deployment(namespace, 1)
-	churning.Spec.Template.Labels["last"] = "yes"
-	churning.Spec.Template.Spec.TerminationGracePeriodSeconds = new(int64(1))
-	r.launch(t, churning)
-	r.awaitDeployed(t, churning, 1)
-	a.awaitComplete(t, rolloutPatience, 5)
-	const image = "example.com/side:missing"
-	a.setImage(t, image)
-	replicas, last := 1, time.Now()
-	message := a.watchHeld(t, time.Minute, func() {
-		if time.Since(last) < 10*time.Second {
-			return
-		}
-		last, replicas = time.Now(), 1-replicas
-		r.changeDeployment(t, churning, fmt.Sprintf(`{"replicas":%d}`, replicas))
-	})
-	if !strings.Contains(message, "ImagePullBackOff") {
-		t.Errorf("Progressing says %q, want the kubelet's reason", message)
-	}
-}
-
-// A node does not act on updates, and reports nothing. When the rollout is paused, the message
-// names the Pod that it has begun with. Otherwise it would take ten minutes.
-func (r *plane) testIgnoringNode(t *testing.T) {
-	namespace := r.namespace(t)
-	a := r.roll(t, namespace, "maxUnavailable: 1", atOnceProven())
-	d := r.deployment(namespace, 3)
-	d.Spec.Template.Annotations["stand.test/updates"] = "ignored"
-	d.Spec.Template.Spec.TerminationGracePeriodSeconds = new(int64(1))
-	r.launch(t, d)
-	r.awaitDeployed(t, d, 3)
-	a.awaitComplete(t, rolloutPatience, 3)
-	a.setImage(t, "example.com/side:v2")
-	await.Within(t, rolloutPatience, "a Pod with the new image", func(context.Context) error {
-		if len(a.with(t, "example.com/side:v2")) == 0 {
-			return errors.New("there is none")
-		}
-		return nil
-	})
-	a.setStrategy(t, map[string]any{"paused": true})
-	message := a.awaitDegraded(t, "PodsNotReady")
-	names := a.with(t, "example.com/side:v2")
-	if len(names) != 1 || !strings.Contains(message, names[0]) {
-		t.Errorf("the Pods with the new image are %v, and Degraded says %q", names, message)
-	}
 }
 
 // After the end of a rollout, an updated Pod turns not ready. The SidecarSet is degraded until
@@ -440,21 +294,96 @@ func (a *app) awaitDegraded(t *testing.T, reason string) (message string) {
 	return message
 }
 
-// A rollout is paused while a Pod waits for its image. The SidecarSet is degraded.
-func (r *plane) testPausedWhileBroken(t *testing.T) {
+// slowToStop gives Pods a grace period that a rollout must not wait for.
+func slowToStop(s *corev1.PodSpec) { s.TerminationGracePeriodSeconds = new(int64(600)) }
+
+// In the middle of a rollout, the author goes back to the image before. The rollout goes on at
+// once. The kubelet stops a container for the first image and starts the one before again, so that
+// its digest is what it was: that takes 40 s more at most.
+func (r *plane) testRollback(t *testing.T) {
+	const pods, first, second = 4, "example.com/side:v2", "example.com/side:v1"
 	namespace := r.namespace(t)
-	a := r.roll(t, namespace, "maxUnavailable: 1", atOnceProven())
-	r.deploy(t, namespace, 3, quickToStop)
-	a.awaitComplete(t, rolloutPatience, 3)
-	a.setImage(t, "example.com/side:missing")
-	a.await(t, "a Pod that is not ready", func(s appsv1beta1.SidecarSetStatus) error {
-		if s.ReadyPods != 2 {
+	a := r.roll(t, namespace, "maxUnavailable: 2", atOnceProven())
+	r.deploy(t, namespace, pods, slowToStop)
+	a.awaitComplete(t, rolloutPatience, pods)
+	a.setImage(t, first)
+	await.Within(t, rolloutPatience, "a Pod that runs "+first, func(context.Context) error {
+		for _, p := range r.list(t, namespace) {
+			if s := statusOfContainer(t, &p, "side"); testkit.WantedImage(&p, "side") == first && s.Image == first {
+				return nil
+			}
+		}
+		return errors.New("there is none")
+	})
+	a.setImage(t, second)
+	began := time.Now()
+	a.awaitComplete(t, atOnce+40*time.Second, pods)
+	t.Logf("complete %s after the second change", time.Since(began).Round(100*time.Millisecond))
+	if got := a.with(t, second); len(got) != pods {
+		t.Errorf("%v have %s, want all %d", got, second, pods)
+	}
+}
+
+// A canary gets a bad image, and the SidecarSet gets the old one again. The canary is repaired
+// at once, although the strategy would leave it alone.
+func (r *plane) testCanary(t *testing.T) {
+	const pods = 10
+	namespace := r.namespace(t)
+	a := r.roll(t, namespace, `maxUnavailable: 1, partition: "90%"`, map[string]string{})
+	r.deploy(t, namespace, pods, slowToStop)
+	a.await(t, "all Pods", func(s appsv1beta1.SidecarSetStatus) error {
+		if s.UpdatedReadyPods != pods {
 			return fmt.Errorf("%+v", s)
 		}
 		return nil
 	})
-	a.setStrategy(t, map[string]any{"paused": true})
-	if message := a.awaitDegraded(t, "PodsNotReady"); !strings.Contains(message, namespace+"/web-") {
-		t.Errorf("Degraded says %q, want the name of a Pod", message)
-	}
+	a.setImage(t, "example.com/side:missing")
+	await.Within(t, rolloutPatience, "the canary", func(context.Context) error {
+		names := a.with(t, "example.com/side:missing")
+		ready := 0
+		for _, p := range r.list(t, namespace) {
+			if isReady(&p) {
+				ready++
+			}
+		}
+		if len(names) != 1 || ready != pods-1 {
+			return fmt.Errorf("%v have the image, and %d Pods are ready", names, ready)
+		}
+		return nil
+	})
+	a.setImage(t, "example.com/side:v1")
+	began := time.Now()
+	await.Within(t, atOnce, "the repair of the canary", func(context.Context) error {
+		for _, p := range r.list(t, namespace) {
+			if image := testkit.WantedImage(&p, "side"); image != "example.com/side:v1" || !isReady(&p) {
+				return fmt.Errorf("Pod %s has %s, and its Ready is %v", p.Name, image, isReady(&p))
+			}
+		}
+		return nil
+	})
+	t.Logf("repaired %s after the rollback", time.Since(began).Round(100*time.Millisecond))
+}
+
+// A Pod is broken, and another leader comes. A rollout reaches the other Pods.
+func (r *plane) testBrokenBeforeTheLeader(t *testing.T) {
+	namespace := r.namespace(t)
+	a := r.roll(t, namespace, "maxUnavailable: 1", atOnceProven())
+	r.gated(t, namespace, 5)
+	a.awaitComplete(t, rolloutPatience, 5)
+	broken := r.list(t, namespace)[0]
+	r.setGate(t, &broken, corev1.ConditionFalse)
+	a.await(t, "the broken Pod", func(s appsv1beta1.SidecarSetStatus) error {
+		if s.ReadyPods != 4 {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	r.changeLeader(t)
+	a.setImage(t, "example.com/side:v2")
+	a.await(t, "the new image in the other Pods", func(s appsv1beta1.SidecarSetStatus) error {
+		if s.UpdatedReadyPods != 4 {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
 }

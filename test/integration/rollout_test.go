@@ -13,10 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -339,13 +337,7 @@ func TestARolloutEndsAlthoughPodsLeaveIt(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		"evicted": func(t *testing.T, p *corev1.Pod) {
-			if err := api.SubResource("eviction").Create(t.Context(), p, &policyv1.Eviction{}); err != nil {
-				t.Fatal(err)
-			}
-		},
 		"relabelled": func(t *testing.T, p *corev1.Pod) { relabel(t, p, map[string]any{"app": "other"}) },
-		"finished":   finish,
 	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
@@ -375,13 +367,5 @@ func TestARolloutEndsAlthoughPodsLeaveIt(t *testing.T) {
 			}
 			f.awaitCounters(t, 3, 3)
 		})
-	}
-}
-
-// finish writes the status of a Pod that has failed.
-func finish(t *testing.T, p *corev1.Pod) {
-	t.Helper()
-	if err := api.Status().Patch(t.Context(), p, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Failed"}}`))); err != nil {
-		t.Fatal(err)
 	}
 }

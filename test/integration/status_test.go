@@ -125,15 +125,3 @@ containers: [{name: side, image: "example.com/side:v1"}]
 	relabel(t, object, map[string]any{"stage": "prod"})
 	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 3, Updated: 3, Ready: 3, UpdatedReady: 3})
 }
-
-func TestStatusCountsPodsCreatedWhileInjectionIsPaused(t *testing.T) {
-	namespace := testkit.Namespace(t, api, nil)
-	set := createSidecarSet(t, namespace, `
-selector: {matchLabels: {app: web}}
-namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
-injectionStrategy: {paused: true}
-containers: [{name: side, image: "example.com/side:v1"}]
-`)
-	create(t, pod(namespace, "p", "app=web"))
-	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Uninjected: 1})
-}

@@ -11,12 +11,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/test/await"
 )
 
@@ -313,9 +313,10 @@ func end(t *testing.T, pod *corev1.Pod, port int) {
 type recorder struct {
 	mu   sync.Mutex
 	pods []*corev1.Pod
+	seen []time.Time
 }
 
-// record watches a Pod until the test ends, beginning after the version given.
+// record watches a Pod until the test ends, beginning with the version given.
 func record(t *testing.T, pod *corev1.Pod) *recorder {
 	t.Helper()
 	watcher, err := clients.CoreV1().Pods(pod.Namespace).Watch(t.Context(), metav1.ListOptions{
@@ -324,12 +325,12 @@ func record(t *testing.T, pod *corev1.Pod) *recorder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &recorder{}
+	r := &recorder{pods: []*corev1.Pod{pod}, seen: []time.Time{time.Now()}}
 	go func() {
 		for event := range watcher.ResultChan() {
 			if pod, ok := event.Object.(*corev1.Pod); ok {
 				r.mu.Lock()
-				r.pods = append(r.pods, pod)
+				r.pods, r.seen = append(r.pods, pod), append(r.seen, time.Now())
 				r.mu.Unlock()
 			}
 		}
@@ -337,24 +338,17 @@ func record(t *testing.T, pod *corev1.Pod) *recorder {
 	return r
 }
 
-// until waits until the watch has delivered this version, and returns all so far.
-func (r *recorder) until(t *testing.T, pod *corev1.Pod) []*corev1.Pod {
+// until waits until the watch has delivered this version, and returns all up to it.
+func (r *recorder) until(t *testing.T, pod *corev1.Pod) (pods []*corev1.Pod, seen []time.Time) {
 	t.Helper()
-	var all []*corev1.Pod
 	await.That(t, func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		all = slices.Clone(r.pods)
-		return slices.ContainsFunc(all, func(p *corev1.Pod) bool { return p.ResourceVersion == pod.ResourceVersion })
+		i := slices.IndexFunc(r.pods, func(p *corev1.Pod) bool { return p.ResourceVersion == pod.ResourceVersion })
+		pods, seen = slices.Clone(r.pods[:i+1]), slices.Clone(r.seen[:i+1])
+		return i >= 0
 	}, "the watch is as far as a GET")
-	return all
-}
-
-// since is until without the versions from before an update. The kubelet may have written the
-// status once more before the update.
-func (r *recorder) since(t *testing.T, entry podstate.Entry, pod *corev1.Pod) []*corev1.Pod {
-	t.Helper()
-	return slices.DeleteFunc(r.until(t, pod), func(p *corev1.Pod) bool { return p.Generation < entry.Generation })
+	return pods, seen
 }
 
 // letTheKubeletWork returns when the kubelet has run another Pod. By then it has published all

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -110,19 +111,70 @@ func TestTheOperatorResizesWithAnImage(t *testing.T) {
 	}
 }
 
-// If the node's policies exclude a resize, the status says so, and the Pod still runs.
-func TestAnInfeasibleResizeIsTold(t *testing.T) {
-	t.Parallel()
-	const name = "sized-infeasible"
-	image(t, "sized-infeasible:v1")
-	guaranteed := strings.Replace(sized, "requests: {cpu: 10m, memory: 16Mi}", "requests: {cpu: 10m, memory: 16Mi}, limits: {cpu: 10m, memory: 16Mi}", 1)
-	workload := strings.Replace(strings.Replace(deployment, "replicas: 3", "replicas: 1", 1), `:1"}`, `:1", resources: {limits: {cpu: 10m, memory: 16Mi}}}`, 1)
-	before := startApp(t, name, guaranteed, workload, 1)
-	change(t, name, map[string]string{nativeCPU: "20m", "initContainers/0/resources/limits/cpu": "20m"})
-	awaitBlocked(t, name, "ResizeInfeasible", 1, "")
-	after := getPod(t, &before[0])
-	unchanged(t, &before[0], after, "native")
-	if err := isReady(after); err != nil {
-		t.Error(err)
+// resize writes resources of a native sidecar, and returns the Pod as the API
+// server answered.
+func resize(t *testing.T, pod *corev1.Pod, container, resources string) *corev1.Pod {
+	t.Helper()
+	var after *corev1.Pod
+	await.Eventually(t, "a resize between the writes of others", func(ctx context.Context) (err error) {
+		pod = getPod(t, pod)
+		patch := fmt.Sprintf(`{"metadata":{"resourceVersion":%q,"annotations":{"travels":"no"}},"spec":{"initContainers":[{"name":%q,"resources":%s}]}}`, pod.ResourceVersion, container, resources)
+		after, err = clients.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, "application/strategic-merge-patch+json", []byte(patch), metav1.PatchOptions{}, "resize")
+		if err != nil && !apierrors.IsConflict(err) {
+			t.Fatal(err)
+		}
+		return err
+	})
+	if after.Generation != pod.Generation+1 {
+		t.Errorf("generation is %d after the resize, and was %d", after.Generation, pod.Generation)
 	}
+	if after.Annotations["travels"] != "" {
+		t.Error("an annotation travelled with the resize")
+	}
+	return after
+}
+
+func condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if pod.Status.Conditions[i].Type == kind {
+			return &pod.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// pending returns a check for PodResizePending with the reason.
+func pending(reason string) func(*corev1.Pod) error {
+	return func(pod *corev1.Pod) error {
+		if c := condition(pod, corev1.PodResizePending); c == nil || c.Reason != reason {
+			return fmt.Errorf("PodResizePending is %+v, want the reason %s", c, reason)
+		}
+		return nil
+	}
+}
+
+// resized returns a check that the status shows the end of a resize to this CPU.
+func resized(generation int64, container, cpu string) func(*corev1.Pod) error {
+	return func(pod *corev1.Pod) error {
+		if err := observed(generation)(pod); err != nil {
+			return err
+		}
+		for _, kind := range []corev1.PodConditionType{corev1.PodResizePending, corev1.PodResizeInProgress} {
+			if c := condition(pod, kind); c != nil {
+				return fmt.Errorf("there is %+v", c)
+			}
+		}
+		is := status(pod, container)
+		if is.Resources == nil || is.Resources.Requests.Cpu().String() != cpu {
+			return fmt.Errorf("the container's resources are %+v, want cpu %s", is.Resources, cpu)
+		}
+		return nil
+	}
+}
+
+func failedResize(pod *corev1.Pod) error {
+	if c := condition(pod, corev1.PodResizeInProgress); c == nil || c.Reason != corev1.PodReasonError {
+		return fmt.Errorf("PodResizeInProgress is %+v", c)
+	}
+	return nil
 }

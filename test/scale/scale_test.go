@@ -1,11 +1,10 @@
-// Package scale shows what many Pods cost: how many are admitted and updated in a second, how
-// old a status is, and how much memory, processor time and writes the operator needs. A watch
-// of its own recounts everything. Each phase prints its figures in a line that begins with
-// FIGURES; docs/performance.md quotes them.
+// Package scale reports what many Pods cost: how many are admitted and updated in a second, how
+// often a status is written, and how much memory and processor time the operator needs. A watch of
+// its own recounts everything. Each phase prints its figures in a line that begins with FIGURES;
+// docs/performance.md quotes them. It is no test, and runs by hand.
 //
-// PODS and SETS are the numbers of Pods and SidecarSets, and ROUNDS says how often the operator
-// and a bare client take turns. The leader has no limit of requests for rollouts, so that the
-// API server is the limit.
+// PODS and SETS are the numbers of Pods and SidecarSets. The leader has no limit of requests for
+// rollouts, so that the API server is the limit.
 package scale
 
 import (
@@ -13,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,7 +25,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -39,24 +41,14 @@ const (
 	sidecarName = "log"
 	// podsPerNode keeps kwok's work for one node small.
 	podsPerNode = 500
-	// creators create and write Pods at the same time.
+	// creators is how many Pods, or SidecarSets, are created or written at the same time.
 	creators = 32
-	// writers is how many Pods the bare client writes at the same time, as many as the operator.
-	writers = 64
-	// turn is how many SidecarSets the operator or the bare client updates in one turn.
-	turn = 10
-	// patience bounds the time of each phase, per Pod. It is not a claim about speed.
-	patience = 200 * time.Millisecond
 )
-
-// byBareClient is the phase in which the operator has no part.
-const byBareClient = "race/bare"
 
 var (
 	cluster *stand.Cluster
 	pods    = number("PODS", 10000, 1)
 	sets    = number("SETS", 100, 1)
-	rounds  = number("ROUNDS", 3, 0)
 )
 
 func TestMain(m *testing.M) {
@@ -67,8 +59,8 @@ func TestMain(m *testing.M) {
 	os.Exit(stand.Main(m, options, func(c *stand.Cluster) { cluster = c }))
 }
 
-func number(name string, otherwise, least int) int {
-	if n, err := strconv.Atoi(os.Getenv(name)); err == nil && n >= least {
+func number(variable string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(variable)); err == nil && n > 0 {
 		return n
 	}
 	return otherwise
@@ -76,17 +68,15 @@ func number(name string, otherwise, least int) int {
 
 // run is the one scenario of this package.
 type run struct {
-	api        client.WithWatch
-	bare       client.Client // with the operator's credentials
-	clients    kubernetes.Interface
-	namespace  string
-	names      []string // of SidecarSets
-	each       int      // Pods of each SidecarSet
-	watching   *observer
-	webhook    *deploy.Replica
-	controller *deploy.Replica
-	churned    bool
-	refused    atomic.Int64 // creations that failed because an API server or a replica was overloaded
+	api       client.WithWatch
+	bare      client.Client // with the operator's credentials
+	clients   kubernetes.Interface
+	namespace string
+	names     []string // of SidecarSets
+	per       int      // Pods of each SidecarSet
+	watching  *observer
+	replicas  [2]*deploy.Replica // webhook and controller
+	refused   atomic.Int64       // creations that failed because an API server or a replica was overloaded
 }
 
 func TestScale(t *testing.T) {
@@ -103,88 +93,83 @@ func TestScale(t *testing.T) {
 		t.Fatal(err)
 	}
 	operator.NeedReplicas(t)
-	r := &run{api: api, clients: clients, namespace: testkit.Namespace(t, api, nil), each: pods / sets}
-	bare, err := operator.ConfigOf("controller")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r.bare, err = testkit.NewClientFor(bare); err != nil {
-		t.Fatal(err)
-	}
+	r := &run{api: api, clients: clients, namespace: testkit.Namespace(t, api, nil), per: pods / sets}
 	// With these times, the leader keeps its Lease even on a machine that is overloaded.
-	r.webhook = start(t, operator, 1, "--role=webhook")
-	r.controller = start(t, operator, 11, "--role=controller", "--rollout-qps=0",
-		"--leader-elect-lease-duration=120s", "--leader-elect-renew-deadline=90s", "--leader-elect-retry-period=5s")
-	for _, replica := range []*deploy.Replica{r.webhook, r.controller} {
+	for number, args := range map[int][]string{1: {"--role=webhook"}, 11: {"--role=controller", "--rollout-qps=0",
+		"--leader-elect-lease-duration=120s", "--leader-elect-renew-deadline=90s", "--leader-elect-retry-period=5s"}} {
+		replica, err := operator.StartReplicaUnready(t.Context(), number, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(replica.Process.Stop)
 		if err := replica.AwaitReady(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		r.replicas[number/11] = replica
 	}
-	if err := operator.AddEndpoint(t.Context(), r.webhook); err != nil {
+	if err := operator.AddEndpoint(t.Context(), r.replicas[0]); err != nil {
 		t.Fatal(err)
 	}
 	testkit.AwaitCalled(t, api)
-	r.watching = observe(t, api, r.namespace)
+	r.watching = observe(t, clients, r.namespace)
 
 	r.apply(t)
 	r.admit(t)
-	r.churn(t)
-	if rounds > 0 {
-		r.race(t)
-	}
 	r.roll(t)
-	r.retag(t)
-}
-
-func start(t *testing.T, operator *deploy.Operator, n int, args ...string) *deploy.Replica {
-	t.Helper()
-	replica, err := operator.StartReplicaUnready(t.Context(), n, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		replica.Process.Stop()
-		if t.Failed() {
-			t.Logf("the end of the log of %s:\n%s", replica.Name, replica.Tail(30))
-		}
-	})
-	return replica
 }
 
 // phase runs one part, and prints its own figures and what it cost.
 func (r *run) phase(t *testing.T, name string, do func(ctx context.Context) string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+time.Duration(pods)*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+time.Duration(pods)*200*time.Millisecond)
 	defer cancel()
-	before, err := writesSoFar(ctx, r.clients)
-	if err != nil {
-		t.Fatal(err)
-	}
-	replicas := []*deploy.Replica{r.webhook, r.controller}
+	before, began := r.statusWrites(ctx, t), time.Now()
 	var spent [2]time.Duration
-	for i, replica := range replicas {
+	for i, replica := range r.replicas {
 		replica.ForgetPeak(t)
 		spent[i] = cpu(t, replica)
 	}
-	r.watching.lagging()
-	began := time.Now()
-	says := do(ctx)
-	r.await(ctx, t, "a status that agrees with a recount", func() error { return r.watching.agree(ctx, r.api, r.names) })
-	took := time.Since(began)
-	after, err := writesSoFar(ctx, r.clients)
+	figures := do(ctx)
+	r.await(ctx, t, "a status that agrees with a recount", func() error { return r.agree(ctx) })
+	figures += fmt.Sprintf("; took=%s; writes of a status=%.0f", time.Since(began).Round(100*time.Millisecond), r.statusWrites(ctx, t)-before)
+	for i, replica := range r.replicas {
+		figures += fmt.Sprintf("; %s cpu=%s peak=%d MiB", []string{"webhook", "controller"}[i], (cpu(t, replica) - spent[i]).Round(10*time.Millisecond), replica.Memory(t, "VmHWM")>>20)
+	}
+	testkit.Report(t, "%s pods=%d sets=%d: %s", name, pods, sets, figures)
+}
+
+// statusWrites is how many writes of a SidecarSet's status the API server has answered.
+func (r *run) statusWrites(ctx context.Context, t *testing.T) (writes float64) {
+	t.Helper()
+	text, err := r.clients.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	figures := fmt.Sprintf("%s; took=%s", says, took.Round(100*time.Millisecond))
-	if lags := r.watching.lagging(); len(lags) > 0 && name != byBareClient { // the operator does not know the bare client's images
-		figures += fmt.Sprintf("; status writes=%d age p50=%s p99=%s", len(lags),
-			lags[len(lags)/2].Round(time.Millisecond), lags[len(lags)*99/100].Round(time.Millisecond))
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "apiserver_request_total{") && strings.Contains(line, `resource="sidecarsets"`) && strings.Contains(line, `subresource="status"`) && strings.Contains(line, `verb="PATCH"`) {
+			n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			writes += n
+		}
 	}
-	for i, replica := range replicas {
-		figures += fmt.Sprintf("; %s cpu=%s peak=%d MiB", []string{"webhook", "controller"}[i],
-			(cpu(t, replica) - spent[i]).Round(10*time.Millisecond), replica.Memory(t, "VmHWM")>>20)
+	return writes
+}
+
+// agree returns nil if each status has the numbers of the recount.
+func (r *run) agree(ctx context.Context) error {
+	for _, name := range r.names {
+		set, err := testkit.Get(ctx, r.api, name)
+		if err != nil {
+			return err
+		}
+		says := counters{set.Status.MatchedPods, set.Status.UpdatedPods, set.Status.ReadyPods}
+		if counted := r.watching.of(name); says != counted {
+			return fmt.Errorf("the status of SidecarSet %s says %+v, a recount %+v", name, says, counted)
+		}
 	}
-	t.Logf("FIGURES %s pods=%d sets=%d: %s; writes: %s", name, pods, sets, figures, after.since(before))
+	return nil
 }
 
 // await repeats a check until it returns nil or ctx ends.
@@ -195,7 +180,7 @@ func (r *run) await(ctx context.Context, t *testing.T, what string, check func()
 		if err == nil {
 			return
 		}
-		for _, replica := range []*deploy.Replica{r.webhook, r.controller} {
+		for _, replica := range r.replicas {
 			if !replica.Running() {
 				t.Fatalf("%s has ended; %s: %v", replica.Name, what, err)
 			}
@@ -232,7 +217,7 @@ func (r *run) apply(t *testing.T) {
 		}
 		r.names = append(r.names, name)
 	}
-	r.watching.want(image(1), r.names...)
+	r.watching.want(image(1))
 	testkit.AwaitReady(t, r.api, r.names...)
 }
 
@@ -242,123 +227,55 @@ func image(version int) string { return fmt.Sprintf("example.com/log:v%d", versi
 func (r *run) admit(t *testing.T) {
 	t.Helper()
 	r.phase(t, "admit", func(ctx context.Context) string {
+		numbers := make([]int, r.per*sets)
+		for i := range numbers {
+			numbers[i] = i
+		}
 		began := time.Now()
-		r.each32(t, r.each*sets, func(i int) error { return r.create(ctx, i) })
+		if err := testkit.Each(numbers, creators, func(i int) error { return r.create(ctx, i) }); err != nil {
+			t.Fatal(err)
+		}
 		took := time.Since(began)
-		r.await(ctx, t, "Pods that run", func() error { return r.watching.complete(r.names, int32(r.each)) })
-		return fmt.Sprintf("admitted %.0f Pods/s, %d tried again", float64(r.each*sets)/took.Seconds(), r.refused.Load())
+		r.await(ctx, t, "Pods that run", r.watching.complete)
+		return fmt.Sprintf("admitted %.0f Pods/s, %d tried again", float64(len(numbers))/took.Seconds(), r.refused.Load())
 	})
-}
-
-// churn replaces a tenth of the Pods by Pods with other names, as controllers do.
-func (r *run) churn(t *testing.T) {
-	t.Helper()
-	r.phase(t, "churn", func(ctx context.Context) string {
-		n := r.each * sets / 10
-		r.churned = true
-		r.each32(t, n, func(i int) error {
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: podName(i * 10)}}
-			if err := r.api.Delete(ctx, pod, client.GracePeriodSeconds(0)); err != nil {
-				return err
-			}
-			return r.create(ctx, i*10)
-		})
-		r.await(ctx, t, "Pods that run", func() error { return r.watching.complete(r.names, int32(r.each)) })
-		return fmt.Sprintf("%d Pods replaced", n)
-	})
-}
-
-// rollBy calls begin, which begins a rollout, waits for its end, and returns its pace.
-func (r *run) rollBy(ctx context.Context, t *testing.T, names []string, image string, begin func()) pace {
-	t.Helper()
-	r.watching.want(image, names...)
-	begin()
-	r.await(ctx, t, "a rollout", func() error { return r.watching.complete(names, int32(r.each)) })
-	n, first, last := r.watching.rolled()
-	return pace{written: float64(n) / last.Sub(first).Seconds(), running: float64(n) / time.Since(first).Seconds()}
 }
 
 // roll rolls out an image to all Pods, with a budget of a tenth of each SidecarSet.
 func (r *run) roll(t *testing.T) {
 	t.Helper()
-	r.setBudget(t, "10%", r.names)
 	r.phase(t, "roll", func(ctx context.Context) string {
-		rate := r.rollBy(ctx, t, r.names, image(100), func() { r.setImage(t, image(100), r.names) })
-		allowed := (r.each + 9) / 10
-		most := r.watching.mostDisturbed(r.names)
-		if most > allowed {
+		began, image := time.Now(), image(2)
+		r.watching.want(image)
+		r.setImage(t, image)
+		r.await(ctx, t, "a rollout", r.watching.complete)
+		r.watching.mu.Lock()
+		most := r.watching.most
+		r.watching.mu.Unlock()
+		if allowed := (r.per + 9) / 10; most > allowed {
 			t.Errorf("%d Pods of one SidecarSet were disturbed at once, %d are allowed", most, allowed)
 		}
-		return fmt.Sprintf("rolled %.0f Pods/s, at most %d of %d Pods of a SidecarSet disturbed at once, %d allowed", rate.written, most, r.each, allowed)
+		return fmt.Sprintf("rolled %.0f Pods/s, at most %d of %d Pods of a SidecarSet disturbed at once", float64(r.per*sets)/time.Since(began).Seconds(), most, r.per)
 	})
 }
 
-// retag rolls out another tag of the same image to the Pods of two SidecarSets, one of which has
-// a native sidecar. The digest does not show that a Pod is back, so the operator waits for 40 s.
-func (r *run) retag(t *testing.T) {
+func (r *run) setImage(t *testing.T, image string) {
 	t.Helper()
-	names := r.names[:min(2, len(r.names))]
-	r.setBudget(t, "50%", names)
-	for _, tag := range []string{"same-1", "same-2"} {
-		r.phase(t, "retag", func(ctx context.Context) string {
-			image := "example.com/log:" + tag
-			rate := r.rollBy(ctx, t, names, image, func() { r.setImage(t, image, names) })
-			allowed := (r.each + 1) / 2
-			most := r.watching.mostDisturbed(names)
-			if most > allowed {
-				t.Errorf("%d Pods of one SidecarSet were disturbed at once, %d are allowed", most, allowed)
-			}
-			return fmt.Sprintf("%s: rolled %.0f Pods/s, at most %d of %d Pods of a SidecarSet disturbed at once, %d allowed", tag, rate.written, most, r.each, allowed)
-		})
-	}
-}
-
-func (r *run) setImage(t *testing.T, image string, names []string) {
-	t.Helper()
-	r.each32(t, len(names), func(i int) error {
-		n, err := strconv.Atoi(strings.TrimPrefix(names[i], "scale-"))
-		if err != nil {
-			return err
-		}
-		list := "containers"
-		if n%2 == 1 {
-			list = "initContainers"
-		}
-		return r.patchSet(t.Context(), names[i], fmt.Sprintf(`[{"op": "replace", "path": "/spec/%s/0/image", "value": %q}]`, list, image))
-	})
-}
-
-func (r *run) setBudget(t *testing.T, maxUnavailable string, names []string) {
-	t.Helper()
-	for _, name := range names {
-		if err := r.patchSet(t.Context(), name, fmt.Sprintf(`[{"op": "add", "path": "/spec/updateStrategy/maxUnavailable", "value": %q}]`, maxUnavailable)); err != nil {
+	for i, name := range r.names {
+		list := []string{"containers", "initContainers"}[i%2]
+		patch := fmt.Sprintf(`[{"op": "replace", "path": "/spec/%s/0/image", "value": %q}]`, list, image)
+		set := &appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := r.api.Patch(t.Context(), set, client.RawPatch(types.JSONPatchType, []byte(patch))); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func (r *run) patchSet(ctx context.Context, name, patch string) error {
-	set := &appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	return r.api.Patch(ctx, set, client.RawPatch(types.JSONPatchType, []byte(patch)))
-}
-
-func podName(i int) string { return fmt.Sprintf("pod-%d", i) }
-
-// nameNow is the present name of the i-th Pod, or of the Pod that replaced it.
-func (r *run) nameNow(i int) string {
-	if r.churned && i%10 == 0 && i < r.each*sets/10*10 {
-		return podName(i) + "-new"
-	}
-	return podName(i)
-}
-
-func (r *run) setOf(pod int) string { return r.names[pod%sets] }
-
 // create creates one Pod. For every other Pod, the kubelet never shows that a container stops
 // for its new image. If the API server fails because it is overloaded, create tries again.
 func (r *run) create(ctx context.Context, i int) error {
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: r.nameNow(i), Labels: map[string]string{setLabel: r.setOf(i)}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: fmt.Sprint("pod-", i), Labels: map[string]string{setLabel: r.names[i%sets]}},
 		Spec: corev1.PodSpec{
 			NodeName:   fmt.Sprintf("node-%d", i%((pods+podsPerNode-1)/podsPerNode)),
 			Containers: []corev1.Container{{Name: "app", Image: "example.com/app:v1"}},
@@ -381,30 +298,110 @@ func (r *run) create(ctx context.Context, i int) error {
 	}
 }
 
-func (r *run) each32(t *testing.T, n int, do func(i int) error) {
-	t.Helper()
-	parallel(t, creators, n, do)
+// counters are the numbers in the status of a SidecarSet, or those of a recount.
+type counters struct{ matched, updated, ready int32 }
+
+// seenPod is what the observer knows about a Pod: its SidecarSet, the image of its sidecar, and
+// whether the Pod is Ready and its status shows that image.
+type seenPod struct {
+	set, image string
+	runs       bool
 }
 
-// parallel calls do for 0 to n-1, with this many workers.
-func parallel(t *testing.T, workers, n int, do func(i int) error) {
+// observer counts Pods by a watch of its own, which shares no code with the operator.
+type observer struct {
+	mu    sync.Mutex
+	image string // that Pods are to have
+	pods  map[string]seenPod
+	down  map[string]int // Pods that do not run, by SidecarSet
+	most  int            // of one SidecarSet at once
+}
+
+// observe watches the Pods of a namespace until the test ends.
+func observe(t *testing.T, clients kubernetes.Interface, namespace string) *observer {
 	t.Helper()
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	errs := make([]error, workers)
-	for w := range workers {
-		wg.Go(func() {
-			for errs[w] == nil {
-				i := int(next.Add(1)) - 1
-				if i >= n {
-					return
-				}
-				errs[w] = do(i)
-			}
-		})
-	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
+	o := &observer{pods: map[string]seenPod{}, down: map[string]int{}}
+	factory := informers.NewSharedInformerFactoryWithOptions(clients, 0, informers.WithNamespace(namespace))
+	_, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(pod any) { o.see(pod.(*corev1.Pod)) },
+		UpdateFunc: func(_, pod any) { o.see(pod.(*corev1.Pod)) },
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
+	factory.Start(t.Context().Done())
+	factory.WaitForCacheSync(t.Context().Done())
+	return o
+}
+
+func (o *observer) see(pod *corev1.Pod) {
+	now := seenPod{set: pod.Labels[setLabel], image: testkit.WantedImage(pod, sidecarName)}
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		now.runs = now.runs || s.Name == sidecarName && s.Image == now.image
+	}
+	now.runs = now.runs && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if before, known := o.pods[pod.Name]; known && !before.runs {
+		o.down[now.set]--
+	}
+	if o.pods[pod.Name] = now; !now.runs {
+		o.down[now.set]++
+		o.most = max(o.most, o.down[now.set])
+	}
+}
+
+// want says which image the Pods are to have from now on.
+func (o *observer) want(image string) {
+	o.mu.Lock()
+	o.image, o.most = image, 0
+	o.mu.Unlock()
+}
+
+// of counts the Pods of a SidecarSet; "" is all of them.
+func (o *observer) of(set string) (c counters) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range o.pods {
+		if set != "" && p.set != set {
+			continue
+		}
+		c.matched++
+		if p.image == o.image {
+			c.updated++
+		}
+		if p.runs {
+			c.ready++
+		}
+	}
+	return c
+}
+
+// complete returns nil if all Pods have the wanted image, and run it.
+func (o *observer) complete() error {
+	if n, all := o.of(""), int32(pods/sets*sets); n != (counters{all, all, all}) {
+		return fmt.Errorf("there are %+v Pods, want %d of each", n, all)
+	}
+	return nil
+}
+
+// cpu returns the processor time that a replica has taken.
+func cpu(t *testing.T, r *deploy.Replica) time.Duration {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.Pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	var ticks int64
+	for _, field := range fields[11:13] { // utime, stime
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
 }
