@@ -235,10 +235,3 @@ func slotsOf(t *testing.T) (slots [entry.Slots]*entry.Slot) {
 	}
 	return slots
 }
-
-func pathOf(w admissionregistrationv1.MutatingWebhook) string {
-	if w.ClientConfig.Service != nil {
-		return *w.ClientConfig.Service.Path
-	}
-	return *w.ClientConfig.URL
-}
