@@ -87,6 +87,17 @@ plugin: ## The archives of the kubectl plugin, sums and the manifest for Krew in
 	@$(GO) -C hack/image run . plugin --source='$(CURDIR)/cmd/kubectl-sidecarset' --version='$(VERSION)' --notices='$(BIN)/NOTICES-plugin' \
 	  $(if $(wildcard LICENSE),--licence='$(CURDIR)/LICENSE') --platforms="$$(echo $(PLUGIN_PLATFORMS) | tr ' ' ,)" --url='$(PLUGIN_URL)' --out='$(CURDIR)/dist/plugin'
 
+# The same VERSION, REGISTRY and RELEASE_URL make the same bytes. With PUSH=--push, image and chart go to REGISTRY.
+REGISTRY ?= registry.invalid
+RELEASE_URL ?= https://registry.invalid/releases/$(VERSION)
+PUSH ?=
+.PHONY: release
+release: ## All files of the release VERSION into dist/release: image, chart, manifests, plugin, SBOMs, sums, notes
+	@mkdir -p '$(BIN)' && $(GO) run ./hack/notices >'$(BIN)/NOTICES' && $(GO) run ./hack/notices cmd/kubectl-sidecarset $(PLUGIN_PLATFORMS) >'$(BIN)/NOTICES-plugin'
+	@$(GO) -C hack/image run . release --source='$(CURDIR)' --version='$(VERSION)' --revision="$$(git rev-parse HEAD 2>/dev/null || echo unknown)" \
+	  --registry='$(REGISTRY)' --url='$(RELEASE_URL)' --notices='$(BIN)/NOTICES' --plugin-notices='$(BIN)/NOTICES-plugin' \
+	  $(if $(wildcard LICENSE),--licence='$(CURDIR)/LICENSE') --plugin-platforms="$$(echo $(PLUGIN_PLATFORMS) | tr ' ' ,)" --out='$(CURDIR)/dist/release' $(PUSH)
+
 # The manifests name one image; what is deployed is IMAGE, without changing a file.
 .PHONY: deploy
 deploy: ## Apply LAYOUT (config/default, or one of config/overlays) with the image IMAGE
@@ -125,12 +136,12 @@ bench: ## Ratios of an admission against the comparator, in memory and over HTTP
 # controller-gen repeats the list type that label selectors have in Go. A list without the
 # keyword is atomic too, so the CRD does without it, like OpenKruise's.
 .PHONY: generate
-generate: ## Generate deep copies, CRD, roles and dist/install.yaml; tidy every module
+generate: ## Generate deep copies, CRD, roles, dist/install.yaml and the chart's copies; tidy every module
 	$(TOOL) controller-gen object paths=./apis/...
 	$(TOOL) controller-gen crd paths=./apis/... output:crd:dir=config/crd/bases
 	sed -i '/x-kubernetes-list-type: atomic$$/d' config/crd/bases/*.yaml
 	$(TOOL) controller-gen rbac:roleName=sidecarset-operator paths=./cmd/operator paths=./certs paths=./controllers/... paths=./webhooks/... output:rbac:dir=config/rbac
-	@for module in . cmd/kubectl-sidecarset hack/image test/controlplane test/certmanager hack/tools; do $(GO) -C $$module mod tidy; done
+	@for module in . cmd/kubectl-sidecarset hack/image test/controlplane test/certmanager test/helm test/prometheus hack/tools; do $(GO) -C $$module mod tidy; done
 	$(GO) test ./config -run ReleasedManifests -update
 
 .PHONY: lint
@@ -140,6 +151,8 @@ lint: ## Linters, import rules, and known vulnerabilities where the database can
 	cd cmd/kubectl-sidecarset && $(GO) tool -modfile=../../hack/tools/go.mod golangci-lint run --config=../../.golangci.yml ./...
 	$(GO) -C hack/image vet ./...
 	$(GO) -C test/certmanager vet ./...
+	$(GO) -C test/helm vet ./...
+	$(GO) -C test/prometheus vet ./...
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'lint: run gofmt -w .' >&2; exit 1; }
 	@if curl -fs -m 10 -o /dev/null '$(VULNDB)/index/db.json'; then $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.2.0 -db '$(VULNDB)' ./...; \
 	else echo 'SKIP: the vulnerability database $(VULNDB) cannot be reached; set VULNDB to a mirror (file:///... is one)'; fi

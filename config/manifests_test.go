@@ -158,19 +158,27 @@ func built(t *testing.T, layout string) []map[string]any {
 	return parse(t, layout, render(t, layout))
 }
 
-var update = flag.Bool("update", false, "write dist/install.yaml instead of comparing it")
+var update = flag.Bool("update", false, "write the released manifests instead of comparing them")
 
-// Users apply this file, and the operator names it in messages.
-func TestTheReleasedManifestsAreTheDefaultLayout(t *testing.T) {
-	const file = "../dist/install.yaml"
-	want := render(t, standard)
-	if *update {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+// Users apply dist/install.yaml, and the operator names it in messages. A chart has only files of its own directory.
+func TestTheReleasedManifestsAreThoseOfConfig(t *testing.T) {
+	want := map[string]string{"../dist/install.yaml": render(t, standard)}
+	for copied, file := range map[string]string{"crd": "crd/bases/apps.kruise.io_sidecarsets", "roles": "rbac/role", "user_roles": "rbac/user_roles"} {
+		text, err := os.ReadFile(file + ".yaml")
+		if err != nil {
 			t.Fatal(err)
 		}
+		want["../charts/sidecarset/files/"+copied+".yaml"] = string(text)
 	}
-	if got, err := os.ReadFile(file); err != nil || string(got) != want {
-		t.Errorf("%s is out of date (%v): run make generate", file, err)
+	for file, want := range want {
+		if *update {
+			if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := os.ReadFile(file); err != nil || string(got) != want {
+			t.Errorf("%s is out of date (%v): run make generate", file, err)
+		}
 	}
 }
 

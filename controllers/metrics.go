@@ -1,6 +1,8 @@
 package controllers
 
 import (
+	"cmp"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,7 +22,8 @@ type collectors struct {
 
 	matched, updated, ready, updatedReady, uninjected *prometheus.GaugeVec
 	waiting, inFlight, readiness, degraded            *prometheus.GaugeVec
-	blocked, notRunning                               *prometheus.GaugeVec // by reason too
+	blocked, notRunning, phase                        *prometheus.GaugeVec // by reason too
+	revisions                                         *prometheus.GaugeVec // by revision too
 }
 
 // newCollectors registers the metrics. It panics if they are registered already.
@@ -35,8 +38,8 @@ func newCollectors(registry prometheus.Registerer) *collectors {
 	ofSidecarSet := func(name, help string) *prometheus.GaugeVec {
 		return r.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help + " By sidecarset: its name."}, []string{"sidecarset"})
 	}
-	byReason := func(name, help string) *prometheus.GaugeVec {
-		return r.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help + " By sidecarset: its name, and reason."}, []string{"sidecarset", "reason"})
+	by := func(label, name, help string) *prometheus.GaugeVec {
+		return r.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help + " By sidecarset: its name, and " + label + "."}, []string{"sidecarset", label})
 	}
 	return &collectors{
 		trackedPods:   gauge("sidecarset_tracked_pods", "Active Pods that the controller keeps a record of."),
@@ -50,10 +53,12 @@ func newCollectors(registry prometheus.Registerer) *collectors {
 		uninjected:    ofSidecarSet("sidecarset_uninjected_pods", "Active Pods that the SidecarSet selects and that do not carry its sidecars."),
 		waiting:       ofSidecarSet("sidecarset_waiting_pods", "Matched Pods that are outdated and wait to be updated."),
 		inFlight:      ofSidecarSet("sidecarset_in_flight_pods", "Pods that use maxUnavailable: those that are being updated, or are not Ready since, and those that disappeared meanwhile."),
-		readiness:     ofSidecarSet("sidecarset_ready", "1 if the condition Ready is True, or else 0."),
+		readiness:     ofSidecarSet("sidecarset_ready", "1 if the condition Ready is True, 0 if it is not. There is no value while the SidecarSet has no such condition: its author has paused the injection."),
 		degraded:      ofSidecarSet("sidecarset_degraded", "1 if the condition Degraded is True, or else 0."),
-		blocked:       byReason("sidecarset_blocked_pods", "Matched Pods that are outdated and cannot be updated in place."),
-		notRunning:    byReason("sidecarset_pods_not_running", "Matched Pods one of whose sidecars does not run."),
+		blocked:       by("reason", "sidecarset_blocked_pods", "Matched Pods that are outdated and cannot be updated in place."),
+		notRunning:    by("reason", "sidecarset_pods_not_running", "Matched Pods one of whose sidecars does not run."),
+		phase:         by("reason", "sidecarset_rollout", "1 for the reason of the condition Progressing."),
+		revisions:     by("revision", "sidecarset_revision_pods", "Matched Pods that carry this ControllerRevision, of the ten with the most Pods; other: all other Pods."),
 	}
 }
 
@@ -80,23 +85,34 @@ func observeGroups(gauge *prometheus.GaugeVec, sidecarSet string, groups rollout
 	}
 }
 
-// observeConditions publishes the conditions of one SidecarSet.
-func (c *collectors) observeConditions(sidecarSet string, conditions []metav1.Condition) {
-	for gauge, condition := range map[*prometheus.GaugeVec]string{
+// observeStatus publishes the conditions of one SidecarSet, and its Pods by revision.
+func (c *collectors) observeStatus(sidecarSet string, s appsv1beta1.SidecarSetStatus) {
+	for gauge, kind := range map[*prometheus.GaugeVec]string{
 		c.readiness: appsv1beta1.ConditionReady, c.degraded: appsv1beta1.ConditionDegraded,
 	} {
-		value := 0.0
-		if meta.IsStatusConditionTrue(conditions, condition) {
-			value = 1
+		switch condition := meta.FindStatusCondition(s.Conditions, kind); {
+		case condition == nil:
+			gauge.DeleteLabelValues(sidecarSet)
+		case condition.Status == metav1.ConditionTrue:
+			gauge.WithLabelValues(sidecarSet).Set(1)
+		default:
+			gauge.WithLabelValues(sidecarSet).Set(0)
 		}
-		gauge.WithLabelValues(sidecarSet).Set(value)
+	}
+	c.phase.DeletePartialMatch(prometheus.Labels{"sidecarset": sidecarSet})
+	if progressing := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionProgressing); progressing != nil {
+		c.phase.WithLabelValues(sidecarSet, progressing.Reason).Set(1)
+	}
+	c.revisions.DeletePartialMatch(prometheus.Labels{"sidecarset": sidecarSet})
+	for _, revision := range s.Revisions {
+		c.revisions.WithLabelValues(sidecarSet, cmp.Or(revision.Name, "other")).Set(float64(revision.Pods))
 	}
 }
 
 // forget removes the gauges of a SidecarSet that is gone.
 func (c *collectors) forget(sidecarSet string) {
 	for _, gauge := range []*prometheus.GaugeVec{
-		c.matched, c.updated, c.ready, c.updatedReady, c.uninjected, c.waiting, c.inFlight, c.readiness, c.degraded, c.blocked, c.notRunning,
+		c.matched, c.updated, c.ready, c.updatedReady, c.uninjected, c.waiting, c.inFlight, c.readiness, c.degraded, c.blocked, c.notRunning, c.phase, c.revisions,
 	} {
 		gauge.DeletePartialMatch(prometheus.Labels{"sidecarset": sidecarSet})
 	}

@@ -30,7 +30,7 @@ func (r *SidecarSetReconciler) patchStatus(ctx context.Context, p *pass) (again 
 	case !p.complete: // without readiness it waits longest: recording is tried again first
 		next, readiness = status.Behind(p.before, p.seen), nil
 	}
-	r.m.observeConditions(p.name, next.Conditions)
+	r.m.observeStatus(p.name, next)
 	if status.Equal(p.before, next) {
 		return 0, nil
 	}

@@ -2,10 +2,14 @@
 package docs
 
 import (
+	"go/ast"
+	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -113,9 +117,6 @@ var (
 	metricName = regexp.MustCompile("`(sidecarset_[a-z_]+)[`{]")
 	ourFlag    = regexp.MustCompile("`--([a-z][a-z0-9.-]*[a-z0-9])")
 	otherFlags = []string{"admission-control-config-file", "cascade", "context", "dry-run", "for", "help"} // of kube-apiserver, kubectl, the plugin, every program
-	reason     = regexp.MustCompile(`(?m)^\tReason\w+ += "(\w+)"`)
-	blocked    = regexp.MustCompile(`(?m)^\t\w+ +Reason = "(\w+)"`)
-	allMetrics = "\n## All metrics\n"
 )
 
 // headings returns the anchors of a document's headings, as GitHub makes them.
@@ -131,7 +132,7 @@ func headings(text string) map[string]bool {
 // flags.md is compared with the program elsewhere; the other documents with flags.md.
 func TestNamedFlagsExist(t *testing.T) {
 	known := map[string]bool{}
-	for _, match := range ourFlag.FindAllStringSubmatch(read(t, "docs/flags.md"), -1) {
+	for _, match := range ourFlag.FindAllStringSubmatch(read(t, "docs/reference/flags.md"), -1) {
 		known[match[1]] = true
 	}
 	for _, name := range otherFlags {
@@ -149,38 +150,79 @@ func TestNamedFlagsExist(t *testing.T) {
 	}
 }
 
-// metrics.md is compared with the program; the other documents with metrics.md.
+// metrics.md is written from the program; the other documents are compared with metrics.md.
 func TestNamedMetricsExist(t *testing.T) {
-	_, table, _ := strings.Cut(read(t, "docs/metrics.md"), allMetrics)
+	table := read(t, "docs/reference/metrics.md")
 	for name, text := range documents(t) {
 		for _, match := range metricName.FindAllStringSubmatch(text, -1) {
-			if !strings.Contains(table, match[1]) {
+			if !strings.Contains(table, "`"+match[1]+"`") {
 				t.Errorf("%s names the metric %s, which metrics.md does not have", name, match[1])
 			}
 		}
 	}
 }
 
-func TestReasonsAreDocumented(t *testing.T) {
-	pages := read(t, "docs/readiness.md") + read(t, "docs/status.md")
-	for _, match := range reason.FindAllStringSubmatch(read(t, "apis/apps/v1beta1/keys.go"), -1) {
-		if !strings.Contains(pages, "`"+match[1]+"`") {
-			t.Errorf("neither readiness.md nor status.md has the reason %s", match[1])
+// Whoever sees a reason finds it on the page for people on call.
+func TestReasonsAreInTroubleshooting(t *testing.T) {
+	page := read(t, "docs/troubleshooting.md")
+	all := append(constants(t, "apis/apps/v1beta1/keys.go"), constants(t, "internal/inplace/way.go")...)
+	for _, c := range append(all, constants(t, "internal/inject/plan.go")...) {
+		quiet := slices.Contains([]string{"Compiled", "AsExpected"}, c.value) // all is well
+		if oneWord.MatchString(c.value) && !strings.HasPrefix(c.name, "Condition") && !strings.HasPrefix(c.name, "PodCondition") &&
+			!strings.HasPrefix(c.name, "Default") && !quiet && !strings.Contains(page, "`"+c.value+"`") {
+			t.Errorf("troubleshooting.md does not have the reason %s", c.value)
 		}
 	}
 }
 
-func TestReasonsOfBlockedPodsAreDocumented(t *testing.T) {
-	page := read(t, "docs/rollouts.md")
-	all := blocked.FindAllStringSubmatch(read(t, "internal/inplace/way.go"), -1)
-	if len(all) == 0 {
-		t.Fatal("way.go has no reasons")
-	}
-	for _, match := range all {
-		if !strings.Contains(page, "| `"+match[1]+"` |") {
-			t.Errorf("rollouts.md does not have the reason %s", match[1])
+var oneWord = regexp.MustCompile("^[A-Z][A-Za-z]+$")
+
+// Whoever sees the operator refuse a Pod finds some words of the message there.
+func TestRefusalsAreInTroubleshooting(t *testing.T) {
+	var words []string
+	_, section, _ := strings.Cut(read(t, "docs/troubleshooting.md"), "\n## denied the request\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for _, quote := range quotes(shellBlock.ReplaceAllString(section, "")) {
+		if strings.Contains(quote, " ") {
+			words = append(words, quote)
 		}
 	}
+	for _, path := range []string{"internal/inject/errors.go", "internal/inject/resources.go", "webhooks/pods/namespaces.go", "webhooks/pods/revisions.go", "webhooks/entries/knowledge.go"} {
+		ast.Inspect(parse(t, path), func(node ast.Node) bool {
+			text := ""
+			switch node := node.(type) {
+			case *ast.KeyValueExpr:
+				if key, ok := node.Key.(*ast.Ident); ok && key.Name == "Help" {
+					return false // of a metric
+				}
+			case *ast.BinaryExpr:
+				text = joined(node)
+			case *ast.BasicLit:
+				text = joined(node)
+			}
+			if strings.Count(text, " ") < 5 { // no message, or a part of one
+				return text == ""
+			}
+			if !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) }) {
+				t.Errorf("troubleshooting.md has no words of the refusal %q in %s", text, path)
+			}
+			return false
+		})
+	}
+}
+
+// joined is a text that may be added up of several literals.
+func joined(node ast.Expr) string {
+	switch node := node.(type) {
+	case *ast.BinaryExpr:
+		return joined(node.X) + joined(node.Y)
+	case *ast.BasicLit:
+		if node.Kind == token.STRING {
+			text, _ := strconv.Unquote(node.Value)
+			return text
+		}
+	}
+	return ""
 }
 
 // documents returns the text of every document by its path.

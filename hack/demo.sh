@@ -101,15 +101,16 @@ operator_kubeconfig() {
 }
 
 # start_replicas HOST ADDRESS: two replicas on loopback, behind one address of this host, as a
-# Service would do it.
+# Service would do it. The addresses of their metrics are in METRICS.
 start_replicas() {
-  local i webhook probe backends=() probes=()
+  local i webhook probe metrics backends=() probes=()
+  METRICS=()
   for i in 1 2; do
-    webhook=$(free_port) probe=$(free_port)
+    webhook=$(free_port) probe=$(free_port) metrics=$(free_port)
     POD_NAME=replica-$i start "replica-$i" "$OPERATOR" --kubeconfig "$STATE/operator.kubeconfig" --namespace "$NAMESPACE" \
       --webhook-bind-address "127.0.0.1:$webhook" --webhook-san "$1" --pod-webhook-url "https://$2" \
-      --health-probe-bind-address "127.0.0.1:$probe" --metrics-bind-address 0 --drain-grace 0s
-    backends+=(-to "127.0.0.1:$webhook") probes+=("$probe")
+      --health-probe-bind-address "127.0.0.1:$probe" --metrics-bind-address "127.0.0.1:$metrics" --drain-grace 0s
+    backends+=(-to "127.0.0.1:$webhook") probes+=("$probe") METRICS+=("127.0.0.1:$metrics")
   done
   start splice "$SPLICE" -public -listen "$2" "${backends[@]}"
   wait_for "the address $2" test -s "$STATE/splice.log"

@@ -42,9 +42,12 @@ func (o Options) checkURLIsVouchedFor() error {
 	return fmt.Errorf("--pod-webhook-url=%s: the serving certificate is not for %s: add it to --webhook-san", o.podWebhook.url, u.Hostname())
 }
 
+// metricsService is the Service through which metrics are read, as the manifests name it.
+const metricsService = "sidecarset-metrics"
+
 // certificates returns the options of package certs.
 func (o Options) certificates() certs.Options {
-	subject := certs.Subject{DNSNames: []string{o.serverName()}}
+	subject := certs.Subject{DNSNames: []string{o.serverName(), certs.ServiceName(metricsService, o.namespace)}}
 	for _, san := range o.webhookSANs {
 		if ip := net.ParseIP(san); ip != nil {
 			subject.IPs = append(subject.IPs, ip)

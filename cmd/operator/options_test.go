@@ -2,12 +2,11 @@ package operator
 
 import (
 	"flag"
+	"fmt"
 	"os"
-	"regexp"
-	"slices"
+
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -58,9 +57,9 @@ func TestTheCertificateIsForTheURL(t *testing.T) {
 	}
 }
 
-func TestTheCertificateNamesTheServiceAndMore(t *testing.T) {
+func TestTheCertificateNamesTheServicesAndMore(t *testing.T) {
 	subject := parse(t, "ns", "--webhook-service=svc", "--webhook-san=127.0.0.1,example.com").certificates().Subject
-	if diff := cmp.Diff([]string{"svc.ns.svc", "example.com"}, subject.DNSNames); diff != "" {
+	if diff := cmp.Diff([]string{"svc.ns.svc", "sidecarset-metrics.ns.svc", "example.com"}, subject.DNSNames); diff != "" {
 		t.Errorf("DNS names (-want +got):\n%s", diff)
 	}
 	if len(subject.IPs) != 1 || subject.IPs[0].String() != "127.0.0.1" {
@@ -104,65 +103,41 @@ func TestProfilesAreServedOnLoopbackOnly(t *testing.T) {
 	}
 }
 
-// The table of flags in docs/flags.md is that of --help. It has flags of logging by
-// their prefix.
-func TestFlagsAreDocumentedWithTheirDefaults(t *testing.T) {
-	documented := documentedFlags(t)
+var update = flag.Bool("update", false, "write the table of flags in docs/reference/flags.md")
+
+// The table of flags in the documents is that of --help, without those of logging libraries.
+func TestFlagsAreDocumented(t *testing.T) {
+	const path, begin, end = "../../docs/reference/flags.md", "<!-- from code: flags -->\n", "<!-- end -->"
+	want := "| Flag | Default | Meaning |\n|---|---|---|\n"
 	excluded, sans := "", ""
-	(&Options{}).flags(&excluded, &sans).VisitAll(func(f *flag.Flag) {
+	(&Options{namespace: defaultNamespace}).flags(&excluded, &sans).VisitAll(func(f *flag.Flag) {
 		if strings.HasPrefix(f.Name, "zap-") {
 			return
 		}
-		value, ok := documented[f.Name]
-		switch {
-		case !ok:
-			t.Errorf("--%s is not in docs/flags.md", f.Name)
-		case !sameDefault(value, f.DefValue):
-			t.Errorf("docs/flags.md says that the default of --%s is %q, and it is %q", f.Name, value, f.DefValue)
+		value, usage := flag.UnquoteUsage(f)
+		name, shown := "--"+f.Name, f.DefValue
+		if value != "" {
+			name += "=" + strings.ToUpper(value)
 		}
-		delete(documented, f.Name)
+		if shown != "" {
+			shown = "`" + shown + "`"
+		}
+		want += fmt.Sprintf("| `%s` | %s | %s |\n", name, shown, usage)
 	})
-	for name := range documented {
-		if name != "zap-log-level" {
-			t.Errorf("docs/flags.md names --%s, which there is not", name)
-		}
-	}
-}
-
-// documentedFlags reads the defaults that the document says.
-func documentedFlags(t *testing.T) map[string]string {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/flags.md")
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := map[string]string{}
-	name := regexp.MustCompile("`--([a-z0-9.-]+)`")
-	for line := range strings.Lines(string(text)) {
-		cells := strings.Split(line, "|")
-		if len(cells) < 4 || !strings.HasPrefix(cells[1], " `--") {
-			continue
+	before, after, found := strings.Cut(string(text), begin)
+	got, after, closed := strings.Cut(after, end)
+	if !found || !closed {
+		t.Fatalf("%s has no table of flags", path)
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil {
+			t.Fatal(err)
 		}
-		names, defaults := name.FindAllStringSubmatch(cells[1], -1), strings.Split(cells[2], ",")
-		for i, match := range names {
-			if _, ok := found[match[1]]; ok {
-				continue // another table
-			}
-			found[match[1]] = strings.Trim(defaults[min(i, len(defaults)-1)], " `")
-		}
+	} else if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("go test ./cmd/operator -run Documented -update writes docs/reference/flags.md (-code +page):\n%s", diff)
 	}
-	return found
-}
-
-// sameDefault compares the default in the document with that of the flag. A default that
-// takes more than a word is not compared.
-func sameDefault(said, value string) bool {
-	if d, err := time.ParseDuration(said); err == nil {
-		return d.String() == value
-	}
-	words := map[string]string{"on": "true", "off": "false", "in-cluster": ""}
-	if word, ok := words[said]; ok {
-		return word == value
-	}
-	return said == value || slices.Contains([]string{"$POD_NAMESPACE", "the operator's own"}, strings.Trim(said, "`"))
 }

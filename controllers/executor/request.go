@@ -13,6 +13,7 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/text"
 )
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=pods,verbs=get;patch
@@ -23,7 +24,7 @@ const (
 	attempts = 4
 	// readTimeout bounds a read.
 	readTimeout = 10 * time.Second
-	// maxMessage is the largest number of characters that are kept of a message.
+	// maxMessage is the largest number of bytes that are kept of a message.
 	maxMessage = 256
 )
 
@@ -32,8 +33,7 @@ func stale(message string) tally.Result { return tally.Result{Message: message} 
 
 // rests is the result for a Pod that was not written for a reason of its own.
 func rests(reason inplace.Reason, message string) tally.Result {
-	runes := []rune(message)
-	return tally.Result{Reason: reason, Message: string(runes[:min(len(runes), maxMessage)])}
+	return tally.Result{Reason: reason, Message: text.Cut(message, maxMessage)}
 }
 
 func failed(err error) tally.Result { return rests(inplace.WriteFailed, err.Error()) }

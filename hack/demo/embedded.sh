@@ -35,13 +35,40 @@ up() {
   echo "both replicas are ready: each serves a certificate that the API server has been told to trust"
 
   story
+  scraping
   yours_to_try "$(dirname "$KUBECTL")"
   cat <<TXT
+
+The metrics of a replica, and a Prometheus of yours that reads those of both, with the alerts (docs/reference/metrics.md has more):
+
+  curl --cacert $STATE/ca.crt -H @$STATE/scraper.header https://${METRICS[0]}/metrics
+  prometheus --config.file $STATE/prometheus.yml --storage.tsdb.path $STATE/prometheus --web.listen-address 127.0.0.1:9090
 
 Logs of the replicas are $STATE/replica-1.log and replica-2.log. Stop everything with:
 
   make demo-down
 TXT
+}
+
+# scraping writes what a client of the metrics needs: a token with the right to read them, the CA
+# of the certificates, and a configuration of Prometheus.
+scraping() {
+  local token
+  "$KUBECTL" -n "$PODS" create serviceaccount scraper >/dev/null
+  "$KUBECTL" create clusterrolebinding sidecarset-demo-scraper --clusterrole=sidecarset-metrics-reader --serviceaccount="$PODS:scraper" >/dev/null
+  token=$("$KUBECTL" -n "$PODS" create token scraper --duration 24h)
+  "$KUBECTL" get validatingwebhookconfiguration sidecarset-validating-webhook -o 'jsonpath={.webhooks[0].clientConfig.caBundle}' | base64 -d >"$STATE/ca.crt"
+  (umask 077 && echo "$token" >"$STATE/scraper.token" && echo "Authorization: Bearer $token" >"$STATE/scraper.header")
+  cat >"$STATE/prometheus.yml" <<YAML
+global: {scrape_interval: 5s, evaluation_interval: 5s}
+rule_files: [$PWD/charts/sidecarset/rules/sidecarset.yaml]
+scrape_configs:
+- job_name: sidecarset-metrics
+  scheme: https
+  authorization: {credentials_file: $STATE/scraper.token}
+  tls_config: {ca_file: $STATE/ca.crt, server_name: sidecarset-webhook.$NAMESPACE.svc}
+  static_configs: [{targets: ['${METRICS[0]}', '${METRICS[1]}']}]
+YAML
 }
 
 finish() {

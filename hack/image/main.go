@@ -1,5 +1,5 @@
-// Command image builds what is published: the operator's container image, and the archives of
-// the kubectl plugin. It needs no container tool. It writes OCI layouts and pushes to registries.
+// Command image builds what is published: the operator's container image, the archives of the
+// kubectl plugin, and all the other files of a release. It needs no container tool. It writes OCI layouts and pushes to registries.
 // Equal sources and an equal Go toolchain give an image with an equal digest, and equal archives.
 // It also builds images for tests.
 //
@@ -23,6 +23,7 @@ const usage = `usage: image COMMAND [FLAG...]
 
   operator   build the operator for all platforms and put it into an image
   plugin     build the kubectl plugin for all platforms and put it into archives, with a manifest for Krew
+  release    build all files of a release: image, chart, manifests, plugin, SBOMs, sums, notes
   program    put a static program into an image, for tests
   registry   serve a registry in memory on loopback, for tests
 
@@ -32,6 +33,7 @@ image COMMAND --help lists the flags.
 var commands = map[string]func(ctx context.Context, args []string) error{
 	"operator": operatorCommand,
 	"plugin":   pluginCommand,
+	"release":  releaseCommand,
 	"program":  programCommand,
 	"registry": registryCommand,
 }
@@ -86,16 +88,14 @@ func operatorCommand(ctx context.Context, args []string) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	var images []Image
-	for _, platform := range strings.Split(*platforms, ",") {
-		file := *program
-		if file == "" {
-			file = filepath.Join(work, strings.ReplaceAll(platform, "/", "-"))
-			if err := compile(ctx, *source, file, platform, *version); err != nil {
-				return err
-			}
+	images, err := operatorImages(strings.Split(*platforms, ","), *notices, *version, *revision, func(platform string) (string, error) {
+		if *program != "" {
+			return *program, nil
 		}
-		images = append(images, operatorImage(platform, file, *notices, *version, *revision))
+		return compileInto(ctx, work, *source, platform, *version)
+	})
+	if err != nil {
+		return err
 	}
 	return write(ctx, images, out)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 )
 
@@ -44,6 +45,25 @@ func compile(ctx context.Context, source, file, platform, version string) error 
 		return fmt.Errorf("building %s for %s: %w: %s", source, platform, err, said)
 	}
 	return nil
+}
+
+// compileInto is compile into a file of a directory, which it returns.
+func compileInto(ctx context.Context, dir, source, platform, version string) (string, error) {
+	file := filepath.Join(dir, strings.ReplaceAll(platform, "/", "-"))
+	return file, compile(ctx, source, file, platform, version)
+}
+
+// operatorImages are the images of the operator; program makes the program of a platform.
+func operatorImages(platforms []string, notices, version, revision string, program func(platform string) (string, error)) ([]Image, error) {
+	var images []Image
+	for _, platform := range platforms {
+		file, err := program(platform)
+		if err != nil {
+			return nil, err
+		}
+		images = append(images, operatorImage(platform, file, notices, version, revision))
+	}
+	return images, nil
 }
 
 // operatorImage holds the operator and the licences of what it is built from.

@@ -26,6 +26,7 @@ type pluginArchive struct {
 	System, Architecture string
 	File, Sum            string // in hexadecimal digits
 	Program              string // in the archive
+	built                string // the file of the program
 }
 
 //go:embed krew.yaml
@@ -61,35 +62,46 @@ func pluginCommand(ctx context.Context, args []string) error {
 	if err := errors.Join(os.RemoveAll(*out), os.MkdirAll(*out, 0o755)); err != nil {
 		return err
 	}
-	var archives []pluginArchive
-	var sums bytes.Buffer
-	for _, platform := range strings.Split(*platforms, ",") {
-		archive, content, err := buildPlugin(ctx, *source, work, platform, *version, beside)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(*out, archive.File), content, 0o644); err != nil {
-			return err
-		}
-		archives = append(archives, archive)
-		fmt.Fprintf(&sums, "%s  %s\n", archive.Sum, archive.File)
-	}
-	manifest, err := renderManifest(*version, *url, archives)
+	archives, err := writePlugin(ctx, *source, work, *out, strings.Split(*platforms, ","), *version, *url, beside)
 	if err != nil {
 		return err
 	}
+	var sums bytes.Buffer
+	for _, archive := range archives {
+		fmt.Fprintf(&sums, "%s  %s\n", archive.Sum, archive.File)
+	}
 	fmt.Print(sums.String())
-	return errors.Join(os.WriteFile(filepath.Join(*out, "SHA256SUMS"), sums.Bytes(), 0o644),
-		os.WriteFile(filepath.Join(*out, "sidecarset.yaml"), manifest, 0o644))
+	return os.WriteFile(filepath.Join(*out, "SHA256SUMS"), sums.Bytes(), 0o644)
+}
+
+// writePlugin writes the archives and their manifest into the directory out, and leaves the
+// programs in the directory work.
+func writePlugin(ctx context.Context, source, work, out string, platforms []string, version, url string, beside []File) ([]pluginArchive, error) {
+	var archives []pluginArchive
+	for _, platform := range platforms {
+		archive, content, err := buildPlugin(ctx, source, work, platform, version, beside)
+		if err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(filepath.Join(out, archive.File), content, 0o644); err != nil {
+			return nil, err
+		}
+		archives = append(archives, archive)
+	}
+	manifest, err := renderManifest(version, url, archives)
+	if err != nil {
+		return nil, err
+	}
+	return archives, os.WriteFile(filepath.Join(out, "sidecarset.yaml"), manifest, 0o644)
 }
 
 // buildPlugin compiles the plugin and puts it into an archive: a zip file for Windows.
 func buildPlugin(ctx context.Context, source, work, platform, version string, beside []File) (pluginArchive, []byte, error) {
-	program := filepath.Join(work, strings.ReplaceAll(platform, "/", "-"))
-	if err := compile(ctx, source, program, platform, version); err != nil {
+	program, err := compileInto(ctx, work, source, platform, version)
+	if err != nil {
 		return pluginArchive{}, nil, err
 	}
-	a := pluginArchive{Program: pluginName}
+	a := pluginArchive{Program: pluginName, built: program}
 	a.System, a.Architecture, _ = strings.Cut(platform, "/")
 	pack, suffix := tarred, ".tar.gz"
 	if a.System == "windows" {

@@ -29,13 +29,19 @@ func plugin(t *testing.T, args ...string) map[string]string {
 	if err := pluginCommand(t.Context(), append(args, "--out="+out, "--notices="+notices)); err != nil {
 		t.Fatal(err)
 	}
-	entries, err := os.ReadDir(out)
+	return filesOf(t, out)
+}
+
+// filesOf returns the files of a directory, by name.
+func filesOf(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	files := map[string]string{}
 	for _, entry := range entries {
-		text, err := os.ReadFile(filepath.Join(out, entry.Name()))
+		text, err := os.ReadFile(filepath.Join(dir, entry.Name()))
 		if err != nil {
 			t.Fatal(err)
 		}

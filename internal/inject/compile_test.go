@@ -83,15 +83,6 @@ func TestCompileSelectors(t *testing.T) {
 	}
 }
 
-func TestCompileReportsBothSelectors(t *testing.T) {
-	_, err := inject.Compile(log().Spec("selector", nil).Spec("namespaceSelector", map[string]any{"matchLabels": map[string]any{"a b": "c"}}).Map())
-	for _, field := range []string{"spec.selector", "spec.namespaceSelector"} {
-		if err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("error lacks %s: %v", field, err)
-		}
-	}
-}
-
 // Containers and volumes have no schema, so anything may be stored.
 func TestCompileNamesTheFieldThatDoesNotDecode(t *testing.T) {
 	container := func(member string, value any) map[string]any {
@@ -129,37 +120,6 @@ func TestCompileNamesTheFieldThatDoesNotDecode(t *testing.T) {
 				t.Errorf("field = %q, want %q: %v", field.Field, tc.field, err)
 			}
 		})
-	}
-}
-
-func TestCompileToleratesUnknownMembers(t *testing.T) {
-	object := log().With("inventedPolicy", map[string]any{"a": []any{1, "x"}}).Spec("invented", 1).Map()
-	p := fixtures.Program(t, object)
-	pod := app().Obj()
-	got, _ := injected(t, fixtures.Input(t, pod, object), pod)
-	c := items(got, "containers")[0].(map[string]any)
-	if diff := cmp.Diff(map[string]any{"a": []any{int64(1), "x"}}, c["inventedPolicy"]); diff != "" {
-		t.Errorf("invented member (-want +got):\n%s", diff)
-	}
-	if p.Name() != "log" {
-		t.Errorf("Name() = %q", p.Name())
-	}
-}
-
-func TestCompileStripsWhatOnlyASidecarSetHas(t *testing.T) {
-	set := log().With("upgradeStrategy", map[string]any{"upgradeType": "ColdUpgrade"}).
-		With("shareVolumePolicy", map[string]any{"type": "disabled"}).
-		With("shareVolumeDevicePolicy", map[string]any{"type": "disabled"}).
-		With("transferEnv", []any{}).With("resourcesPolicy", nil).AfterApp()
-	pod := app().Obj()
-	got, _ := injected(t, fixtures.Input(t, pod, set.Map()), pod)
-	want := map[string]any{
-		"name": "log", "image": "log:v1", "imagePullPolicy": "IfNotPresent",
-		"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
-		"env": []any{map[string]any{"name": "IS_INJECTED", "value": "true"}},
-	}
-	if diff := cmp.Diff(want, items(got, "containers")[1]); diff != "" {
-		t.Errorf("container (-want +got):\n%s", diff)
 	}
 }
 

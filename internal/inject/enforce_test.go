@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
-	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/test/rounds"
 )
 
@@ -31,83 +29,6 @@ func secure() *fixtures.SidecarSetBuilder {
 		Native("proxy", "proxy:v1").BeforeApp().
 		InitContainer("prepare", "prepare:v1").
 		Volume("config")
-}
-
-// A Pod that looks injected in every respect is injected as one that does not.
-func TestEnforcedSidecarSetIgnoresWhatThePodClaims(t *testing.T) {
-	plain := app().Obj()
-	want, _ := injected(t, fixtures.Input(t, plain, enforced(secure())), plain)
-
-	forge := func(change func(pod map[string]any)) map[string]any {
-		pod := clone(t, want)
-		change(pod)
-		return pod
-	}
-	old := podstate.HashRecord{UpdateTimestamp: fixtures.Now.Add(-time.Hour), Hash: fixtures.Program(t, enforced(secure())).Hash, SidecarSetName: "secure"}
-	tests := map[string]map[string]any{
-		"its own result": want,
-		"sidecars that do nothing": forge(func(pod map[string]any) {
-			for _, list := range []string{"initContainers", "containers"} {
-				for _, c := range items(pod, list) {
-					if c := c.(map[string]any); c["env"] != nil {
-						c["command"] = []any{"sleep", "inf"}
-					}
-				}
-			}
-		}),
-		"variables, and another place for each": forge(func(pod map[string]any) {
-			for _, list := range []string{"initContainers", "containers"} {
-				all := items(pod, list)
-				slices.Reverse(all)
-				for _, c := range all {
-					if c := c.(map[string]any); c["env"] != nil {
-						c["env"] = append(c["env"].([]any), map[string]any{"name": "LD_PRELOAD", "value": "/tmp/x"})
-					}
-				}
-			}
-		}),
-		"only some of them": forge(func(pod map[string]any) {
-			drop(pod, "containers", 0)
-			drop(pod, "initContainers", 0)
-		}),
-		"a volume of that name": forge(func(pod map[string]any) {
-			for _, v := range items(pod, "volumes") {
-				if v := v.(map[string]any); v["name"] == "config" {
-					delete(v, "emptyDir")
-					v["hostPath"] = map[string]any{"path": "/tmp"}
-				}
-			}
-		}),
-		"the other half of a hot-upgrade pair at work": forge(func(pod map[string]any) {
-			for _, c := range items(pod, "containers") {
-				c := c.(map[string]any)
-				switch c["name"] {
-				case "hot-1":
-					c["image"] = "empty:1"
-				case "hot-2":
-					c["image"] = "hot:v1"
-				}
-			}
-			annotate(pod, appsv1beta1.AnnotationWorkingHotUpgradeContainer, `{"hot":"hot-2"}`)
-			annotate(pod, appsv1beta1.AnnotationVersionPrefix+"hot-1", "0")
-		}),
-		"records of its own": forge(func(pod map[string]any) {
-			annotate(pod, appsv1beta1.AnnotationHash, podstate.Hashes{}.With(old).String())
-			annotate(pod, appsv1beta1.AnnotationHashWithoutImage, `{"secure":{"hash":"forged","invented":1}}`)
-			annotate(pod, appsv1beta1.AnnotationInjectedList, "secure")
-		}),
-		"no list at all": forge(func(pod map[string]any) {
-			delete(pod["metadata"].(map[string]any)["annotations"].(map[string]any), appsv1beta1.AnnotationInjectedList)
-		}),
-	}
-	for name, pod := range tests {
-		t.Run(name, func(t *testing.T) {
-			got, _ := injected(t, fixtures.Input(t, pod, enforced(secure())), pod)
-			if diff := cmp.Diff(clone(t, want), clone(t, got)); diff != "" {
-				t.Errorf("the Pod (-as without the forgery +got):\n%s", diff)
-			}
-		})
-	}
 }
 
 func annotate(pod map[string]any, key, value string) {
@@ -136,14 +57,6 @@ func TestWithoutEnforceAPodThatLooksInjectedIsLeftAsItIs(t *testing.T) {
 		if plan, err := inject.Compute(fixtures.Input(t, pod, set.Map())); err != nil || !plan.Empty() {
 			t.Errorf("with %q: %s, %v", value, plan.AppendPatch(nil), err)
 		}
-	}
-}
-
-func TestEnforcedSidecarSetRefusesAnotherContainerOfItsName(t *testing.T) {
-	pod := app().Container("guard", "mine:v1").Obj()
-	_, err := inject.Compute(fixtures.Input(t, pod, enforced(secure())))
-	if err == nil || !strings.Contains(err.Error(), `the Pod has a container of its own with that name`) {
-		t.Errorf("error %v", err)
 	}
 }
 

@@ -67,24 +67,11 @@ func TestOtherMisfits(t *testing.T) {
 		other string
 		says  []string // nil: the Pod is taken
 	}{
-		"two SidecarSets with one port of the node": {
-			app(), []map[string]any{
-				fixtures.SidecarSet("a").Container("a", "a:v1").With("ports", nodePort(80)).Map(),
-				fixtures.SidecarSet("b").Container("b", "b:v1").With("ports", nodePort(80)).Map(),
-			}, "a", []string{`SidecarSet "b" does not fit this Pod`, `taken by container "a" of SidecarSet "a"`},
-		},
-		"two SidecarSets with two ports of the node": {
-			app(), []map[string]any{
-				fixtures.SidecarSet("a").Container("a", "a:v1").With("ports", nodePort(80)).Map(),
-				fixtures.SidecarSet("b").Container("b", "b:v1").With("ports", nodePort(81)).Map(),
-			}, "", nil,
-		},
 		"a port of the node twice in the Pod": {
 			app().With("ports", append(nodePort(80), nodePort(80)...)), []map[string]any{fixtures.SidecarSet("a").Container("a", "a:v1").With("ports", nodePort(81)).Map()}, "", nil,
 		},
-		"a volume that nothing brings":            {app(), []map[string]any{mounting.Map()}, "", []string{`spec.containers[0].volumeMounts[0].name of container "a"`, `volume "own"`, "spec.volumes"}},
-		"a volume that the Pod brings":            {app().Volume("own"), []map[string]any{mounting.Map()}, "", nil},
-		"a volume that another SidecarSet brings": {app(), []map[string]any{mounting.Map(), fixtures.SidecarSet("b").Container("b", "b:v1").Mount("own", "/data").Volume("own").Map()}, "", nil},
+		"a volume that nothing brings": {app(), []map[string]any{mounting.Map()}, "", []string{`spec.containers[0].volumeMounts[0].name of container "a"`, `volume "own"`, "spec.volumes"}},
+		"a volume that the Pod brings": {app().Volume("own"), []map[string]any{mounting.Map()}, "", nil},
 		"the AppArmor profile of no container": {
 			app(), []map[string]any{log().PatchAnnotation("Retain", appArmor+"nobody", "unconfined").Map()}, "", []string{"spec.patchPodMetadata", appArmor + "nobody"},
 		},

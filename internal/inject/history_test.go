@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -70,25 +69,14 @@ func TestComputeChoosesTheRevision(t *testing.T) {
 			revision: partial, update: members{"partition": "30%"}, draw: 0.29, image: "log:v1", choice: `{"log":"log-1"}`},
 		"in part, the current one above the share": {
 			revision: partial, update: members{"partition": "30%"}, draw: 0.3, image: "log:v2", choice: `{"log":"Current"}`},
-		"in part, never at 0%": {
-			revision: partial, update: members{"partition": "0%"}, draw: 0, image: "log:v2", choice: `{"log":"Current"}`},
-		"in part, always at 100%": {
-			revision: partial, update: members{"partition": "100%"}, draw: 0.999, image: "log:v1", choice: `{"log":"log-1"}`},
 		"in part, never by a number (T18)": {
 			revision: partial, update: members{"partition": 5}, draw: 0, image: "log:v2", choice: `{"log":"Current"}`},
 		"in part, never without a partition": {revision: partial, image: "log:v2", choice: `{"log":"Current"}`},
-		"in part, always in Pods that the update leaves out": {
-			revision: partial, update: members{"selector": members{"matchLabels": members{"canary": "yes"}}}, draw: 0.99, image: "log:v1"},
 		"in part, in Pods that the update leaves out, whatever the partition": {
 			revision: partial, update: members{"partition": "x", "selector": members{"matchLabels": members{"canary": "yes"}}}, draw: 0.99, image: "log:v1"},
 		"in part, by chance in Pods that the update selects": {
 			revision: partial, update: members{"selector": members{"matchLabels": members{"canary": "yes"}}}, draw: 0.99,
 			pod: fixtures.Pod("p").Label("canary", "yes"), image: "log:v2", choice: `{"log":"Current"}`},
-		"the recorded one while the update is paused": {
-			revision: partial, update: members{"paused": true, "partition": "0%"}, draw: 0.99, image: "log:v1"},
-		"what was chosen before: the recorded one": {
-			revision: partial, update: members{"partition": "50%"}, draw: 0.99, image: "log:v1",
-			pod: fixtures.Pod("p").Annotation(appsv1beta1.AnnotationRevisionChoice, `{"log":"log-1"}`)},
 		"what was chosen before: the current one": {
 			revision: partial, update: members{"partition": "50%"}, draw: 0, image: "log:v2",
 			pod: fixtures.Pod("p").Annotation(appsv1beta1.AnnotationRevisionChoice, `{"log":"Current"}`)},
@@ -117,47 +105,6 @@ func TestComputeChoosesTheRevision(t *testing.T) {
 				t.Errorf("choice %s, want %s", got, tc.choice)
 			}
 		})
-	}
-}
-
-func TestComputeInjectsTheRecordedRevisionAsRecorded(t *testing.T) {
-	in := fixtures.Input(t, fixtures.Pod("p").Container("app", "app:v1").Obj())
-	in.Candidates = []inject.Candidate{logAt(t, members{"revisionName": "log-1"}, nil, 0)}
-	plan, err := inject.Compute(in)
-	if err != nil {
-		t.Fatalf("Compute: %v", err)
-	}
-	const body = `{"env":[{"name":"IS_INJECTED","value":"true"}],"future":1,"image":"log:v1","name":"log"}`
-	if diff := cmp.Diff(body, string(plan.Insertions[0].Body)); diff != "" {
-		t.Errorf("container (-want +got):\n%s", diff)
-	}
-	if got := plan.Annotations[appsv1beta1.AnnotationHash]; !strings.Contains(got, `"hash":"hash-1"`) || !strings.Contains(got, `"controllerRevision":"log-1"`) {
-		t.Errorf("record %s", got)
-	}
-	if got := plan.Annotations[appsv1beta1.AnnotationHashWithoutImage]; !strings.Contains(got, `"hash":"bare-1"`) {
-		t.Errorf("record %s", got)
-	}
-}
-
-// The Pod keeps its choice, although each call has a draw of its own.
-func TestComputeKeepsAChoice(t *testing.T) {
-	candidate := logAt(t, members{"revisionName": "log-1", "policy": "Partial"}, members{"partition": "50%"}, 0.1)
-	pod := fixtures.Pod("p").Container("app", "app:v1").Obj()
-	in := fixtures.Input(t, pod)
-	in.Candidates = []inject.Candidate{candidate}
-	plan, err := inject.Compute(in)
-	if err != nil || plan.Empty() {
-		t.Fatalf("first call: %v", err)
-	}
-	annotations := fixtures.Pod("p")
-	for key, value := range plan.Annotations {
-		annotations = annotations.Annotation(key, value)
-	}
-	in = fixtures.Input(t, annotations.Container("app", "app:v1").Container("log", "log:v1").Injected().Obj())
-	candidate.Draw = 0.9
-	in.Candidates = []inject.Candidate{candidate}
-	if plan, err = inject.Compute(in); err != nil || !plan.Empty() {
-		t.Errorf("second call: %v, %v", plan, err)
 	}
 }
 

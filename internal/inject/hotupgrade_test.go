@@ -1,7 +1,6 @@
 package inject_test
 
 import (
-	"maps"
 	"testing"
 	"time"
 
@@ -103,55 +102,4 @@ func TestComputeExtendsTheWorkingContainers(t *testing.T) {
 			t.Errorf("%s becomes %s, want %s", value, working, want)
 		}
 	}
-}
-
-// The worked example of OpenKruise, down to the bytes of one sidecar.
-func TestWorkedExample(t *testing.T) {
-	for _, c := range fixtures.Cases(t) {
-		if c.Name != "worked-example" {
-			continue
-		}
-		plan, err := inject.Compute(caseInput(t, c, c.Pod))
-		if err != nil {
-			t.Fatal(err)
-		}
-		pod := apply(t, plan, c.Pod)
-		for member, want := range map[string][]string{
-			"initContainers": {"a-init", "m-init", "z-init"}, "containers": {"mesh-1", "mesh-2", "main", "tail"},
-			"volumes": {"data", "log"}, "imagePullSecrets": {"sec"},
-		} {
-			if diff := cmp.Diff(want, list(pod, member)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", member, diff)
-			}
-		}
-		const want = `{"env":[{"name":"PROXY_IP","value":"own"},{"name":"IS_INJECTED","value":"true"},` +
-			`{"name":"A","value":"a"},{"name":"B","value":"b"},{"name":"POD_NAME","value":"pn"},` +
-			`{"name":"SIDECARSET_VERSION","valueFrom":{"fieldRef":{"fieldPath":"metadata.annotations['version.sidecarset.kruise.io/mesh-1']"}}},` +
-			`{"name":"SIDECARSET_VERSION_ALT","valueFrom":{"fieldRef":{"fieldPath":"metadata.annotations['versionalt.sidecarset.kruise.io/mesh-1']"}}}],` +
-			`"volumeMounts":[{"mountPath":"/var/log","name":"log"},{"mountPath":"/data","name":"data"}],` +
-			`"image":"example.com/mesh:v1","imagePullPolicy":"IfNotPresent","name":"mesh-1",` +
-			`"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File"}`
-		for _, e := range plan.Insertions {
-			if e.Name == "mesh-1" && string(e.Body) != want {
-				t.Errorf("mesh-1 = %s\nwant     %s", e.Body, want)
-			}
-		}
-		p := c.Snapshot(t).Programs()[0]
-		entry := func(hash, revision string) string {
-			return `{"hot":{"updateTimestamp":"2026-01-02T03:04:05Z","hash":"` + hash + `","sidecarSetName":"hot","sidecarList":["mesh","tail"]` + revision + `}}`
-		}
-		wantAnnotations := map[string]string{
-			"kruise.io/sidecarset-hash":                         entry(p.Hash, `,"controllerRevision":"hot-abc"`),
-			"kruise.io/sidecarset-hash-without-image":           entry(p.HashWithoutImage, ""),
-			"kruise.io/sidecarset-injected-list":                "hot",
-			"kruise.io/sidecarset-working-hotupgrade-container": `{"mesh":"mesh-1"}`,
-			"version.sidecarset.kruise.io/mesh-1":               "1", "versionalt.sidecarset.kruise.io/mesh-1": "0",
-			"version.sidecarset.kruise.io/mesh-2": "0", "versionalt.sidecarset.kruise.io/mesh-2": "1",
-		}
-		if diff := cmp.Diff(wantAnnotations, maps.Clone(plan.Annotations)); diff != "" {
-			t.Errorf("annotations (-want +got):\n%s", diff)
-		}
-		return
-	}
-	t.Fatal("the case is missing")
 }

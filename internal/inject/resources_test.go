@@ -118,10 +118,6 @@ func TestResourcesPolicyRefuses(t *testing.T) {
 		containers, policy string
 		field, want        string
 	}{
-		"no container by the name": {
-			`{app: {}}`, `{targetContainersNameRegex: ^web$}`, ".targetContainersNameRegex",
-			`no containers match the regex pattern "^web$": change it, or change the SidecarSet's selector so that it leaves this Pod out`,
-		},
 		"sidecars only": {
 			`{sidecar: {}}`, `{}`, ".targetContainersNameRegex", `no containers match the regex pattern ".*"`,
 		},

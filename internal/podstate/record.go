@@ -5,13 +5,13 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/text"
 )
 
 // Record is what the status of SidecarSets needs to know about one Pod. It takes some hundred
@@ -297,7 +297,7 @@ func (r *Record) readEntries(pod *corev1.Pod, hashes Hashes) {
 		in.ResizeBefore = MakeName(z.Before)
 		var message string
 		if in.resize, message = z.Observe(pod); in.resize != ResizeDone {
-			r.ResizeMessage = strings.ToValidUTF8(message[:min(len(message), maxResizeMessage)], "")
+			r.ResizeMessage = text.Cut(message, maxResizeMessage)
 		}
 		if in.resize == ResizeMoving || in.resize == ResizeBroken { // else the kubelet leaves the containers as they are
 			r.writes = append(r.writes, write{name, z.written(pod)})

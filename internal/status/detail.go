@@ -3,9 +3,9 @@ package status
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/text"
 )
 
 // Names of Pods, and messages about them, are text of other users. A group of Pods has at most
@@ -41,9 +41,9 @@ func groups(all []appsv1beta1.SidecarSetPodGroup) []appsv1beta1.SidecarSetPodGro
 		}
 		var first []string
 		for _, name := range group.First[:min(maxNames, len(group.First))] {
-			first = append(first, shortened(name, maxText))
+			first = append(first, text.Middle(name, maxText))
 		}
-		group.First, group.Message = first, cut(group.Message, maxText)
+		group.First, group.Message = first, text.Cut(group.Message, maxText)
 		shown = append(shown, group)
 	}
 	slices.SortFunc(shown, func(a, b appsv1beta1.SidecarSetPodGroup) int {
@@ -66,7 +66,7 @@ func revisions(all []appsv1beta1.SidecarSetRevisionPods) []appsv1beta1.SidecarSe
 		case n.Name == "" || len(named) == maxRevisions:
 			rest.Pods, rest.ReadyPods = rest.Pods+n.Pods, rest.ReadyPods+n.ReadyPods
 		default:
-			n.Name = shortened(n.Name, maxText)
+			n.Name = text.Middle(n.Name, maxText)
 			named = append(named, n)
 		}
 	}
@@ -74,26 +74,4 @@ func revisions(all []appsv1beta1.SidecarSetRevisionPods) []appsv1beta1.SidecarSe
 		named = append(named, rest)
 	}
 	return named
-}
-
-const more = "…"
-
-// shortened leaves out the middle of a name that is too long. What is left has
-// the end of the name, which tells the Pods of one owner apart.
-func shortened(name string, limit int) string {
-	if len(name) <= limit {
-		return name
-	}
-	tail := (limit - len(more)) / 2
-	head := limit - len(more) - tail
-	return strings.ToValidUTF8(name[:head], "") + more + strings.ToValidUTF8(name[len(name)-tail:], "")
-}
-
-// cut leaves out the end of a text that has more bytes than a limit.
-func cut(text string, limit int) string {
-	text = strings.ToValidUTF8(text, "?")
-	if len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:limit-len(more)], "") + more
 }

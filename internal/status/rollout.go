@@ -11,6 +11,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/rollout"
+	"github.com/sidecarset/operator/internal/text"
 )
 
 // A rollout is stalled if nothing has moved for stalledAfter, which is the default of Deployments,
@@ -89,11 +90,11 @@ type verdict struct {
 func both(reason, message string) verdict { return verdict{reason, message, reason, message} }
 
 func (v verdict) conditions() (progressing, degraded metav1.Condition) {
-	progressing = metav1.Condition{Type: appsv1beta1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: v.progressing, Message: cut(v.says, maxBrief)}
+	progressing = metav1.Condition{Type: appsv1beta1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: v.progressing, Message: text.Cut(v.says, maxBrief)}
 	if v.progressing == appsv1beta1.ReasonRollingOut {
 		progressing.Status = metav1.ConditionTrue
 	}
-	degraded = metav1.Condition{Type: appsv1beta1.ConditionDegraded, Status: metav1.ConditionTrue, Reason: v.degraded, Message: cut(v.because, maxBrief)}
+	degraded = metav1.Condition{Type: appsv1beta1.ConditionDegraded, Status: metav1.ConditionTrue, Reason: v.degraded, Message: text.Cut(v.because, maxBrief)}
 	if v.degraded == "" {
 		degraded.Status, degraded.Reason, degraded.Message = metav1.ConditionFalse, appsv1beta1.ReasonAsExpected, "No action is needed."
 	}
@@ -162,7 +163,7 @@ func phase(o Observation, stalled bool) (v verdict) {
 // deleting says that the SidecarSet is being deleted.
 func deleting(finalizers []string) metav1.Condition {
 	message := fmt.Sprintf("The SidecarSet is being deleted, and waits for its finalizers: %s. Running Pods are not updated.", strings.Join(finalizers, ", "))
-	return metav1.Condition{Type: appsv1beta1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: appsv1beta1.ReasonDeleting, Message: cut(message, maxBrief)}
+	return metav1.Condition{Type: appsv1beta1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: appsv1beta1.ReasonDeleting, Message: text.Cut(message, maxBrief)}
 }
 
 // wanted reports whether partition and selector let go more Pods than those that are updated, so
@@ -185,7 +186,7 @@ func left(o Observation) string {
 func why(p *rollout.Plan) string {
 	who := "no Pod"
 	if p.Who != nil {
-		who = fmt.Sprintf("%s (%s)", shortened(p.Who.Record.FullName(), maxExample), p.WhoIs)
+		who = fmt.Sprintf("%s (%s)", text.Middle(p.Who.Record.FullName(), maxExample), p.WhoIs)
 	}
 	switch p.Rule {
 	case rollout.Budget:
@@ -232,7 +233,7 @@ func notRunning(o Observation) string {
 	all := groupsOf(&o.Plan.NotRunning)
 	said := fmt.Sprintf("The sidecars of %d Pods do not run:", sum(all))
 	for _, g := range all[:min(maxNames, len(all))] {
-		said += fmt.Sprintf(" %d %s (container %s, first Pod %s);", g.Pods, cut(g.Reason, maxReason), shortened(g.Message, maxExample), shortened(g.First[0], maxExample))
+		said += fmt.Sprintf(" %d %s (container %s, first Pod %s);", g.Pods, text.Cut(g.Reason, maxReason), text.Middle(g.Message, maxExample), text.Middle(g.First[0], maxExample))
 	}
 	return strings.TrimSuffix(said, ";") + "."
 }

@@ -13,6 +13,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/rollout"
+	"github.com/sidecarset/operator/internal/text"
 )
 
 // Counters are the numbers of a SidecarSet's Pods. The fields are those of the status.
@@ -206,7 +207,7 @@ func ready(previous []metav1.Condition, o Observation) metav1.Condition {
 	if o.Readiness.Unsure && before != nil && before.Status == metav1.ConditionTrue && before.ObservedGeneration == o.Generation {
 		return *before
 	}
-	c.Reason, c.Message = o.Readiness.Reason, cut(o.Readiness.Message, maxMessage)
+	c.Reason, c.Message = o.Readiness.Reason, text.Cut(o.Readiness.Message, maxMessage)
 	if o.Readiness.Ready {
 		c.Status = metav1.ConditionTrue
 	}
@@ -217,7 +218,7 @@ func ready(previous []metav1.Condition, o Observation) metav1.Condition {
 const maxMessage = 32768
 
 func invalidMessage(problem error) string {
-	return cut("No Pod gets these sidecars until the SidecarSet is corrected: "+problem.Error(), maxMessage)
+	return text.Cut("No Pod gets these sidecars until the SidecarSet is corrected: "+problem.Error(), maxMessage)
 }
 
 // passes has the reasons of a false condition Ready that end without a user.
@@ -253,7 +254,7 @@ func setGeneric(s *appsv1beta1.SidecarSetStatus, degraded metav1.Condition, now 
 		}
 	}
 	if c.Type != "" {
-		c.Status, c.Message = metav1.ConditionTrue, cut(c.Message, maxText)
+		c.Status, c.Message = metav1.ConditionTrue, text.Cut(c.Message, maxText)
 		set(s, c, now)
 	}
 }

@@ -16,7 +16,7 @@ const allowAll = `{"rules":[{"allowedAnnotationKeyExprs":["."]}]}`
 // What the rules say about the SidecarSets in files: internal/fixtures/sidecarsets/README.md.
 func TestSidecarSetsInFiles(t *testing.T) {
 	fixtures.RunJudged(t, func(t *testing.T, c *fixtures.Judged) (said fixtures.Said) {
-		set, err := c.Hub(t, c.Manifest)
+		set, err := fixtures.Hub(t, c.Manifest)
 		if err != nil {
 			return fixtures.Said{Refused: []string{err.Error()}}
 		}
@@ -24,7 +24,7 @@ func TestSidecarSetsInFiles(t *testing.T) {
 		env := environment(t, c, set)
 		for _, manifest := range c.Stored {
 			if hub.NameOf(manifest) == set.Set.Name {
-				stored = mustHub(t, c, manifest)
+				stored = mustHub(t, manifest)
 				env.Replaced = stored.Object
 			}
 		}
@@ -62,7 +62,7 @@ func environment(t *testing.T, c *fixtures.Judged, set *hub.SidecarSet) validati
 	}
 	var others []*appsv1beta1.SidecarSet
 	for _, manifest := range c.Stored {
-		other := mustHub(t, c, manifest).Set
+		other := mustHub(t, manifest).Set
 		if others = append(others, other); env.Base != nil && env.Base.Name == other.Name {
 			env.Base = &other.ObjectMeta
 		}
@@ -71,9 +71,9 @@ func environment(t *testing.T, c *fixtures.Judged, set *hub.SidecarSet) validati
 	return env
 }
 
-func mustHub(t *testing.T, c *fixtures.Judged, manifest map[string]any) *hub.SidecarSet {
+func mustHub(t *testing.T, manifest map[string]any) *hub.SidecarSet {
 	t.Helper()
-	set, err := c.Hub(t, manifest)
+	set, err := fixtures.Hub(t, manifest)
 	if err != nil {
 		t.Fatal(err)
 	}

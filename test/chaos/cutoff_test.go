@@ -37,7 +37,7 @@ func TestReplicasWithoutTheirAPIServerGoOn(t *testing.T) {
 			p.impose(p.silent)
 			p.cutWatches()
 		}
-		<-time.After(testkit.Scaled(20*time.Second, 2*time.Minute))
+		<-time.After(testkit.Scaled(8*time.Second, 2*time.Minute))
 		figures := running.Stop()
 		for _, p := range cut.proxies {
 			p.lift()

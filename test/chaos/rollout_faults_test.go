@@ -21,31 +21,6 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// The API server that the operator uses is killed in the middle of a rollout, and started
-// again. Leaders may lose their Lease meanwhile.
-func TestAnAPIServerMayBeRestartedInARollout(t *testing.T) {
-	r := newRolled(t, 300, 15)
-	for range testkit.Scaled(2, 10) {
-		image := r.begin(t)
-		r.awaitBegun(t, image, 1+rand.N(r.pods/2))
-		if err := cluster.Kill(t.Context(), "kube-apiserver-1"); err != nil {
-			t.Error(err)
-		}
-		if done := r.with(image); done >= r.pods {
-			t.Errorf("%d of %d Pods had their image when the API server was killed", done, r.pods)
-		}
-		<-time.After(rand.N(6 * time.Second))
-		if err := cluster.Restart(t.Context(), "kube-apiserver-1"); err != nil {
-			t.Fatal(err)
-		}
-		r.end(t, image)
-		if t.Failed() {
-			return
-		}
-	}
-	r.report(t, "restarts", r.rounds)
-}
-
 // A leader is stopped in the middle of a rollout until another replica leads. Then it
 // continues: for a moment there are two leaders. The old one writes nothing more, and ends.
 func TestTwoLeadersForAMomentKeepTheBudget(t *testing.T) {

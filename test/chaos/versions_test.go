@@ -147,7 +147,7 @@ func (v *versions) check(t *testing.T, name string) {
 	t.Helper()
 	v.step++
 	pods := watchMisses(t)
-	const count = 5
+	const count = 3
 	for i := range count {
 		app := fmt.Sprintf("versions-%d-%d", v.step, i)
 		set := testkit.NewPatientSet(app, v.namespace)

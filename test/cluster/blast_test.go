@@ -20,10 +20,13 @@ import (
 // try to call. Selected Pods are refused with a message that names the webhook, or admitted and counted, as the
 // failure policy of their SidecarSet says. Ready says that no replica answers.
 func (o *outage) testBlast(t *testing.T) {
-	const quick = appsv1beta1.AnnotationTimeoutSeconds + `: "2"`
-	o.apply(t, "refused", ", annotations: {"+quick+"}")
-	o.apply(t, "ignored", ", annotations: {"+quick+", "+appsv1beta1.AnnotationFailurePolicy+": Ignore}")
-	for _, name := range []string{"refused", "ignored"} {
+	for name, policy := range map[string]string{"refused": "Fail", "ignored": "Ignore"} {
+		annotations := fmt.Sprintf(`{%s: "2", %s: %s}`, appsv1beta1.AnnotationTimeoutSeconds, appsv1beta1.AnnotationFailurePolicy, policy)
+		manifest := strings.NewReplacer("name: all", "name: "+name, `{sidecarset.io/timeout-seconds: "30"}`, annotations, "app: web", "app: "+name).Replace(selectsAll)
+		if _, err := o.cluster.Kubectl(t.Context(), manifest, "apply", "-f", "-"); err != nil {
+			t.Fatal(err)
+		}
+		o.kubectl(t, "wait", "--for=condition=Ready", "sidecarset/"+name, "--timeout=180s")
 		o.awaitPod(t, name, injected)
 	}
 	t.Run("it hangs", func(t *testing.T) {

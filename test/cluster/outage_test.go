@@ -100,10 +100,10 @@ const (
 	injected = "example.com/side:v1 example.com/app:v1"
 )
 
-// waysOut returns the commands of docs/outage.md.
+// waysOut returns the commands of docs/troubleshooting.md#failed-calling-webhook.
 func waysOut(t *testing.T) (all, one string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(deploy.Root(), "docs/outage.md"))
+	text, err := os.ReadFile(filepath.Join(deploy.Root(), "docs/troubleshooting.md#failed-calling-webhook"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,11 +104,7 @@ func Install(ctx context.Context, c *stand.Cluster) (*Operator, error) {
 // InstallLayout is Install for another layout. A layout whose replicas cannot be called by URL
 // needs a network namespace.
 func InstallLayout(ctx context.Context, c *stand.Cluster, layout Layout) (*Operator, error) {
-	o := &Operator{Cluster: c, layout: layout, endpoints: map[int]bool{}}
-	var err error
-	if o.Clients, err = kubernetes.NewForConfig(c.Config()); err != nil {
-		return nil, err
-	}
+	o := &Operator{Cluster: c, layout: layout}
 	overlay := layout.overlay
 	if !stand.Namespace() {
 		overlay = "demo"
@@ -135,15 +131,30 @@ func InstallLayout(ctx context.Context, c *stand.Cluster, layout Layout) (*Opera
 	if err != nil {
 		return nil, fmt.Errorf("applying %w", err)
 	}
-	if err := o.untilServed(ctx); err != nil {
-		return nil, err
+	return o, o.begin(ctx)
+}
+
+// Adopt is InstallLayout for what the caller has installed, with Deployments whose Pods do not run. It needs a network namespace.
+func Adopt(ctx context.Context, c *stand.Cluster, layout Layout) (*Operator, error) {
+	o := &Operator{Cluster: c, layout: layout}
+	return o, o.begin(ctx)
+}
+
+// begin makes the credentials that replicas use.
+func (o *Operator) begin(ctx context.Context) (err error) {
+	o.endpoints = map[int]bool{}
+	if o.Clients, err = kubernetes.NewForConfig(o.Cluster.Config()); err != nil {
+		return err
 	}
-	for _, account := range slices.Compact(slices.Sorted(maps.Values(layout.accounts))) {
+	if err := o.untilServed(ctx); err != nil {
+		return err
+	}
+	for _, account := range slices.Compact(slices.Sorted(maps.Values(o.layout.accounts))) {
 		if err := o.writeKubeconfig(ctx, account); err != nil {
-			return nil, fmt.Errorf("making the credentials of %s: %w", account, err)
+			return fmt.Errorf("making the credentials of %s: %w", account, err)
 		}
 	}
-	return o, nil
+	return nil
 }
 
 // Uninstall deletes what was applied, as kubectl delete does, and returns when it is gone. The

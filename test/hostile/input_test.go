@@ -32,11 +32,10 @@ var webhookPaths = []string{"/pods", "/mutate-apps-kruise-io-sidecarset", "/vali
 
 // malformed is something that no API server sends.
 type malformed struct {
-	name  string
-	head  string                           // without the request line and Host
-	send  func(context.Context, io.Writer) // the rest
-	paths []string                         // webhookPaths if nil
-	want  []int                            // allowed answers; 0 is none
+	name string
+	head string                           // without the request line and Host
+	send func(context.Context, io.Writer) // the rest
+	want []int                            // allowed answers; 0 is none
 
 	// flood is whether the attackers keep the processors so busy that many attackers, but
 	// not all, may get no answer: a handshake takes too long, or the connection is reset
@@ -59,24 +58,6 @@ func repeat(size int, chunk string, frame bool) func(context.Context, io.Writer)
 	}
 }
 
-// trickle writes a few bytes now and then.
-func trickle(text string) func(context.Context, io.Writer) {
-	return func(ctx context.Context, w io.Writer) {
-		ticks := time.NewTicker(200 * time.Millisecond)
-		defer ticks.Stop()
-		for {
-			if _, err := io.WriteString(w, text); err != nil {
-				return
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticks.C:
-			}
-		}
-	}
-}
-
 func whole(text string) func(context.Context, io.Writer) {
 	return func(_ context.Context, w io.Writer) { _, _ = io.WriteString(w, text) }
 }
@@ -85,32 +66,20 @@ func inputs() []malformed {
 	const ofJSON, chunked = "Content-Type: application/json\r\n", "Transfer-Encoding: chunked\r\n\r\n"
 	sized := func(size int) string { return ofJSON + "Content-Length: " + strconv.Itoa(size) + "\r\n\r\n" }
 	deep := `{"deep":` + strings.Repeat(`[`, 20_000) + strings.Repeat(`]`, 20_000) + `}`
-	typed := func(contentType string) malformed {
-		return malformed{name: "content type " + contentType, head: "Content-Type: " + contentType + "\r\nContent-Length: 2\r\n\r\n", send: whole("{}"), want: []int{415}}
-	}
 	const huge = 256 << 20
 	return []malformed{
-		{name: "256 MiB, and says so", head: sized(huge), send: repeat(huge, " ", false), want: []int{413}},
 		{name: "256 MiB in chunks", head: ofJSON + chunked, send: repeat(huge, " ", true), want: []int{413, 429}, flood: true},
 		{name: "a string of 256 MiB in chunks", head: ofJSON + chunked + "2\r\n{\"\r\n", send: repeat(huge, "x", true), want: []int{413, 429}, flood: true},
 		{name: "7 MiB of lists", head: sized(7 << 20), send: func(ctx context.Context, w io.Writer) {
 			_, _ = io.WriteString(w, "[")
 			repeat(7<<20, "[],", false)(ctx, w)
 		}, want: []int{400, 413, 429}, flood: true},
-		{name: "a body that trickles", head: sized(1000), send: trickle(" "), want: []int{408}},
-		{name: "a body that does not come", head: sized(1000), send: whole(""), want: []int{408}},
-		{name: "a megabyte and no more", head: sized(2 << 20), send: repeat(1<<20, " ", false), want: []int{408, 429}, flood: true},
-		{name: "a header of a megabyte", head: "X-Huge: ", send: repeat(1<<20, "x", false), want: []int{431}},
 		{name: "20,000 lists in one another", head: sized(len(deep)), send: whole(deep), want: []int{400}},
-		{name: "20,000 beginnings of lists", head: sized(20_000), send: whole(strings.Repeat("[", 20_000)), want: []int{400}},
-		{name: "no JSON", head: sized(6), send: whole("\x00\xff\xfe{}["), want: []int{400}},
-		{name: "nothing", head: sized(0), send: whole(""), want: []int{400}},
-		typed("text/plain"), typed("application/yaml"), typed(""), typed("multipart/form-data; boundary=x"), typed("application/vnd.kubernetes.protobuf"),
-		{name: "a path that is none", head: sized(huge), send: repeat(huge, " ", false), paths: []string{"/nowhere"}, want: []int{404}},
 	}
 }
 
-// TestHostileInput attacks a replica that no other test uses.
+// Bodies that do not end, or are deep, cost a replica little memory, on whatever path they come. The tests of webhooks/server show
+// the answers to what is no review. No other test uses this replica.
 func TestHostileInput(t *testing.T) {
 	operator.NeedReplicas(t)
 	replica := operator.StartSpare(t)
@@ -132,14 +101,10 @@ func TestHostileInput(t *testing.T) {
 // run sends the attack from all attackers on all paths at the same time, and a
 // good request in between.
 func (a malformed) run(t *testing.T, replica *deploy.Replica, config *tls.Config) {
-	paths := a.paths
-	if paths == nil {
-		paths = webhookPaths
-	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	seen := map[int]int{}
-	for _, path := range paths {
+	for _, path := range webhookPaths {
 		for range attackers {
 			wg.Go(func() {
 				status, late, lived, err := a.once(t.Context(), replica.Webhook, path, config)
@@ -155,7 +120,7 @@ func (a malformed) run(t *testing.T, replica *deploy.Replica, config *tls.Config
 	}
 	wg.Wait()
 	t.Logf("answers by status: %v", seen)
-	if total, none := len(paths)*attackers, seen[0]+seen[-1]; a.flood && none == total {
+	if total, none := len(webhookPaths)*attackers, seen[0]+seen[-1]; a.flood && none == total {
 		t.Errorf("none of %d got an answer", total)
 	}
 }

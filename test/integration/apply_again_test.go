@@ -108,7 +108,8 @@ func apart(manifest object, name string) object {
 // manifest before them has.
 func manifestsToApply(t *testing.T) []object {
 	t.Helper()
-	manifests := documents(t, formsOfValues)
+	manifests := formsOfValues(t)
+	own := len(manifests)
 	for _, pattern := range []string{"config/samples/*.yaml", "config/samples/pod-annotations/sidecarset.yaml"} {
 		files, err := filepath.Glob(filepath.Join(deploy.Root(), pattern))
 		if err != nil || len(files) == 0 {
@@ -125,7 +126,6 @@ func manifestsToApply(t *testing.T) []object {
 	for _, c := range fixtures.Cases(t) {
 		manifests = append(manifests, c.Manifests...)
 	}
-	own := len(documents(t, formsOfValues))
 	known := map[string]bool{}
 	return slices.DeleteFunc(manifests, func(manifest object) bool {
 		before := len(known)
@@ -133,6 +133,16 @@ func manifestsToApply(t *testing.T) []object {
 		own--
 		return own < 0 && len(known) == before
 	})
+}
+
+// formsOfValues are manifests with a value in each form that a round trip could change.
+func formsOfValues(t *testing.T) []object {
+	t.Helper()
+	text, err := os.ReadFile("testdata/forms.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return documents(t, string(text))
 }
 
 // addMembers adds the paths of all members in a value.
@@ -161,105 +171,6 @@ func documents(t *testing.T, text string) (sets []object) {
 	}
 	return sets
 }
-
-const formsOfValues = `
-apiVersion: apps.kruise.io/v1alpha1
-kind: SidecarSet
-metadata: {name: namespace}
-spec:
-  namespace: a
-  selector: {matchLabels: {app: a}}
-  containers: [{name: side, image: "example.com/side:v1"}]
----
-apiVersion: apps.kruise.io/v1alpha1
-kind: SidecarSet
-metadata: {name: namespace-selector}
-spec:
-  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: a}}
-  selector: {matchLabels: {app: a}}
-  containers: [{name: side, image: "example.com/side:v1"}]
----
-apiVersion: apps.kruise.io/v1alpha1
-kind: SidecarSet
-metadata: {name: both-with-one-meaning, annotations: {sidecarset.io/v1alpha1-namespace-selector: "false"}}
-spec:
-  namespace: a
-  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: a}}
-  selector: {matchLabels: {app: a}}
-  containers: [{name: side, image: "example.com/side:v1"}]
----
-apiVersion: apps.kruise.io/v1alpha1
-kind: SidecarSet
-metadata: {name: both-with-two-meanings}
-spec:
-  namespace: a
-  namespaceSelector: {matchLabels: {team: a}}
-  selector: {matchLabels: {app: a}}
-  containers: [{name: side, image: "example.com/side:v1"}]
----
-apiVersion: apps.kruise.io/v1alpha1
-kind: SidecarSet
-metadata: {name: empty-namespace, labels: {apps.kruise.io/sidecarset-custom-version: v1}}
-spec:
-  namespace: ""
-  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: a}, matchExpressions: []}
-  selector: {matchLabels: {app: a}}
-  containers: [{name: side, image: "example.com/side:v1"}]
----
-apiVersion: apps.kruise.io/v1beta1
-kind: SidecarSet
-metadata: {name: empty-values, labels: {}, annotations: {}}
-spec:
-  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: a}}
-  selector: {matchLabels: {app: a}, matchExpressions: []}
-  updateStrategy: {}
-  injectionStrategy: {}
-  initContainers: []
-  volumes: []
-  patchPodMetadata: []
-  imagePullSecrets: []
-  containers: [{name: side, image: "example.com/side:v1", env: [], resources: {}, securityContext: {}, upgradeStrategy: {}, shareVolumePolicy: {}, terminationMessagePath: "", imagePullPolicy: ""}]
----
-apiVersion: apps.kruise.io/v1beta1
-kind: SidecarSet
-metadata: {name: values, labels: {team: a}}
-spec:
-  customVersion: "1.10"
-  selector: {matchLabels: {app: a}, matchExpressions: [{key: zone, operator: NotIn, values: [b, a]}]}
-  updateStrategy:
-    maxUnavailable: 1
-    partition: "50%"
-    priorityStrategy: {weightPriority: [{weight: 50, matchSelector: {matchLabels: {tier: canary}}}]}
-    scatterStrategy: [{key: topology.kubernetes.io/zone, value: "*"}]
-  revisionHistoryLimit: 3
-  initContainers:
-  - name: native
-    image: example.com/native@sha256:0000000000000000000000000000000000000000000000000000000000000001
-    restartPolicy: Always
-    startupProbe: {httpGet: {port: 8181}}
-    ports: [{name: dns, containerPort: 53, protocol: UDP}, {name: dns-tcp, containerPort: 53}]
-  containers:
-  - name: z
-    image: example.com/z
-    resources: {requests: {cpu: 1000m, memory: 1024Mi, ephemeral-storage: 1e3}, limits: {cpu: 1, memory: "1073741824"}}
-    readinessProbe: {httpGet: {port: http}}
-    livenessProbe: {tcpSocket: {port: 80}, periodSeconds: 0}
-    lifecycle: {preStop: {httpGet: {port: 80}}, postStart: {exec: {command: [/bin/true]}}}
-    ports: [{name: http, containerPort: 80}]
-    env:
-    - {name: B, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
-    - {name: A, value: "1"}
-    - {name: PASSWORD, valueFrom: {secretKeyRef: {name: db, key: password, optional: true}}}
-    transferEnv: [{sourceContainerName: app, envName: HOST}, {sourceContainerNameFrom: {fieldRef: {fieldPath: "metadata.annotations['from']"}}, envNames: [B, A]}]
-    volumeMounts: [{name: secret, mountPath: /s}, {name: projected, mountPath: /p}, {name: memory, mountPath: /m}, {name: none, mountPath: /n}]
-    inventedField: {deep: [1, 1.5, null, {}]}
-  - {name: a, image: "example.com/a:latest", resources: {limits: {cpu: 1u}}}
-  volumes:
-  - {name: secret, secret: {secretName: db}}
-  - {name: projected, projected: {sources: [{serviceAccountToken: {audience: a, path: token}}, {downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}]}}]}}
-  - {name: memory, emptyDir: {medium: Memory, sizeLimit: 8192Ki}}
-  - {name: none}
-`
 
 // If the author of a v1alpha1 manifest changes how it selects namespaces, the stored SidecarSet
 // follows, though the clients merge the manifest into what they read.
@@ -292,7 +203,7 @@ func TestChangesOfNamespacesInV1alpha1(t *testing.T) {
 		for from := range forms {
 			t.Run(way+" from "+from, func(t *testing.T) {
 				t.Parallel()
-				a := newAuthor(t, documents(t, formsOfValues)[0])
+				a := newAuthor(t, formsOfValues(t)[0])
 				set := func(form string) {
 					spec := a.manifest["spec"].(object)
 					delete(spec, "namespace")
@@ -332,7 +243,7 @@ func TestChangesOfNamespacesInV1alpha1(t *testing.T) {
 
 // kubectl itself, because the other tests only do what it does.
 func TestKubectlAppliesV1alpha1Again(t *testing.T) {
-	sets := documents(t, formsOfValues)
+	sets := formsOfValues(t)
 	manifest := ""
 	for i, set := range sets[:3] {
 		text, err := yaml.Marshal(apart(set, fmt.Sprintf("kubectl-%d", i)))

@@ -17,7 +17,6 @@ import (
 	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -195,8 +194,7 @@ func TestADryRunWritesNoEntry(t *testing.T) {
 // If an administrator keeps one entry for all Pods, the operator writes no entry, and
 // SidecarSets become Ready all the same.
 func TestStaticModeWritesNoEntries(t *testing.T) {
-	operator.NeedReplicas(t)
-	i := newInstallation(t, stand.Options{Audit: true}, deploy.Static)
+	i := installApart(t, deploy.Static)
 	i.start(t, 20)
 	defer expectNoRefusal(t, i) // the layout takes rights away
 	testkit.AwaitCalled(t, i.api)
@@ -220,27 +218,4 @@ func TestStaticModeWritesNoEntries(t *testing.T) {
 	if err != nil || len(found) != 0 {
 		t.Errorf("entries are %v, %v", found, err)
 	}
-}
-
-// slotsOf reads all slots.
-func slotsOf(t *testing.T) (slots [entry.Slots]*entry.Slot) {
-	t.Helper()
-	for i := range slots {
-		c := &admissionregistrationv1.MutatingWebhookConfiguration{}
-		if err := api.Get(t.Context(), client.ObjectKey{Name: entry.ConfigurationName(i)}, c); err != nil {
-			t.Fatal(err)
-		}
-		var err error
-		if slots[i], err = entry.Parse(c); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return slots
-}
-
-func pathOf(w admissionregistrationv1.MutatingWebhook) string {
-	if w.ClientConfig.Service != nil {
-		return *w.ClientConfig.Service.Path
-	}
-	return *w.ClientConfig.URL
 }

@@ -27,13 +27,20 @@ import (
 // the message. The engine must handle them all the same, because another operator may have
 // stored them.
 var notStored = map[string]string{
+	"canary-of-a-canary": "is itself a canary",
+	"mount-of-a-volume-that-another-sidecarset-brings":  "own",
 	"mount-of-a-volume-that-is-not-declared":            "of-the-app",
+	"patch-pod-metadata-in-the-order-of-names":          "is an annotation of SidecarSet b",
 	"patch-pod-metadata-leaves-our-own-annotations":     "kruise.io/sidecarset-injected-list",
+	"paused-sidecarset-takes-no-name":                   "is a container of SidecarSet log",
 	"refused-hot-upgrade-whose-name-a-sidecar-has":      "mesh-1",
 	"refused-hot-upgrade-whose-names-are-too-long":      "a23456789",
 	"refused-hot-upgrade-without-an-empty-image":        "hotUpgradeEmptyImage",
+	"refused-name-that-one-sidecarset-has-twice":        "Duplicate value",
 	"refused-recorded-revision-that-is-not-there":       "customVersion",
 	"resources-policy-with-a-malformed-literal":         "64MB",
+	"sidecarset-without-containers":                     "must have an element",
+	"sidecarset-without-containers-beside-another":      "must have an element",
 	"transfer-env-from-a-field-that-names-no-container": "metadata.name",
 	"volume-named-by-two-sidecarsets":                   "shared",
 }

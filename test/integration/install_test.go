@@ -18,7 +18,6 @@ import (
 
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -145,8 +144,7 @@ func ended(replica *deploy.Replica) error {
 // A leader that loses its Lease must end. It answers requests until its endpoint is removed:
 // its drain is long enough for that.
 func TestALostLeaseFailsNoCall(t *testing.T) {
-	operator.NeedReplicas(t)
-	i := newInstallation(t, stand.Options{}, deploy.Default)
+	i := installApart(t, deploy.Default)
 	leads := i.start(t, 34, "--drain-grace=5s")
 	i.start(t, 35)
 	testkit.AwaitCalled(t, i.api)

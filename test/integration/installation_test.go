@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/test/deploy"
@@ -57,8 +57,7 @@ var spare struct {
 	cluster *stand.Cluster
 }
 
-// borrow returns the spare control plane. When the test ends, the Pods of the namespace default
-// are deleted, and borrow expects that nothing else is left.
+// borrow returns the spare control plane. The test returns it as it was: see giveBack.
 func borrow(t *testing.T) *stand.Cluster {
 	t.Helper()
 	operator.NeedReplicas(t)
@@ -77,25 +76,28 @@ func borrow(t *testing.T) *stand.Cluster {
 	return spare.cluster
 }
 
+// giveBack uninstalls an operator from the spare control plane after the test, and deletes the Pods
+// of the namespace default.
+func giveBack(t *testing.T, installed *deploy.Operator) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		if err := installed.Uninstall(ctx); err != nil {
+			t.Errorf("uninstalling: %v", err)
+		}
+		now := metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}
+		if err := installed.Clients.CoreV1().Pods("default").DeleteCollection(ctx, now, metav1.ListOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // installApart installs the operator on the spare control plane, until the test ends. No replica
 // runs yet.
 func installApart(t *testing.T, layout deploy.Layout) *installation {
 	t.Helper()
-	return returned(t, install(t, borrow(t), layout))
-}
-
-// returned makes the test leave the spare control plane as it was.
-func returned(t *testing.T, i *installation) *installation {
-	t.Helper()
-	t.Cleanup(func() {
-		ctx := context.WithoutCancel(t.Context())
-		if err := i.Uninstall(ctx); err != nil {
-			t.Errorf("uninstalling: %v", err)
-		}
-		if err := i.api.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace("default"), client.GracePeriodSeconds(0)); err != nil {
-			t.Error(err)
-		}
-	})
+	i := install(t, borrow(t), layout)
+	giveBack(t, i.Operator)
 	return i
 }
 

@@ -15,16 +15,13 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
-	"github.com/sidecarset/operator/test/testkit"
 )
 
 // SidecarSets that an older installation stored as v1alpha1 can be listed only when a replica
 // serves /convert. For this it needs a certificate, for a certificate a leader is needed, and API
 // servers call ready replicas only. The operator must start all the same.
 func TestStartsOverObjectsStoredAsV1alpha1(t *testing.T) {
-	operator.NeedReplicas(t)
-	old := testkit.StartCluster(t, stand.Options{})
+	old := borrow(t)
 	kubectl := func(stdin string, args ...string) {
 		t.Helper()
 		if _, err := old.Kubectl(t.Context(), stdin, args...); err != nil {
@@ -58,6 +55,7 @@ spec:
 	if err != nil {
 		t.Fatal(err)
 	}
+	giveBack(t, there)
 	replica, err := there.StartReplica(t.Context(), 9)
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,6 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -128,7 +127,7 @@ const lateSecrets = `object.spec.containers.exists(c, c.name == "agent") ?
 // call leaves what that webhook has set, and takes over what it has added.
 func TestTheSecondCallRespectsOtherWebhooks(t *testing.T) {
 	t.Parallel()
-	i := newInstallation(t, stand.Options{Full: true}, deploy.Default)
+	i := installApart(t, deploy.Default)
 	if i.cluster.Minor() < 36 {
 		t.Skip("SKIP: API servers have MutatingAdmissionPolicies since Kubernetes 1.36")
 	}

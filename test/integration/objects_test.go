@@ -106,8 +106,7 @@ func (i *installation) mustInject(t *testing.T, app string) {
 // it held are not in force, and the others are. If a user deletes all of them, no SidecarSet is.
 // The condition Ready and an Event of each name the command that restores the slots.
 func TestDeletedObjectsForEntries(t *testing.T) {
-	operator.NeedReplicas(t)
-	i := newInstallation(t, stand.Options{}, deploy.Default)
+	i := installApart(t, deploy.Default)
 	i.start(t, 31)
 	testkit.AwaitCalled(t, i.api)
 	i.applySet(t, "web")

@@ -22,7 +22,6 @@ import (
 	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -43,7 +42,7 @@ func TestTheOperatorUsesExactlyItsRights(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := &scenario{installation: newInstallation(t, stand.Options{Audit: true}, tc.layout)}
+			s := &scenario{installation: installApart(t, tc.layout)}
 			s.run(t, tc.first, tc.roles)
 			defer expectNoRefusal(t, s.installation)
 			granted := rightsOf(t, s.installation)
@@ -348,6 +347,7 @@ func (s *scenario) stranger(t *testing.T) string {
 	if err := s.api.Create(t.Context(), stranger); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = s.api.Delete(context.WithoutCancel(t.Context()), stranger) })
 	return stranger.Name
 }
 

@@ -163,8 +163,7 @@ func inside(namespace string, roles []string) []string {
 }
 
 func TestAuthorsWithoutRightsAreRefusedWhereEnforced(t *testing.T) {
-	operator.NeedReplicas(t)
-	own := newInstallation(t, stand.Options{}, deploy.Default)
+	own := installApart(t, deploy.Default)
 	own.start(t, 7, "--requester-check=enforce")
 	testkit.AwaitCalled(t, own.api)
 	for name, tc := range requesterCases {

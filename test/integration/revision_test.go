@@ -145,41 +145,6 @@ containers: [{name: agent, image: "example.com/agent:v1"}]
 	}
 }
 
-// OpenKruise stores and records what its types write. They write null for a nil pointer without
-// omitempty, and, with Kubernetes' types of that time, for a zero creation time.
-func TestRevisionsRecordNulls(t *testing.T) {
-	namespace := testkit.Namespace(t, api, nil)
-	set := createSidecarSet(t, namespace, `
-selector: {matchLabels: {app: nulls}}
-containers:
-- name: agent
-  image: example.com/agent:v1
-  livenessProbe: {grpc: {port: 1, service: null}}
-  volumeMounts: [{name: scratch, mountPath: /scratch}]
-volumes:
-- name: scratch
-  ephemeral: {volumeClaimTemplate: {metadata: {creationTimestamp: null}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}
-`)
-	data := string(mustHistory(t, set.GetName())[0].Data.Raw)
-	for _, want := range []string{`"grpc":{"port":1,"service":null}`, `"volumeClaimTemplate":{"metadata":{"creationTimestamp":null}`} {
-		if !strings.Contains(data, want) {
-			t.Errorf("the revision lacks %s: %s", want, data)
-		}
-	}
-	name := mustHistory(t, set.GetName())[0].Name
-	setSpec(t, set, map[string]any{"injectionStrategy": map[string]any{"revision": map[string]any{"revisionName": name}}})
-	await.Eventually(t, "a Pod that is given the revision", func(ctx context.Context) error { // a replica may not know the revision yet
-		injected := pod(namespace, "nulls", "app=nulls")
-		if err := api.Create(ctx, injected); err != nil {
-			return err
-		}
-		if diff := gocmp.Diff([]string{"agent", "app"}, testkit.ContainerNames(injected.Spec.Containers)); diff != "" {
-			t.Errorf("containers of a Pod that was given the revision (-want +got):\n%s", diff)
-		}
-		return nil
-	})
-}
-
 func TestRevisionsCarryTheCustomVersion(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, `
@@ -323,9 +288,7 @@ containers: [{name: agent, image: "`+v1+`"}]
 	}{
 		{"nothing named", nil, nil, v2},
 		{"by name", map[string]any{"revisionName": first, "customVersion": nil}, nil, v1},
-		{"by version", map[string]any{"revisionName": nil, "customVersion": "v1", "policy": "Always"}, nil, v1},
-		{"in part, never", map[string]any{"customVersion": "v1", "policy": "Partial"}, "0%", v2},
-		{"in part, always", map[string]any{"customVersion": "v1", "policy": "Partial"}, "100%", v1},
+		{"in part, always", map[string]any{"revisionName": nil, "customVersion": "v1", "policy": "Partial"}, "100%", v1},
 	}
 	for i, tc := range tests {
 		inject(tc.revision, tc.partition)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -18,7 +17,6 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -77,6 +75,7 @@ metadata:
     kruise.io/sidecarset-hash-without-image: '{"s1":{"updateTimestamp":"2026-01-02T03:04:05Z","hash":"62258bb8d4vv7w584244bd5df277d4vw9fbf49c99967447fxw5z4f4956b97fz4","sidecarSetName":"s1","sidecarList":["agent"]}}'
     kruise.io/sidecarset-injected-list: s1
 spec:
+  schedulerName: none # a scheduler would write the status
   containers:
   - {name: agent, image: "busybox:1.36", env: [{name: IS_INJECTED, value: "true"}]}
   - {name: app, image: "example.com/app:v1"}
@@ -85,15 +84,11 @@ spec:
 // rolesOfTheGuide are the manifests of step 3 in docs/migration.md.
 func rolesOfTheGuide(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(deploy.Root(), "docs/migration.md"))
+	text, err := os.ReadFile(filepath.Join(deploy.Root(), "config/openkruise/revisions.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	block := regexp.MustCompile("(?s)```yaml\n(   apiVersion: rbac.*?)   ```").FindStringSubmatch(string(text))
-	if block == nil {
-		t.Fatal("the guide has no roles")
-	}
-	return strings.ReplaceAll("\n"+block[1], "\n   ", "\n") // the indent of the list
+	return string(text)
 }
 
 // leave creates these objects in a cluster that has only the CRD.
@@ -110,7 +105,9 @@ func leave(t *testing.T, c client.Client) (*appsv1beta1.SidecarSet, *appsv1.Cont
 		})
 	}
 	read(leftSidecarSet, set)
-	read("{apiVersion: v1, kind: Namespace, metadata: {name: kruise-system}}", &corev1.Namespace{})
+	namespace := &corev1.Namespace{}
+	read("{apiVersion: v1, kind: Namespace, metadata: {name: kruise-system}}", namespace)
+	t.Cleanup(func() { _ = c.Delete(context.WithoutCancel(t.Context()), namespace) })
 	read(strings.Replace(leftRevision, "UID", string(set.UID), 1), revision)
 	read(leftPod, p)
 	return set, revision, p
@@ -119,8 +116,7 @@ func leave(t *testing.T, c client.Client) (*appsv1beta1.SidecarSet, *appsv1.Cont
 // Every object that OpenKruise left stays as it is, except for the status. Its revision
 // remains the current one in the history.
 func TestObjectsOfOpenKruiseAreTakenOver(t *testing.T) {
-	operator.NeedReplicas(t)
-	old := testkit.StartCluster(t, stand.Options{})
+	old := borrow(t)
 	if _, err := old.Kubectl(t.Context(), "", "apply", "--server-side", "-f", filepath.Join(deploy.Root(), "config/crd/bases/apps.kruise.io_sidecarsets.yaml")); err != nil {
 		t.Fatal(err)
 	}
@@ -137,6 +133,7 @@ func TestObjectsOfOpenKruiseAreTakenOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	giveBack(t, there)
 	if _, err := old.Kubectl(t.Context(), rolesOfTheGuide(t), "apply", "-f", "-"); err != nil {
 		t.Fatal(err)
 	}

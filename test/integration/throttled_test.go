@@ -25,8 +25,7 @@ import (
 // Pods that take more CPU than it gets. It answers each probe that
 // it is ready, although it is slow.
 func TestAReplicaWithLittleCPU(t *testing.T) {
-	operator.NeedReplicas(t)
-	i := newInstallation(t, stand.Options{}, deploy.Default)
+	i := installApart(t, deploy.Default)
 	limit := newCPULimit(t, 100)
 	i.Amend = limit.apply
 	begin := time.Now()

@@ -16,6 +16,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/conversion"
 	"github.com/sidecarset/operator/internal/jsonread"
+	"github.com/sidecarset/operator/internal/text"
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
@@ -46,8 +47,7 @@ func Handle(ctx context.Context, w http.ResponseWriter, r server.Request) error 
 	objects, err := asked.convert(ctx)
 	if err != nil {
 		const most = 1000 // the message may quote names that the request made up
-		message := err.Error()
-		logf.FromContext(ctx).Info("Could not convert", "reason", message[:min(len(message), most)])
+		logf.FromContext(ctx).Info("Could not convert", "reason", text.Cut(err.Error(), most))
 	}
 	asked.answer(w, objects, err)
 	return nil

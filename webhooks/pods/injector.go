@@ -88,7 +88,7 @@ func NewInjector(options Options) *Injector {
 	}
 	options.ExcludedNamespaces = slices.Clone(options.ExcludedNamespaces)
 	return &Injector{
-		options, newLiveNamespaces(options.Namespaces), newLiveRevisions(options.Revision, options.Clock), newPodMetrics(options.Registry),
+		options, newLiveNamespaces(options.Namespaces), newLiveRevisions(options.Revision, options.Clock), newPodMetrics(options.Registry, options.Snapshot),
 	}
 }
 
@@ -121,6 +121,7 @@ func (i *Injector) Handle(ctx context.Context, w http.ResponseWriter, r server.R
 	reader.Release()
 	readers.Put(reader)
 	i.metrics.observe(v.result, i.options.Clock.Since(start))
+	i.metrics.bySet.count(&v)
 	return err
 }
 

@@ -39,25 +39,6 @@ func TestInjectorEqualsGoldenFiles(t *testing.T) {
 	})
 }
 
-// T1: a container belongs to the user, whatever it contains. No member that our libraries
-// do not know gets lost, in the Pod and in the SidecarSet.
-func TestInjectorKeepsInventedMembers(t *testing.T) {
-	set := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").With("inventedMember", map[string]any{"a": "b"}).BeforeApp().Map()
-	pod := fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").With("alsoInvented", []any{"x"}).Obj()
-	answer := fixtures.Review(t, injector(catalogOf(t, set), nil), fixtures.Encode(t, request(pod)))
-	if !strings.Contains(string(answer.Patch), `"inventedMember":{"a":"b"}`) {
-		t.Errorf("the sidecar's member is not in the patch: %s", answer.Patch)
-	}
-	containers := fixtures.Patched(t, pod, answer.Patch)["spec"].(map[string]any)["containers"].([]any)
-	want := pod["spec"].(map[string]any)["containers"].([]any)[0]
-	if diff := cmp.Diff(want, containers[1]); diff != "" {
-		t.Errorf("the user's container (-want +got):\n%s", diff)
-	}
-	if strings.Contains(string(answer.Patch), "alsoInvented") {
-		t.Errorf("the patch mentions the user's container: %s", answer.Patch)
-	}
-}
-
 func TestInjectorSaysWhatItInjected(t *testing.T) {
 	sets := []map[string]any{
 		fixtures.SidecarSet("b").Select("app", "web").Container("b", "b:v1").Map(),
@@ -108,29 +89,6 @@ func TestInjectorAllowsOtherRequestsUnchanged(t *testing.T) {
 			answer := fixtures.Review(t, injector(catalog, nil), fixtures.Encode(t, envelope))
 			if !answer.Allowed || answer.Patch != nil || answer.UID != "uid-1" {
 				t.Errorf("got allowed=%t patch=%s uid=%s", answer.Allowed, answer.Patch, answer.UID)
-			}
-		})
-	}
-}
-
-// A manifest may be a copy of a Pod that has ended, with that Pod's status. The API server
-// resets the status after the webhooks, so that the new Pod runs.
-func TestInjectorIgnoresStatusAndDeletionTimeInAManifest(t *testing.T) {
-	catalog := catalogOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map())
-	tests := map[string]func(pod map[string]any){
-		"phase Failed":             func(pod map[string]any) { pod["status"] = map[string]any{"phase": "Failed", "reason": "Evicted"} },
-		"a status of another type": func(pod map[string]any) { pod["status"] = "Failed" },
-		"a time of deletion": func(pod map[string]any) {
-			pod["metadata"].(map[string]any)["deletionTimestamp"] = "2026-11-20T21:58:28Z"
-		},
-		"a time of deletion as text": func(pod map[string]any) { pod["metadata"].(map[string]any)["deletionTimestamp"] = "yesterday" },
-	}
-	for name, change := range tests {
-		t.Run(name, func(t *testing.T) {
-			pod := fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj()
-			change(pod)
-			if answer := fixtures.Review(t, injector(catalog, nil), fixtures.Encode(t, request(pod))); !answer.Allowed || len(answer.Patch) == 0 {
-				t.Errorf("allowed %v, patch %q", answer.Allowed, answer.Patch)
 			}
 		})
 	}

@@ -134,16 +134,6 @@ func TestInjectorLooksAgainAtARelabelledNamespace(t *testing.T) {
 	}
 }
 
-// A failed look-up is never "not selected", although another SidecarSet selects the Pod.
-func TestInjectorRefusesIfTheNamespaceLookUpFails(t *testing.T) {
-	everywhere := fixtures.SidecarSet("all").Select("app", "web").Container("all", "all:v1").Map()
-	w := fixtures.Send(t, injector(catalogOf(t, inProd("log", "web"), everywhere), &liveNamespaces{err: errors.New("connection refused")}), bytes.NewReader(webReview(t, unchanged)))
-	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
-		t.Errorf("code %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
-	}
-	checkStatus(t, w, "cannot tell which SidecarSets select Pod default/web: reading the labels of Namespace default: connection refused")
-}
-
 // If the replica cannot know what is required, the Pod is refused: a Pod without its sidecar is
 // worse than a retry.
 func TestInjectorRefusesIfItCannotKnow(t *testing.T) {

@@ -1,12 +1,16 @@
 package pods
 
 import (
+	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
 )
 
 // admissionResult is how one Pod admission ended. It is the value of a metric's label.
@@ -35,9 +39,10 @@ type podMetrics struct {
 	total   map[admissionResult]prometheus.Counter
 	seconds map[admissionResult]prometheus.Observer
 	notices map[inject.NoticeKind]prometheus.Counter
+	bySet   *injections
 }
 
-func newPodMetrics(registry prometheus.Registerer) *podMetrics {
+func newPodMetrics(registry prometheus.Registerer, snapshot func() *match.Snapshot) *podMetrics {
 	r := promauto.With(registry)
 	total := r.NewCounterVec(prometheus.CounterOpts{
 		Name: "sidecarset_pod_admissions_total",
@@ -55,6 +60,10 @@ func newPodMetrics(registry prometheus.Registerer) *podMetrics {
 	}, []string{"kind"})
 	m := &podMetrics{
 		map[admissionResult]prometheus.Counter{}, map[admissionResult]prometheus.Observer{}, map[inject.NoticeKind]prometheus.Counter{},
+		newInjections(snapshot),
+	}
+	if registry != nil {
+		registry.MustRegister(m.bySet)
 	}
 	for _, kind := range inject.NoticeKinds() {
 		m.notices[kind] = notices.WithLabelValues(string(kind))
@@ -64,6 +73,53 @@ func newPodMetrics(registry prometheus.Registerer) *podMetrics {
 		m.seconds[result] = seconds.WithLabelValues(string(result))
 	}
 	return m
+}
+
+// injections counts, by SidecarSet, the Pods that it was injected into and those that were denied
+// because of it. It forgets a SidecarSet that the snapshot does not have any more.
+type injections struct {
+	*prometheus.CounterVec
+	snapshot func() *match.Snapshot
+	names    sync.Map // of the SidecarSets that have counters
+}
+
+func newInjections(snapshot func() *match.Snapshot) *injections {
+	return &injections{snapshot: snapshot, CounterVec: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sidecarset_injections_total",
+		Help: "Pod admissions that a SidecarSet took part in. By sidecarset: its name, and result: injected, or denied because of it.",
+	}, []string{"sidecarset", "result"})}
+}
+
+// count counts a verdict for the SidecarSets that it names. A stranger's Pod may name others.
+func (i *injections) count(v *verdict) {
+	names := v.plan.Injected
+	if refusal, is := errors.AsType[inject.Refusal](v.err); is {
+		names = refusal.SidecarSets()
+	}
+	if v.result != resultInjected && v.result != resultDenied {
+		return
+	}
+	snapshot := i.snapshot()
+	for n, name := range names {
+		if snapshot != nil && snapshot.Has(name) && !slices.Contains(names[:n], name) {
+			i.names.Store(name, nil)
+			i.WithLabelValues(name, string(v.result)).Inc()
+		}
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (i *injections) Collect(into chan<- prometheus.Metric) {
+	if snapshot := i.snapshot(); snapshot != nil {
+		i.names.Range(func(name, _ any) bool {
+			if !snapshot.Has(name.(string)) {
+				i.names.Delete(name)
+				i.DeletePartialMatch(prometheus.Labels{"sidecarset": name.(string)})
+			}
+			return true
+		})
+	}
+	i.CounterVec.Collect(into)
 }
 
 func (m *podMetrics) observe(result admissionResult, took time.Duration) {

@@ -43,6 +43,13 @@ func TestInjectorCountsResults(t *testing.T) {
 	r := httptest.NewRequestWithContext(gone, http.MethodPost, "/pods", bytes.NewReader(create("web", "app")))
 	r.Header.Set("Content-Type", "application/json")
 	handler.ServeHTTP(httptest.NewRecorder(), r)
+	if diff := cmp.Diff(map[string]float64{"log injected": 1, "log denied": 1}, injections(t, registry)); diff != "" {
+		t.Errorf("by SidecarSet (-want +got):\n%s", diff)
+	}
+	current = catalogOf(t) // the SidecarSets are deleted
+	if left := injections(t, registry); len(left) != 0 {
+		t.Errorf("counters of SidecarSets that are gone: %v", left)
+	}
 	current = nil
 	fixtures.Send(t, handler, bytes.NewReader(create("web", "app")))
 
@@ -56,6 +63,24 @@ func TestInjectorCountsResults(t *testing.T) {
 	if diff := cmp.Diff(want, timed); diff != "" {
 		t.Errorf("timed (-want +got):\n%s", diff)
 	}
+}
+
+// injections returns the counters of SidecarSets, by name and result.
+func injections(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatalf("gathering: %v", err)
+	}
+	counted := map[string]float64{}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if labels := metric.GetLabel(); family.GetName() == "sidecarset_injections_total" { // sorted by name
+				counted[labels[1].GetValue()+" "+labels[0].GetValue()] = metric.GetCounter().GetValue()
+			}
+		}
+	}
+	return counted
 }
 
 // gather returns, by result, how many admissions were counted and timed.

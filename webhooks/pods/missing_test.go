@@ -61,13 +61,12 @@ func (l *lagging) handler(t *testing.T, draw func() float64, sets ...map[string]
 	}).static
 }
 
-const recordedSide = `{"spec":{"$patch":"replace","containers":[{"name":"side","image":"side:v1","resources":{},` +
-	`"transferEnv":[{"sourceContainerName":"app","envName":"ZONE"}]}]}}`
+const recordedSide = `{"spec":{"$patch":"replace","containers":[{"name":"side","image":"side:v1","resources":{}}]}}`
 
 // send returns the code of an answer, 422 if it denies the Pod, and the answer in plain text.
 func send(t *testing.T, handler server.Handler, app string) (code int, text string) {
 	t.Helper()
-	pod := fixtures.Pod("p").Label("app", app).Container("app", "app:v1").With("env", []any{map[string]any{"name": "ZONE", "value": "zone-of-the-app"}}).Obj()
+	pod := fixtures.Pod("p").Label("app", app).Container("app", "app:v1").Obj()
 	w := fixtures.Send(t, handler, strings.NewReader(string(fixtures.Encode(t, request(pod)))))
 	if w.Code != http.StatusOK {
 		return w.Code, w.Body.String()
@@ -88,7 +87,6 @@ func TestInjectorLooksForARevisionThatTheSnapshotLacks(t *testing.T) {
 		want   string
 	}{
 		"stored":                         {&lagging{data: recordedSide}, http.StatusOK, "side:v1"},
-		"stored, and needs more of Pods": {&lagging{data: recordedSide}, http.StatusOK, "zone-of-the-app"},
 		"not stored":                     {&lagging{}, http.StatusUnprocessableEntity, "no usable ControllerRevision matches"},
 		"stored, and not usable":         {&lagging{data: `{"spec":{"containers":1}}`}, http.StatusUnprocessableEntity, "no usable ControllerRevision matches"},
 		"the API server does not know":   {&lagging{err: errors.New("boom")}, http.StatusServiceUnavailable, "customVersion v1 of SidecarSet"},

@@ -114,7 +114,7 @@ func defaulted(t *testing.T, manifest string) string {
 func TestSidecarSetsInFiles(t *testing.T) {
 	fixtures.RunJudged(t, func(t *testing.T, c *fixtures.Judged) (said fixtures.Said) {
 		reader := &live{whitelist: `{"rules":[{"allowedAnnotationKeyExprs":["."]}]}`, sets: map[string]map[string]string{}}
-		set, err := c.Hub(t, c.Manifest)
+		set, err := fixtures.Hub(t, c.Manifest)
 		if err == nil {
 			reader.record(set.Set)
 			reader.sets[appsv1beta1.BaseOfCanary(set.Set.Annotations)] = nil
@@ -122,7 +122,7 @@ func TestSidecarSetsInFiles(t *testing.T) {
 		old := ""
 		for _, manifest := range c.Stored {
 			stored := defaulted(t, string(fixtures.YAML(t, manifest)))
-			other, err := c.Hub(t, manifest)
+			other, err := fixtures.Hub(t, manifest)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -164,6 +164,15 @@ func TestARefusalNamesAllProblemsInOrder(t *testing.T) {
 		`spec.containers[0].image: Required value: name the image that the sidecar runs]`
 	if answer.Allowed || answer.Result.Code != http.StatusUnprocessableEntity || answer.Result.Reason != metav1.StatusReasonInvalid || answer.Result.Message != want {
 		t.Errorf("got %+v, want 422 %s", answer.Result, want)
+	}
+}
+
+// The time that libraries take to join problems grows with the square of their number.
+func TestARefusalNamesAHundredProblemsAtMost(t *testing.T) {
+	many := strings.Replace(betaManifest, "[{name", "["+strings.Repeat("{image: a}, ", 150)+"{name", 1)
+	answer := fixtures.Review(t, validator(&live{}), sidecarSetReview(t, defaulted(t, many), ""))
+	if causes := answer.Result.Details.Causes; len(causes) != 101 || !strings.Contains(causes[100].Message, "has 50 more problems; correct these first") {
+		t.Errorf("there are %d causes, the last is %v", len(causes), causes[len(causes)-1])
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// The oldest and the newest minor version of Kubernetes 1 in docs/versions.md.
+// The oldest and the newest minor version of Kubernetes 1 in docs/reference/versions.md.
 const oldestMinor, newestMinor = 31, 37
 
 // versionTimeout is how long the cluster may take; without an answer, the rest is printed.

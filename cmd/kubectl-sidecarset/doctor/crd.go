@@ -20,7 +20,7 @@ const (
 // lookAtCRD finds versions that are not served, and conversions that another program answers.
 func (f *facts) lookAtCRD(_ context.Context, r *Result) {
 	if f.crd.Name == "" {
-		r.add(Error, crdName, "docs/install.md#install", "install the operator, or name its cluster with --context", "is not installed, so there are no SidecarSets")
+		r.add(Error, crdName, "docs/install.md#in-five-steps", "install the operator, or name its cluster with --context", "is not installed, so there are no SidecarSets")
 		return
 	}
 	for _, c := range f.crd.Status.Conditions {
@@ -49,7 +49,7 @@ func (f *facts) lookAtCRD(_ context.Context, r *Result) {
 		}
 	}
 	if slices.Contains(f.crd.Status.StoredVersions, old) {
-		r.add(Warning, crdName, "docs/outage.md#what-still-works", "write each SidecarSet once (kubectl get sidecarsets -o yaml | kubectl replace -f -), then remove "+old+" from status.storedVersions of the CRD",
+		r.add(Warning, crdName, "docs/troubleshooting.md#failed-calling-webhook", "write each SidecarSet once (kubectl get sidecarsets -o yaml | kubectl replace -f -), then remove "+old+" from status.storedVersions of the CRD",
 			"some SidecarSets may be stored as %s: they can be read only while a replica runs", old)
 	}
 	switch config := f.conversionConfig(); {

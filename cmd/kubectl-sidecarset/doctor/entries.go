@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	pageEntries = "docs/readiness.md#which-pods-reach-the-operator"
-	pageReady   = "docs/readiness.md#the-condition-ready"
+	pageEntries = "docs/injection.md#if-a-call-fails"
+	pageReady   = "docs/troubleshooting.md#ready-is-false"
 	applySlots  = "kubectl apply --server-side -f dist/install.yaml -l " + entry.LabelConfiguration
 	leaderLog   = "the leader repairs it within seconds; if it stays, look at the leader's log"
 )
@@ -35,11 +35,11 @@ func (f *facts) lookAtWebhooks(_ context.Context, r *Result) {
 		})
 	}
 	if !mutating {
-		r.add(Error, "MutatingWebhookConfiguration "+mutatingConfiguration, "docs/install.md#install", applyAgain,
+		r.add(Error, "MutatingWebhookConfiguration "+mutatingConfiguration, "docs/install.md#in-five-steps", applyAgain,
 			"is missing, or does not call the operator for SidecarSets: they are stored without defaults and without the hashes of their content")
 	}
 	if !validating {
-		r.add(Error, "ValidatingWebhookConfiguration "+validatingConfiguration, "docs/install.md#install", applyAgain,
+		r.add(Error, "ValidatingWebhookConfiguration "+validatingConfiguration, "docs/install.md#in-five-steps", applyAgain,
 			"is missing, or does not call the operator for SidecarSets: they are stored unchecked, whoever writes them")
 	}
 }
@@ -57,7 +57,7 @@ func (f *facts) lookAtEntries(_ context.Context, r *Result) {
 		if !slices.ContainsFunc(f.mutating.Items, func(c admissionregistrationv1.MutatingWebhookConfiguration) bool {
 			return rival.CallsUs(&c, f.namespace)
 		}) {
-			r.add(Error, "MutatingWebhookConfiguration "+mutatingConfiguration, "docs/install.md#exact-and-static-webhook-entries", "kubectl apply -k config/overlays/static",
+			r.add(Error, "MutatingWebhookConfiguration "+mutatingConfiguration, "docs/install.md#static-entries", "kubectl apply -k config/overlays/static",
 				"has no entry for Pods, and with --pod-webhook=static the operator writes none: no Pod is injected")
 		}
 		return
@@ -80,7 +80,7 @@ func (f *facts) lookAtEntries(_ context.Context, r *Result) {
 		}
 		slot, err := entry.Parse(&f.mutating.Items[at])
 		if err != nil {
-			r.add(Error, object, "docs/install.md#upgrade-and-rollback", "use the plugin and the operator of one version; if they are, "+applySlots, "%v", err)
+			r.add(Error, object, "docs/upgrade.md#upgrade-and-rollback", "use the plugin and the operator of one version; if they are, "+applySlots, "%v", err)
 			continue
 		}
 		f.lookAtSlot(slot, wanted, r)
@@ -109,7 +109,7 @@ func (f *facts) lookAtSlot(slot *entry.Slot, wanted []entry.Entry, r *Result) {
 		} else if !slot.Has(e, settings) {
 			r.add(Error, object, pageReady, repair, "entry %s is not what %s need: it was edited%s, or the leader has not written it yet", e.Name, of, by)
 		} else if left := slot.Narrowing(e).By; left != "" {
-			r.add(Warning, object, "docs/install.md#clouds", "this is what some clouds do; select other namespaces if you need sidecars there", "another program%s leaves out of the entry of %s: %s. Their Pods are created without sidecars", by, of, left)
+			r.add(Warning, object, "docs/clouds.md", "this is what some clouds do; select other namespaces if you need sidecars there", "another program%s leaves out of the entry of %s: %s. Their Pods are created without sidecars", by, of, left)
 		}
 	}
 	if len(plan.Foreign) > 0 {

@@ -105,7 +105,7 @@ func (f *facts) try(ctx context.Context, w *world.World, p place, r *Result) err
 		return p.judge(refused, f.Client.Create(ctx, probe(p.namespace, nil), client.DryRunAll), r)
 	}
 	if slices.Contains(decision.Plan.Injected, name) && !slices.Contains(podstate.ParseInjectedList(pod.Annotations[appsv1beta1.AnnotationInjectedList]), name) {
-		r.add(Error, p.String(), "docs/troubleshooting.md#a-pod-was-not-injected", "look at the other findings; if there are none: kubectl describe sidecarset "+name, "a selected Pod, tried under dry-run, was created without the sidecars")
+		r.add(Error, p.String(), "docs/troubleshooting.md#a-pod-has-no-sidecar", "look at the other findings; if there are none: kubectl describe sidecarset "+name, "a selected Pod, tried under dry-run, was created without the sidecars")
 	}
 	return nil
 }
@@ -115,11 +115,11 @@ func (f *facts) try(ctx context.Context, w *world.World, p place, r *Result) err
 func (p place) judge(refused, alone error, r *Result) error {
 	switch text := refused.Error(); {
 	case strings.Contains(text, "failed calling webhook") && strings.Contains(text, ".pods.sidecarset.io"):
-		r.add(Error, p.String(), "docs/outage.md#the-way-out", "look at the certificates and the replicas; the page says how to let Pods through without sidecars", "API servers cannot call the operator, and refuse the Pods: %s", text)
+		r.add(Error, p.String(), "docs/troubleshooting.md#failed-calling-webhook", "look at the certificates and the replicas; the page says how to let Pods through without sidecars", "API servers cannot call the operator, and refuse the Pods: %s", text)
 	case alone != nil:
 		return fmt.Errorf("a Pod without sidecars is refused there, too: %w", alone)
 	default:
-		r.add(Error, p.String(), "docs/troubleshooting.md#a-pod-was-refused", "change the sidecars, or what refuses them; or let the SidecarSet not select the namespace", "a selected Pod is refused, and a Pod without sidecars is not: %s", text)
+		r.add(Error, p.String(), "docs/troubleshooting.md#denied-the-request", "change the sidecars, or what refuses them; or let the SidecarSet not select the namespace", "a selected Pod is refused, and a Pod without sidecars is not: %s", text)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func (f *facts) lookAtReplicas(_ context.Context, r *Result) {
 		r.add(Error, "Lease "+f.namespace+"/"+LeaseName, pageProcess, describe, "no process leads: webhook entries, certificates, the status of SidecarSets and rollouts stand still")
 	}
 	if f.url == "" && !f.answers() {
-		r.add(Error, "Service "+f.namespace+"/"+f.service(), "docs/outage.md#the-way-out", describe, "no replica answers API servers: selected Pods are refused")
+		r.add(Error, "Service "+f.namespace+"/"+f.service(), "docs/troubleshooting.md#failed-calling-webhook", describe, "no replica answers API servers: selected Pods are refused")
 	}
 	if len(f.deployments.Items) == 0 {
 		r.skip(fmt.Errorf("namespace %s has no Deployment of the operator: its Pods are elsewhere, or --operator-namespace is needed", f.namespace))
@@ -51,7 +51,7 @@ func (f *facts) lookAtReplicas(_ context.Context, r *Result) {
 		}
 		switch {
 		case want == 0:
-			r.add(Error, object, "docs/outage.md", "kubectl -n "+d.Namespace+" scale deployment "+d.Name+" --replicas=2", "is scaled to 0")
+			r.add(Error, object, "docs/troubleshooting.md#failed-calling-webhook", "kubectl -n "+d.Namespace+" scale deployment "+d.Name+" --replicas=2", "is scaled to 0")
 		case ready == 0:
 			r.add(Error, object, pageProcess, describe, "no Pod is ready%s", f.why(d))
 		case ready < want:
@@ -99,7 +99,7 @@ func (f *facts) why(d *appsv1.Deployment) string {
 	return ""
 }
 
-// oldestMinor is the oldest minor version of Kubernetes 1 that docs/versions.md names.
+// oldestMinor is the oldest minor version of Kubernetes 1 that docs/reference/versions.md names.
 const oldestMinor = 31
 
 func (f *facts) lookAtVersions(_ context.Context, r *Result) {
@@ -114,7 +114,7 @@ func (f *facts) lookAtVersions(_ context.Context, r *Result) {
 	if err != nil {
 		r.skip(fmt.Errorf("the version of Kubernetes: %w", err))
 	} else if minor < oldestMinor {
-		r.add(Error, fmt.Sprintf("Kubernetes 1.%d", minor), "docs/versions.md", "upgrade the cluster", "the operator is made for Kubernetes 1.%d and later", oldestMinor)
+		r.add(Error, fmt.Sprintf("Kubernetes 1.%d", minor), "docs/reference/versions.md", "upgrade the cluster", "the operator is made for Kubernetes 1.%d and later", oldestMinor)
 	}
 	f.lookAtImages(r)
 }
@@ -130,7 +130,7 @@ func (f *facts) lookAtImages(r *Result) {
 	}
 	maps.DeleteFunc(images, func(_ string, differs bool) bool { return !differs })
 	if len(images) > 0 {
-		r.add(Warning, "the plugin", "docs/install.md#upgrade-and-rollback", "use the plugin of the operator's version; if there are several images, let the rollout end",
+		r.add(Warning, "the plugin", "docs/upgrade.md#upgrade-and-rollback", "use the plugin of the operator's version; if there are several images, let the rollout end",
 			"has version %s, and the operator runs %s: if that is another version, what the plugin predicts may differ", f.Version, brief(slices.Sorted(maps.Keys(images))))
 	}
 }

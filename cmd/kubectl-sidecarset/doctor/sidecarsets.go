@@ -44,11 +44,11 @@ func lookAtSidecarSet(set *appsv1beta1.SidecarSet, r *Result) {
 	degraded := meta.FindStatusCondition(status.Conditions, appsv1beta1.ConditionDegraded)
 	if degraded != nil && degraded.Status == metav1.ConditionTrue {
 		if degraded.Reason != appsv1beta1.ReasonBlocked {
-			r.add(Error, object, "docs/status.md#conditions", "do what the message says; after a bad image, apply a good one (docs/rollouts.md#a-bad-image)", "is Degraded (%s): %s", degraded.Reason, degraded.Message)
+			r.add(Error, object, "docs/troubleshooting.md#degraded", "do what the message says; after a bad image, apply a good one (docs/rollouts.md#a-bad-image)", "is Degraded (%s): %s", degraded.Reason, degraded.Message)
 		} else {
 			for _, group := range status.BlockedPods {
 				meaning, remedy := explain.Blocked(inplace.Reason(group.Reason))
-				r.add(Warning, object, "docs/rollouts.md#pods-that-stay-as-they-are", remedy, "%s cannot be updated in place (%s): %s", many(group), group.Reason, strings.TrimSuffix(meaning+"; "+group.Message, "; "))
+				r.add(Warning, object, "docs/troubleshooting.md#a-pod-is-blocked", remedy, "%s cannot be updated in place (%s): %s", many(group), group.Reason, strings.TrimSuffix(meaning+"; "+group.Message, "; "))
 			}
 		}
 	}
@@ -57,7 +57,7 @@ func lookAtSidecarSet(set *appsv1beta1.SidecarSet, r *Result) {
 		r.add(Warning, object, "docs/rollouts.md#sidecars-that-do-not-run", remedy, "%s have a sidecar that does not run (container %s, %s): %s", many(group), group.Message, group.Reason, meaning)
 	}
 	for _, group := range status.Uninjected {
-		r.add(Warning, object, "docs/status.md#pods-by-reason-and-by-revision", "kubectl sidecarset rollout restart "+set.Name, "%s lack the sidecars (%s)", many(group), group.Reason)
+		r.add(Warning, object, "docs/troubleshooting.md#a-pod-has-no-sidecar", "kubectl sidecarset rollout restart "+set.Name, "%s lack the sidecars (%s)", many(group), group.Reason)
 	}
 }
 

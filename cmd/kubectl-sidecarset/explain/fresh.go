@@ -77,7 +77,7 @@ func (s *subject) next(p *inject.Program, selected bool) Answer {
 	if problem := inForce(p.Set); problem != "" {
 		a.Decision = NotInForce
 		a.Because = append(a.Because, problem, onFailure(p.Set))
-		a.Do = []string{"kubectl describe sidecarset " + name + "; docs/readiness.md has what to do for each reason."}
+		a.Do = []string{"kubectl describe sidecarset " + name + "; docs/troubleshooting.md#ready-is-false has what to do for each reason."}
 	}
 	return a
 }

@@ -47,7 +47,7 @@ func (e *Explainer) Running(ctx context.Context, object map[string]any) (*Report
 	}
 	run := &running{s, pod, podstate.FromPod(pod)}
 	if run.seen.TooLarge {
-		return nil, errors.New("the Pod is too large for the operator, which counts it nowhere: shorten its labels and annotations (docs/status.md)")
+		return nil, errors.New("the Pod is too large for the operator, which counts it nowhere: shorten its labels and annotations (docs/reference/status.md)")
 	}
 	r.SidecarSets = append(run.deleted(), s.answers(run.answer)...)
 	return r, nil

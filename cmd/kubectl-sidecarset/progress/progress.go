@@ -64,7 +64,7 @@ type Group struct {
 	Remedy  string `json:"remedy"`
 }
 
-// uninjected has the meaning of the reasons of status.uninjected, as docs/status.md explains them.
+// uninjected has the meaning of the reasons of status.uninjected, as docs/reference/status.md explains them.
 var uninjected = map[string]string{
 	appsv1beta1.ReasonOlderThanSidecarSet: "created before the SidecarSet",
 	appsv1beta1.ReasonMissedAtCreation:    "created after the SidecarSet, and never injected",

@@ -1,0 +1,299 @@
+package helm
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	yamlv3 "go.yaml.in/yaml/v3"
+	"helm.sh/helm/v4/pkg/action"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/manifests"
+)
+
+// The chart and the layouts of config/ install the same.
+func TestTheChartIsTheLayout(t *testing.T) {
+	for layout, assignments := range map[string][]string{
+		"default":                          nil,
+		"overlays/hardened":                {"layout=hardened"},
+		"overlays/single-node":             {"replicas.all=1"},
+		"overlays/cert-manager":            {"certificates.mode=cert-manager"},
+		"overlays/cert-manager-cainjector": {"certificates.mode=cainjector"},
+	} {
+		t.Run(layout, func(t *testing.T) {
+			text, err := manifests.Build(filepath.Join(deploy.Root(), "config", layout))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := objects(t, text)
+			got := objects(t, rendered(t, "sidecarset-system", append(assignments, "crd.keep=false")...))
+			delete(want, "Namespace  sidecarset-system") // it is there before a chart is installed
+			if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {
+				t.Fatalf("objects (-config +chart):\n%s", diff)
+			}
+			for name := range want {
+				if diff := cmp.Diff(want[name], got[name]); diff != "" {
+					t.Errorf("%s (-config +chart):\n%s", name, diff)
+				}
+			}
+		})
+	}
+}
+
+// A list that Helm has applied is Helm's. It owns no entry, so it never removes one.
+func TestSlotsHaveNoEntries(t *testing.T) {
+	slots := 0
+	for name, object := range objects(t, rendered(t, "sidecarset-system")) {
+		if strings.Contains(name, "sidecarset-pods-") {
+			slots++
+			if _, ok := object["webhooks"]; ok {
+				t.Errorf("%s has the key webhooks", name)
+			}
+		}
+	}
+	if slots != 16 {
+		t.Errorf("there are %d slots, want 16", slots)
+	}
+}
+
+func TestTheNamespaceIsTheReleases(t *testing.T) {
+	for _, assignments := range Switches {
+		if text := rendered(t, "elsewhere", assignments...); strings.Contains(text, "sidecarset-system") {
+			t.Errorf("%s: the namespace sidecarset-system is named in %s", assignments, text)
+		}
+	}
+	if _, err := Template("default"); err == nil || !strings.Contains(err.Error(), "namespace of its own") {
+		t.Errorf("in the namespace default: %v", err)
+	}
+}
+
+// The CRD stays if the chart goes.
+func TestTheDefinitionIsKept(t *testing.T) {
+	const name = "CustomResourceDefinition  sidecarsets.apps.kruise.io"
+	for assignment, want := range map[string]any{"crd.keep=true": "keep", "crd.keep=false": nil} {
+		metadata := objects(t, rendered(t, "sidecarset-system", assignment))[name]["metadata"].(map[string]any)
+		if got := metadata["annotations"].(map[string]any)["helm.sh/resource-policy"]; got != want {
+			t.Errorf("%s: the policy is %v, want %v", assignment, got, want)
+		}
+	}
+	if _, found := objects(t, rendered(t, "sidecarset-system", "crd.create=false"))[name]; found {
+		t.Error("it is rendered although crd.create is false")
+	}
+}
+
+func TestTheMemoryLimitOfGoFollows(t *testing.T) {
+	for assignments, want := range map[string]string{
+		"resources.limits.memory=2Gi":                      "1792MiB",
+		"resources.limits.memory=512Mi":                    "448MiB",
+		"resources.limits.memory=1e9,goMemoryLimit=800MiB": "800MiB",
+		"resources.limits=null":                            "",
+	} {
+		var got string
+		container := pod(t, assignments).Containers[0]
+		for _, variable := range container.Env {
+			if variable.Name == "GOMEMLIMIT" {
+				got = variable.Value
+			}
+		}
+		if got != want {
+			t.Errorf("%s: GOMEMLIMIT is %q, want %q", assignments, got, want)
+		}
+	}
+	if _, err := Template("sidecarset-system", "resources.limits.memory=1e9"); err == nil || !strings.Contains(err.Error(), "goMemoryLimit") {
+		t.Errorf("a limit that is in neither Mi nor Gi: %v", err)
+	}
+}
+
+func TestImages(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("0", 64)
+	for assignments, want := range map[string]string{
+		"image.repository=example.com/a":                                     "example.com/a:dev",
+		"image.repository=example.com/a,image.tag=v1":                        "example.com/a:v1",
+		"image.repository=example.com/a,image.tag=v1,image.digest=" + digest: "example.com/a@" + digest,
+	} {
+		if got := pod(t, assignments).Containers[0].Image; got != want {
+			t.Errorf("%s: the image is %s, want %s", assignments, got, want)
+		}
+	}
+}
+
+func TestArgumentsFollowTheValues(t *testing.T) {
+	for assignments, want := range map[string]string{
+		"excludedNamespaces={kube-system,calico-system}":                       "--excluded-namespaces=kube-system,calico-system",
+		"excludedNamespaces={}":                                                "--excluded-namespaces=",
+		"requesterCheck=off":                                                   "--requester-check=off",
+		"certificates.mode=files,certificates.secretName=mine":                 "--cert-mode=files",
+		"extraArgs={--tls-1.2,--excluded-namespaces=a\\,b}":                    "--excluded-namespaces=a,b",
+		"certificates.mode=files,certificates.secretName=mine,layout=hardened": "--cert-dir=/var/run/sidecarset/certs",
+	} {
+		if args := pod(t, assignments).Containers[0].Args; !slices.Contains(args, want) {
+			t.Errorf("%s: the arguments are %q, want %s", assignments, args, want)
+		}
+	}
+	if _, err := Template("sidecarset-system", "certificates.mode=files"); err == nil || !strings.Contains(err.Error(), "certificates.secretName") {
+		t.Errorf("mode files without a Secret: %v", err)
+	}
+}
+
+// pod is the Pod of the first Deployment.
+func pod(t *testing.T, assignments ...string) corev1.PodSpec {
+	t.Helper()
+	all := objects(t, rendered(t, "sidecarset-system", assignments...))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if strings.HasPrefix(name, "Deployment ") {
+			text, err := yaml.Marshal(all[name]["spec"].(map[string]any)["template"].(map[string]any)["spec"])
+			if err != nil {
+				t.Fatal(err)
+			}
+			var spec corev1.PodSpec
+			if err := yaml.UnmarshalStrict(text, &spec); err != nil {
+				t.Fatal(err)
+			}
+			return spec
+		}
+	}
+	t.Fatal("there is no Deployment")
+	return corev1.PodSpec{}
+}
+
+// Every member of every value is known, and misspelt ones are refused.
+func TestTheSchemaRefusesWhatIsMisspelt(t *testing.T) {
+	loaded, err := Load(Directory())
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := func(assignment string) {
+		t.Helper()
+		if _, err := Template("sidecarset-system", assignment); err == nil || !strings.Contains(err.Error(), "values don't meet the specifications of the schema") {
+			t.Errorf("--set %s: %v", assignment, err)
+		}
+	}
+	refused("replica=3")
+	for name := range loaded.Values {
+		if !slices.Contains(freeForm, name) || name == "resources" || name == "affinity" {
+			refused(name + ".misspelt=x")
+		}
+	}
+	for _, assignment := range []string{"layout=single", "replicas.all=0", "image.digest=v1", "extraArgs={tls-1.2}", "failurePolicy=fail", "excludedNamespaces={a b}"} {
+		refused(assignment)
+	}
+}
+
+// helm show values is the reference of the values.
+func TestEveryValueHasAComment(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(Directory(), "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values yamlv3.Node
+	if err := yamlv3.Unmarshal(text, &values); err != nil {
+		t.Fatal(err)
+	}
+	var check func(path string, node *yamlv3.Node)
+	check = func(path string, node *yamlv3.Node) {
+		for i := 0; i < len(node.Content); i += 2 {
+			key, value := node.Content[i], node.Content[i+1]
+			name := strings.TrimPrefix(path+"."+key.Value, ".")
+			if key.HeadComment == "" && (value.Kind != yamlv3.MappingNode || slices.Contains(freeForm, name)) {
+				t.Errorf("%s has no comment", name)
+			}
+			if value.Kind == yamlv3.MappingNode && !slices.Contains(freeForm, name) {
+				check(name, value)
+			}
+		}
+	}
+	check("", values.Content[0])
+}
+
+// freeForm are the values whose members are the user's.
+var freeForm = []string{"resources", "nodeSelector", "affinity", "labels", "annotations", "podLabels", "podAnnotations", "dashboards.labels",
+	"dashboards.annotations", "serviceMonitor.labels", "prometheusRule.labels"}
+
+// NOTES say how to go on, and how to uninstall in the right order.
+func TestNotes(t *testing.T) {
+	for assignments, want := range map[string][]string{
+		"layout=all": {"NO IMAGE IS SET", "rollout status deployment/sidecarset-operator", "kubectl delete sidecarsets --all\n  helm uninstall", "--take-ownership"},
+		"layout=hardened,image.repository=example.com/a": {"deployment/sidecarset-webhook", "deployment/sidecarset-controller"},
+		"crd.keep=false":   {"and with it all SidecarSets"},
+		"crd.create=false": {"is not of this release"},
+		"hostNetwork=true": {"pod-security.kubernetes.io/enforce=privileged"},
+	} {
+		release, err := Template("sidecarset-system", assignments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range want {
+			if !strings.Contains(release.Info.Notes, part) {
+				t.Errorf("%s: the notes lack %q:\n%s", assignments, part, release.Info.Notes)
+			}
+		}
+		if strings.Contains(assignments, "image") && strings.Contains(release.Info.Notes, "NO IMAGE") {
+			t.Errorf("%s: the notes ask for an image", assignments)
+		}
+	}
+}
+
+func TestLint(t *testing.T) {
+	lint := action.NewLint()
+	lint.Strict, lint.Namespace = true, "sidecarset-system"
+	for _, assignments := range Switches {
+		values, err := Values(assignments...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, message := range lint.Run([]string{Directory()}, values).Messages {
+			if !strings.Contains(message.Err.Error(), "icon is recommended") { // there is no logo
+				t.Errorf("%s: %v", assignments, message)
+			}
+		}
+	}
+}
+
+func rendered(t *testing.T, namespace string, assignments ...string) string {
+	t.Helper()
+	release, err := Template(namespace, assignments...)
+	if err != nil {
+		t.Fatalf("rendering with %q: %v", assignments, err)
+	}
+	return release.Manifest
+}
+
+// objects parses manifests, by kind, namespace and name. It sets who manages an object to kustomize.
+func objects(t *testing.T, text string) map[string]map[string]any {
+	t.Helper()
+	found := map[string]map[string]any{}
+	for part := range strings.SplitSeq("\n"+text, "\n---") {
+		var object map[string]any
+		if err := yaml.UnmarshalStrict([]byte(part), &object); err != nil {
+			t.Fatalf("%v in %s", err, part)
+		}
+		if len(object) == 0 {
+			continue
+		}
+		metadata := object["metadata"].(map[string]any)
+		namespace, _ := metadata["namespace"].(string)
+		name := object["kind"].(string) + " " + namespace + " " + metadata["name"].(string)
+		if found[name] != nil {
+			t.Errorf("%s is rendered twice", name)
+		}
+		found[name] = object
+		managed(metadata)
+		if spec, _ := object["spec"].(map[string]any); object["kind"] == "Deployment" {
+			managed(spec["template"].(map[string]any)["metadata"].(map[string]any))
+		}
+	}
+	return found
+}
+
+func managed(metadata map[string]any) {
+	if labels, _ := metadata["labels"].(map[string]any); labels["app.kubernetes.io/managed-by"] == "Helm" {
+		labels["app.kubernetes.io/managed-by"] = "kustomize"
+	}
+}

@@ -1,0 +1,118 @@
+// Package prometheus gives the dashboard and the alerts of the chart to Prometheus's own engine. The
+// samples are those of replicas on the stand, which get into the troubles that alerts are about.
+package prometheus
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
+)
+
+var (
+	cluster  *stand.Cluster
+	operator *deploy.Operator
+	replicas []*deploy.Replica
+	api      client.WithWatch
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(stand.Main(m, stand.Options{Namespace: true}, func(c *stand.Cluster) {
+		cluster = c
+		if err := begin(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "prometheus:", err)
+			os.Exit(1) // the cluster ends with this process
+		}
+	}))
+}
+
+func begin(ctx context.Context) (err error) {
+	if api, err = testkit.NewClient(cluster); err != nil {
+		return err
+	}
+	if operator, err = deploy.Install(ctx, cluster); err != nil {
+		return err
+	}
+	if replicas, err = operator.StartReplicas(ctx); err != nil {
+		return err
+	}
+	return testkit.UntilCalled(ctx, api)
+}
+
+// scraper returns a function that reads the metrics of a replica as Prometheus does: with a
+// token of a ServiceAccount that may read them.
+func scraper(t *testing.T) func(context.Context, *deploy.Replica) (string, error) {
+	t.Helper()
+	kubectl := func(args ...string) string { return testkit.Kubectl(t, cluster, "", args...) }
+	kubectl("-n", "default", "create", "serviceaccount", "scraper")
+	kubectl("create", "clusterrolebinding", "scraper", "--clusterrole=sidecarset-metrics-reader", "--serviceaccount=default:scraper")
+	token := strings.TrimSpace(kubectl("-n", "default", "create", "token", "scraper", "--duration=24h"))
+	return func(ctx context.Context, replica *deploy.Replica) (string, error) {
+		trusting, err := replica.Client(ctx)
+		if err != nil {
+			return "", err
+		}
+		defer trusting.CloseIdleConnections()
+		scraping := &http.Client{Transport: &http.Transport{TLSClientConfig: trusting.Transport.(*http.Transport).TLSClientConfig, DisableKeepAlives: true}}
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, replica.Metrics+"/metrics", nil)
+		if err != nil {
+			return "", err
+		}
+		request.Header.Set("Authorization", "Bearer "+token)
+		response, err := scraping.Do(request)
+		if err != nil {
+			return "", err
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil || response.StatusCode != http.StatusOK {
+			return "", fmt.Errorf("reading the metrics of %s: %s, %w", replica.Name, response.Status, err)
+		}
+		return string(text), nil
+	}
+}
+
+// scrapes are what one look at all replicas has read, by the name of the replica.
+type scrapes map[string]string
+
+// recorder reads the metrics of all replicas.
+type recorder struct {
+	t      *testing.T
+	scrape func(context.Context, *deploy.Replica) (string, error)
+}
+
+// until reads until the sum of a metric over all replicas is as wanted.
+func (r recorder) until(what, metric string, parts []string, wanted func(sum float64) bool) scrapes {
+	r.t.Helper()
+	var all scrapes
+	await.Eventually(r.t, what, func(ctx context.Context) error {
+		all = scrapes{}
+		var sum float64
+		for _, replica := range replicas {
+			text, err := r.scrape(ctx, replica)
+			if err != nil {
+				return err
+			}
+			n, err := testkit.SumOf(text, metric, parts...)
+			if err != nil {
+				return err
+			}
+			all[replica.Name], sum = text, sum+n
+		}
+		if !wanted(sum) {
+			return fmt.Errorf("%s%q is %v", metric, parts, sum)
+		}
+		return nil
+	})
+	return all
+}
