@@ -108,6 +108,7 @@ func sentence(comment, name string) string {
 	for _, of := range []string{name + " ", name + ": ", "on a SidecarSet ", "is ", "says that ", "says of "} {
 		text = strings.TrimPrefix(text, of)
 	}
+	text = strings.ReplaceAll(text, ", and that ", ", and ")
 	return strings.TrimSuffix(strings.ReplaceAll(text, "|", "\\|"), ".")
 }
 

@@ -124,9 +124,9 @@ const (
 
 	// EnvInjected is set to "true" on every injected container.
 	EnvInjected = "IS_INJECTED"
-	// EnvVersion and EnvVersionAlt give both containers of a hot-upgrade pair their
-	// own version and that of the other one.
-	EnvVersion    = "SIDECARSET_VERSION"
+	// EnvVersion is, in both containers of a hot-upgrade pair, the version of that container.
+	EnvVersion = "SIDECARSET_VERSION"
+	// EnvVersionAlt is, in both containers of a hot-upgrade pair, the version of the other one.
 	EnvVersionAlt = "SIDECARSET_VERSION_ALT"
 )
 
@@ -292,8 +292,10 @@ const (
 	ReasonNotUpgradable = "NotUpgradablePods"
 	// ReasonPodRefused says that the API server refused to update Pods.
 	ReasonPodRefused = "PodRefused"
-	// ReasonContainerReset and ReasonContainerNotReset say of a Pod whether its hot upgrade
-	// was ended. The Events are those of OpenKruise.
-	ReasonContainerReset    = "ResetContainerSucceed"
+	// ReasonContainerReset says of a Pod that its hot upgrade was ended. The Event is that of
+	// OpenKruise.
+	ReasonContainerReset = "ResetContainerSucceed"
+	// ReasonContainerNotReset says of a Pod that the API server refused to end its hot upgrade. The
+	// Event is that of OpenKruise.
 	ReasonContainerNotReset = "ResetContainerFailed"
 )
