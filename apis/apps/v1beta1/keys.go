@@ -124,9 +124,9 @@ const (
 
 	// EnvInjected is set to "true" on every injected container.
 	EnvInjected = "IS_INJECTED"
-	// EnvVersion is, in both containers of a hot-upgrade pair, the version of that container.
+	// EnvVersion is the version of the container, in both containers of a hot-upgrade pair.
 	EnvVersion = "SIDECARSET_VERSION"
-	// EnvVersionAlt is, in both containers of a hot-upgrade pair, the version of the other one.
+	// EnvVersionAlt is the version of the other container of the hot-upgrade pair.
 	EnvVersionAlt = "SIDECARSET_VERSION_ALT"
 )
 
@@ -292,10 +292,10 @@ const (
 	ReasonNotUpgradable = "NotUpgradablePods"
 	// ReasonPodRefused says that the API server refused to update Pods.
 	ReasonPodRefused = "PodRefused"
-	// ReasonContainerReset says of a Pod that its hot upgrade was ended. The Event is that of
+	// ReasonContainerReset says that the hot upgrade of a Pod was ended. The Event is that of
 	// OpenKruise.
 	ReasonContainerReset = "ResetContainerSucceed"
-	// ReasonContainerNotReset says of a Pod that the API server refused to end its hot upgrade. The
+	// ReasonContainerNotReset says that the API server refused to end the hot upgrade of a Pod. The
 	// Event is that of OpenKruise.
 	ReasonContainerNotReset = "ResetContainerFailed"
 )
