@@ -65,7 +65,6 @@ for tier; do
   hostile) tests . -count=1 -p=1 ./test/hostile/... ;;
   chaos)
     [ -x "$OPERATOR_PREVIOUS" ] || unset OPERATOR_PREVIOUS # of a shallow clone
-    beside tests test/prometheus -count=1 ./...
     tests . -count=1 -p=4 ./test/chaos/... ./test/stand
     ;;
   *)
