@@ -204,42 +204,6 @@ func TestPodStoreTransformsOnce(t *testing.T) {
 	}
 }
 
-// localStore runs everything at once, on a tally that selects app=web.
-func localStore(t *testing.T) (*podStore, *tally.Tally) {
-	t.Helper()
-	sets := &fixtures.Snapshots{}
-	sets.Swap(fixtures.LogSet(1))
-	tl := tally.New(nil)
-	tl.SetSnapshot(sets.Current())
-	return &podStore{
-		do:     func(f func(*tally.Tally)) error { f(tl); return nil },
-		synced: func() {},
-		events: newCollectors(prometheus.NewRegistry()).podEvents,
-	}, tl
-}
-
-func TestPodStoreTakesPodsAndRecords(t *testing.T) {
-	pod := webPod(1)
-	record := podstate.FromPod(pod)
-	forms := map[string]any{"a Pod": pod, "a record": record, "a listed record": listedRecord{record}}
-	for name, form := range forms {
-		t.Run(name, func(t *testing.T) {
-			s, tl := localStore(t)
-			check := func(what string, err error, want int) {
-				t.Helper()
-				if err != nil || tl.Pods() != want {
-					t.Errorf("%s: %v, %d Pods; want %d", what, err, tl.Pods(), want)
-				}
-			}
-			check("Add", s.Add(form), 1)
-			check("Update", s.Update(form), 1)
-			check("Delete", s.Delete(form), 0)
-			check("Replace", s.Replace([]any{form, webPod(2)}, "1"), 2)
-			check("Resync", s.Resync(), 2)
-		})
-	}
-}
-
 // The watch must wait for the tally, not fill the memory.
 func TestPodStoreWaitsWhileTheQueueIsFull(t *testing.T) {
 	p := newPodTally(&fixtures.Snapshots{}, nil, nil, newCollectors(prometheus.NewRegistry()))

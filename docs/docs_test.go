@@ -116,7 +116,7 @@ var (
 	inAnchor   = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	metricName = regexp.MustCompile("`(sidecarset_[a-z_]+)[`{]")
 	ourFlag    = regexp.MustCompile("`--([a-z][a-z0-9.-]*[a-z0-9])")
-	otherFlags = []string{"admission-control-config-file", "cascade", "context", "dry-run", "for", "help"} // of kube-apiserver, kubectl, the plugin, every program
+	otherFlags = []string{"admission-control-config-file", "cascade", "context", "dry-run", "for", "help", "operator-namespace"} // of kube-apiserver, kubectl, the plugin, every program
 )
 
 // headings returns the anchors of a document's headings, as GitHub makes them.

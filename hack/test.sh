@@ -52,6 +52,10 @@ units() {
   tests $plugin -count=1 $short $(go -C $plugin list ./... | grep -v /clustertest$)
 }
 
+modules() { # suites that are modules of their own
+  tests test/helm -count=1 ./...
+}
+
 for tier; do
   case $tier in
   units) units ;;
@@ -65,6 +69,7 @@ for tier; do
   hostile) tests . -count=1 -p=1 ./test/hostile/... ;;
   chaos)
     [ -x "$OPERATOR_PREVIOUS" ] || unset OPERATOR_PREVIOUS # of a shallow clone
+    beside modules
     tests . -count=1 -p=4 ./test/chaos/... ./test/stand
     ;;
   *)

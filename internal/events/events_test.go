@@ -6,7 +6,6 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -41,13 +40,5 @@ func TestEvents(t *testing.T) {
 				t.Errorf("a note of %d bytes, valid %v", len(e.Note), utf8.ValidString(e.Note))
 			}
 		})
-	}
-}
-
-func TestOfNamesTheObject(t *testing.T) {
-	set := &appsv1beta1.SidecarSet{}
-	set.Name, set.UID = "a", "uid-a"
-	if diff := cmp.Diff(about("a"), events.Of(set)); diff != "" {
-		t.Errorf("Of (-want +got):\n%s", diff)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
@@ -92,18 +93,13 @@ func Typed(object map[string]any) (*appsv1beta1.SidecarSet, error) {
 	if err := boundQuantities(object); err != nil {
 		return nil, err
 	}
-	set, err := decode(object)
-	if err != nil {
-		return nil, locate(object, nil, func(whole any) any { return whole }, err)
-	}
-	return set, nil
-}
-
-func decode(object any) (*appsv1beta1.SidecarSet, error) {
 	text, err := json.Marshal(object)
 	if err != nil {
 		return nil, err
 	}
 	set := &appsv1beta1.SidecarSet{}
-	return set, utiljson.Unmarshal(text, set)
+	if err := jsonv2.Unmarshal(text, set); err != nil { // its errors say where
+		return nil, located(err)
+	}
+	return set, nil
 }

@@ -10,6 +10,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/fixtures/random"
 	"github.com/sidecarset/operator/internal/hub"
 )
 
@@ -63,7 +64,7 @@ func TestHubNamesTheMemberOfTheWrongType(t *testing.T) {
 		"an object for a list":           {`[{"name":"a","image":"a:v1","invented":{"x":1}}]`, `{"a":{"image":"a:v1"}}`, "spec.containers", "must be a list, not object"},
 		"a quantity":                     {`"invented":{"x":1}`, `"resources":{"limits":{"cpu":"much"}}`, "spec.containers[0].resources.limits.cpu", "quantities must match"},
 		"metadata":                       {`{"name":"log","labels":{"apps.kruise.io/sidecarset-custom-version":"v7"}}`, `"log"`, "metadata", "must be an object, not string"},
-		"the list, if it is a long one":  {`[{"name":"a","image":"a:v1","invented":{"x":1}}]`, `[` + many + `5]`, "spec.containers", "must be an object, not number"},
+		"the last of many":               {`[{"name":"a","image":"a:v1","invented":{"x":1}}]`, `[` + many + `5]`, "spec.containers[2000]", "must be an object, not number"},
 		"not a member that is not known": {`{"x":1}`, `[5]`, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,5 +97,28 @@ func TestReadRefuses(t *testing.T) {
 				t.Errorf("got %v, want %s", err, tc.says)
 			}
 		})
+	}
+}
+
+// Our types are decoded as Kubernetes' own decoder decodes them.
+func TestTypedEqualsKubernetesDecoder(t *testing.T) {
+	g := random.New(11)
+	for range 300 {
+		text, err := json.Marshal(g.SidecarSet())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var object map[string]any
+		want := &appsv1beta1.SidecarSet{}
+		if utiljson.Unmarshal(text, &object) != nil || utiljson.Unmarshal(text, want) != nil {
+			t.Fatalf("not decoded: %s", text)
+		}
+		got, err := hub.Typed(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("(-Kubernetes +ours):\n%s\n%s", diff, text)
+		}
 	}
 }

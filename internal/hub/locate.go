@@ -4,11 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
+	"strconv"
 	"strings"
 
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -25,60 +26,49 @@ func (e *MemberError) Error() string {
 
 func (e *MemberError) Unwrap() error { return e.Err }
 
-// maxLocated is how many children of a value locate tries.
-const maxLocated = 1_000
-
-// locate finds the member because of which an object cannot be decoded: the decoder's error
-// does not say which element of a list it is in, and names no member for a quantity. locate
-// descends into the first child that cannot be decoded on its own, in the same place: alone
-// makes an object that contains only the given value, in the place of this one. If none of
-// the first maxLocated children of a value fails, locate names the value itself.
-func locate(value any, path *field.Path, alone func(any) any, cause error) error {
-	switch value := value.(type) {
-	case map[string]any:
-		if _, err := decode(alone(map[string]any{})); err != nil {
-			break // no object is wanted here
-		}
-		names := slices.Sorted(maps.Keys(value))
-		for _, name := range names[:min(len(names), maxLocated)] {
-			member := func(v any) any { return alone(map[string]any{name: v}) }
-			if _, err := decode(member(value[name])); err != nil {
-				return locate(value[name], path.Child(name), member, err)
-			}
-		}
-	case []any:
-		if _, err := decode(alone([]any{})); err != nil {
-			break
-		}
-		element := func(v any) any { return alone([]any{v}) }
-		for i, elem := range value[:min(len(value), maxLocated)] {
-			if _, err := decode(element(elem)); err != nil {
-				return locate(elem, path.Index(i), element, err)
-			}
+// located translates a decoder's error.
+func located(err error) error {
+	mismatch, is := errors.AsType[*jsonv2.SemanticError](err)
+	if !is {
+		return &MemberError{"", err}
+	}
+	var path *field.Path
+	for name := range mismatch.JSONPointer.Tokens() {
+		if i, err := strconv.Atoi(name); err == nil && path != nil {
+			path = path.Index(i)
+		} else {
+			path = path.Child(name)
 		}
 	}
 	if path == nil { // the object itself
-		return &MemberError{"", explain(cause)}
+		return &MemberError{"", explain(mismatch)}
 	}
-	return &MemberError{path.String(), explain(cause)}
+	return &MemberError{path.String(), explain(mismatch)}
 }
 
-// explain translates a decoder's error from the words of Go to the words of JSON.
-func explain(cause error) error {
-	var mismatch *json.UnmarshalTypeError
-	if !errors.As(cause, &mismatch) {
-		return cause
+var kindNames = map[jsontext.Kind]string{'{': "object", '[': "array", 't': "bool", 'f': "bool", '"': "string", '0': "number", 'n': "null"}
+
+// explain translates from the words of Go to the words of JSON.
+func explain(e *jsonv2.SemanticError) error {
+	if own, is := errors.AsType[*json.UnmarshalTypeError](e.Err); is { // a type that decodes itself
+		return fmt.Errorf("must be %s, not %s", wanted(own.Type), own.Value)
 	}
-	want := "an object"
-	switch mismatch.Type.Kind() {
+	if e.Err != nil && e.GoType != nil && wanted(e.GoType) == "an object" {
+		return e.Err
+	}
+	return fmt.Errorf("must be %s, not %s", wanted(e.GoType), kindNames[e.JSONKind])
+}
+
+func wanted(typ reflect.Type) string {
+	switch typ.Kind() {
 	case reflect.String:
-		want = "a string"
+		return "a string"
 	case reflect.Bool:
-		want = "true or false"
+		return "true or false"
 	case reflect.Int32, reflect.Int64, reflect.Int:
-		want = "a whole number that fits into " + mismatch.Type.Kind().String()
+		return "a whole number that fits into " + typ.Kind().String()
 	case reflect.Slice:
-		want = "a list"
+		return "a list"
 	}
-	return fmt.Errorf("must be %s, not %s", want, mismatch.Value)
+	return "an object"
 }

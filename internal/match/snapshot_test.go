@@ -140,22 +140,6 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-func TestSelectReturnsNameOrder(t *testing.T) {
-	c := match.Build([]*inject.Program{
-		program(t, "c", expr("tier", "Exists"), nil),
-		program(t, "a", equal("tier", "front"), nil),
-		program(t, "d", equal("app", "web"), nil),
-		program(t, "b", equal("app", "web"), equal(nameLabel, "prod")),
-	}, nil)
-	got, err := c.Select("prod", labels.Set{"app": "web", "tier": "front"}, unasked(t))
-	if err != nil {
-		t.Fatalf("Select: %v", err)
-	}
-	if diff := cmp.Diff([]string{"a", "b", "c", "d"}, names(got.Programs)); diff != "" {
-		t.Errorf("selected (-want +got):\n%s", diff)
-	}
-}
-
 func TestSelectReturnsTheErrorOfALookUp(t *testing.T) {
 	c := match.Build([]*inject.Program{
 		program(t, "plain", equal("app", "web"), nil),
@@ -270,33 +254,6 @@ func matchesByName(selector labels.Selector, namespace string) bool {
 		}
 	}
 	return selectable
-}
-
-func TestSelectTellsWhatLabelsOfTheNamespaceLeaveOut(t *testing.T) {
-	c := match.Build([]*inject.Program{
-		program(t, "everywhere", equal("app", "web"), nil),
-		program(t, "prod", equal("app", "web"), equal("env", "prod")),
-		program(t, "other", equal("app", "other"), equal("env", "none")),
-	}, nil)
-	tests := map[string]struct {
-		namespace labels.Set
-		want      []string
-		leftOut   bool
-	}{
-		"beside one that selects": {labels.Set{"env": "test"}, []string{"everywhere"}, true},
-		"not if both select":      {labels.Set{"env": "prod"}, []string{"everywhere", "prod"}, false},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			got, err := c.Select("default", labels.Set{"app": "web"}, known(tc.namespace))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tc.want, names(got.Programs)); diff != "" || got.LeftOut != tc.leftOut {
-				t.Errorf("left out %v, want %v; selected (-want +got):\n%s", got.LeftOut, tc.leftOut, diff)
-			}
-		})
-	}
 }
 
 func randomSelector(r *rand.Rand, keys ...string) *metav1.LabelSelector {

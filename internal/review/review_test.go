@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	sigsjson "sigs.k8s.io/json"
 
-	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/review"
 	"github.com/sidecarset/operator/test/rounds"
@@ -200,20 +199,6 @@ func TestReaderEqualsKubernetesDecoder(t *testing.T) {
 		g := generator{rand.New(rand.NewPCG(seed, 1))}
 		if body := g.write(g.review()); !checkAgainstOracle(t, body) {
 			t.Fatalf("seed %d: not read:\n%s", seed, body)
-		}
-	}
-}
-
-// Whatever the order of members, the Head has namespace and labels.
-func TestReadHeadInAnyOrder(t *testing.T) {
-	pod := fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj()
-	for seed := range uint64(300) {
-		g := generator{rand.New(rand.NewPCG(seed, 4))}
-		body := g.write(g.envelope(pod))
-		var r review.Reader
-		head, err := r.ReadHead(body)
-		if err != nil || !head.CreatesPod() || head.Namespace != "shop" || head.Labels["app"] != "web" {
-			t.Fatalf("seed %d: %+v, %v\n%s", seed, head, err, body)
 		}
 	}
 }

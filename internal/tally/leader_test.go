@@ -1,7 +1,6 @@
 package tally_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -140,40 +139,6 @@ func TestAPlaceEnds(t *testing.T) {
 			c.reconcile()
 		}
 		c.one(tally.Update)
-	}
-}
-
-// succeed is a new leader of the same cluster, which has not listed the Pods yet.
-func (c *cluster) succeed() *cluster {
-	next := *c
-	next.Tally = newTally()
-	next.Settle(next.now)
-	next.SetSnapshot(match.Build([]*inject.Program{next.program}, map[string]labels.Set{}))
-	return &next
-}
-
-// A new leader writes nothing before it knows what is stored, and goes on from that.
-func TestANewLeaderTakesOverWhatIsStored(t *testing.T) {
-	c := newCluster(t, logging("log:1"), 10)
-	c.apply(logging("log:2"))
-	c.finish()
-	c.wait(11 * time.Minute)
-	for i := range 5 {
-		c.ready(fmt.Sprint("p", i), false) // for reasons of their own
-	}
-	c.wait(time.Minute)
-	until := c.now.Unix() + 60
-	c = c.succeed()
-	c.stored = rollout.Status{NotReadyBefore: 3, Disappeared: 2, DisappearedUntil: until}
-	c.list()
-	c.none("before what is stored is known")
-	plan := c.plan()
-	if plan.Status != c.stored || plan.Late != 5 || plan.Charged != 2+2 {
-		t.Errorf("the plan is %+v", plan)
-	}
-	c.wait(2 * time.Minute)
-	if plan := c.plan(); plan.Charged != 2 || plan.Status != (rollout.Status{NotReadyBefore: 3}) {
-		t.Errorf("when the places have ended, the plan is %+v", plan)
 	}
 }
 

@@ -46,12 +46,12 @@ func TestComparatorGivesTheSamePods(t *testing.T) {
 // machine. If you raise a bound, say why in the commit. Bounds are a tenth above what was
 // measured.
 var allowances = map[string]Cost{
-	"9KB/match":    {Allocs: 96, Bytes: 6_100},
+	"9KB/match":    {Allocs: 100, Bytes: 7_400},
 	"9KB/none":     {Allocs: 35, Bytes: 1_100},
-	"9KB/carries":  {Allocs: 111, Bytes: 6_200},
-	"60KB/match":   {Allocs: 132, Bytes: 14_600},
+	"9KB/carries":  {Allocs: 111, Bytes: 9_500},
+	"60KB/match":   {Allocs: 136, Bytes: 18_500},
 	"60KB/none":    {Allocs: 35, Bytes: 1_100},
-	"60KB/carries": {Allocs: 147, Bytes: 15_200},
+	"60KB/carries": {Allocs: 147, Bytes: 22_500},
 }
 
 func TestAdmissionStaysWithinItsAllowance(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/stranger"
@@ -130,19 +131,24 @@ func startStrangers(t *testing.T, attack attack) strangers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strangers{stand.RunProcess(t, stand.Command{Name: "strangers", Path: self, Env: []string{strangersVariable + "=" + string(told)}})}
+	s := strangers{stand.RunProcess(t, stand.Command{Name: "strangers", Path: self, Env: []string{strangersVariable + "=" + string(told)}})}
+	await.That(t, func() bool { return strings.Contains(s.Log(), begun) }, "strangers who attack")
+	return s
 }
 
 // stop ends the attack, and returns how many times a stranger has begun to send.
 func (s strangers) stop(t *testing.T) (sent int) {
 	t.Helper()
 	s.Stop()
-	sent, err := strconv.Atoi(strings.TrimSpace(s.Log()))
+	sent, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(s.Log(), begun)))
 	if err != nil {
 		t.Errorf("the strangers do not say how often they attacked: %v", err)
 	}
 	return sent
 }
+
+// begun is what a process says that attacks.
+const begun = "begun"
 
 // attackIfAsked runs the attack if this process is such a process, and then ends it. In other
 // processes it returns at once.
@@ -172,6 +178,7 @@ func attackIfAsked() {
 			}()
 		}
 	}
+	fmt.Println(begun)
 	<-ctx.Done() // connections end with the process
 	fmt.Println(sent.Load())
 	os.Exit(0)

@@ -28,9 +28,9 @@ func TestStrangerOnTheNetwork(t *testing.T) {
 			for _, replica := range replicas {
 				replica.ForgetPeak(t)
 			}
+			attackers := startStrangers(t, attack)
 			ctx, stop := context.WithTimeout(t.Context(), span)
 			defer stop()
-			attackers := startStrangers(t, attack)
 			load := testkit.Load{Clients: clients, Namespace: namespace, Labels: testkit.AppLabels(name), Sidecars: []string{name}, Rate: 5, DryRun: true}.Start(t.Context())
 			conversions, unready := convertMeanwhile(ctx, name)
 			figures := load.Stop()

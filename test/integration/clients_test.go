@@ -26,7 +26,7 @@ import (
 // apiServerIdentity is a client certificate by which webhooks recognise API servers, in files.
 type apiServerIdentity struct{ dir string }
 
-func (i apiServerIdentity) caFile() string { return filepath.Join(i.dir, "ca.pem") }
+func (i apiServerIdentity) caFile() string { return filepath.Join(i.dir, "tls.crt") }
 
 // flags returns the flags of an API server that shows the certificate to the operator's
 // Service, as docs/security.md says.
@@ -40,25 +40,19 @@ func newAPIServerIdentity() (apiServerIdentity, error) {
 		return apiServerIdentity{}, err
 	}
 	i := apiServerIdentity{dir}
-	keys := make([]*ecdsa.PrivateKey, 2)
-	for n := range keys {
-		if keys[n], err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-			return i, err
-		}
-	}
-	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "API servers"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "kube-apiserver"}, NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
-	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, keys[0].Public(), keys[0])
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return i, err
 	}
-	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, ca, keys[1].Public(), keys[0])
+	own := &x509.Certificate{ // signed by itself
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kube-apiserver"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, own, own, key.Public(), key)
 	if err != nil {
 		return i, err
 	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(keys[1])
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return i, err
 	}
@@ -67,8 +61,7 @@ func newAPIServerIdentity() (apiServerIdentity, error) {
 		return fmt.Sprintf("- name: %s\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: %s}\n", name, kubeconfig)
 	}
 	for name, content := range map[string][]byte{
-		"ca.pem":  pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}),
-		"tls.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leafDER}),
+		"tls.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}),
 		"tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}),
 		"webhooks.kubeconfig": fmt.Appendf(nil, "apiVersion: v1\nkind: Config\nusers:\n- name: %s\n  user: {client-certificate: %s, client-key: %s}\n",
 			deploy.ServerName, filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")),

@@ -219,26 +219,3 @@ func TestStaticModeWritesNoEntries(t *testing.T) {
 		t.Errorf("entries are %v, %v", found, err)
 	}
 }
-
-// slotsOf reads all slots.
-func slotsOf(t *testing.T) (slots [entry.Slots]*entry.Slot) {
-	t.Helper()
-	for i := range slots {
-		c := &admissionregistrationv1.MutatingWebhookConfiguration{}
-		if err := api.Get(t.Context(), client.ObjectKey{Name: entry.ConfigurationName(i)}, c); err != nil {
-			t.Fatal(err)
-		}
-		var err error
-		if slots[i], err = entry.Parse(c); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return slots
-}
-
-func pathOf(w admissionregistrationv1.MutatingWebhook) string {
-	if w.ClientConfig.Service != nil {
-		return *w.ClientConfig.Service.Path
-	}
-	return *w.ClientConfig.URL
-}

@@ -81,28 +81,6 @@ func TestKubectlDescribeShowsEvents(t *testing.T) {
 	}
 }
 
-// However often a SidecarSet changes between two states, there is one Event for each state.
-func TestARepeatedStateIsOneEvent(t *testing.T) {
-	set := createSidecarSet(t, testkit.Namespace(t, api, nil), oneSidecar)
-	for i := range 8 {
-		pause(t, set, i%2 == 0)
-		testkit.AwaitObserved(t, api, set.GetName())
-	}
-	pause(t, set, true)
-	awaitEvent(t, set, corev1.EventTypeNormal, appsv1beta1.ReasonPaused)
-	list, err := eventsOf(t.Context(), set)
-	if err != nil {
-		t.Fatal(err)
-	}
-	told := map[string]bool{}
-	for _, e := range list {
-		if told[e.Reason] {
-			t.Errorf("more than one Event reports %s: %v", e.Reason, reasons(list))
-		}
-		told[e.Reason] = true
-	}
-}
-
 func TestAConflictAtInjectionIsOneEvent(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, oneSidecar)

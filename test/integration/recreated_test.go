@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,39 +23,31 @@ import (
 // their annotations list.
 func TestPodsOfARecreatedSidecarSetCountAsUninjected(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct{ first, second string }{
-		"with another container":      {`containers: [{name: old-agent, image: "example.com/agent:v1"}]`, `containers: [{name: new-agent, image: "example.com/agent:v1"}]`},
-		"with another native sidecar": {"updateStrategy: {type: NotUpdate}\ninitContainers: [{name: old-proxy, image: \"example.com/proxy:v1\", restartPolicy: Always}]", "updateStrategy: {type: NotUpdate}\ninitContainers: [{name: new-proxy, image: \"example.com/proxy:v1\", restartPolicy: Always}]"},
+	namespace := testkit.Namespace(t, api, nil)
+	const selectors = "selector: {matchLabels: {app: again}}\nnamespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}\n"
+	const sidecar = "initContainers: [{name: NAME, image: \"example.com/proxy:v1\", restartPolicy: Always}]"
+	set := createSidecarSet(t, namespace, selectors+strings.ReplaceAll(sidecar, "NAME", "old-proxy"))
+	awaitInjected(t, set, namespace, "app=again")
+	var last *corev1.Pod
+	for _, name := range []string{"a", "b", "c"} {
+		last = pod(namespace, name, "app=again")
+		create(t, last)
 	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			namespace := testkit.Namespace(t, api, nil)
-			const selectors = "selector: {matchLabels: {app: again}}\nnamespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}\n"
-			set := createSidecarSet(t, namespace, selectors+tc.first)
-			awaitInjected(t, set, namespace, "app=again")
-			var last *corev1.Pod
-			for _, name := range []string{"a", "b", "c"} {
-				last = pod(namespace, name, "app=again")
-				create(t, last)
-			}
-			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 3, Updated: 3})
+	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 3, Updated: 3})
 
-			// A Pod of the same second counts as one of the second SidecarSet.
-			await.That(t, func() bool { return time.Now().Unix() > last.CreationTimestamp.Unix() }, "the next second")
-			deleteSidecarSet(t, set)
-			again := newSidecarSet(t, namespace, selectors+tc.second)
-			again.SetGenerateName("")
-			again.SetName(set.GetName())
-			create(t, again)
-			t.Cleanup(func() { deleteSidecarSet(t, again) })
-			neverReadyForAnother(t, again)
-			testkit.AwaitCounters(t, api, again.GetName(), testkit.Counters{Uninjected: 3})
-			awaitInjected(t, again, namespace, "app=again")
-			create(t, pod(namespace, "d", "app=again"))
-			testkit.AwaitCounters(t, api, again.GetName(), testkit.Counters{Matched: 1, Updated: 1, Uninjected: 3})
-		})
-	}
+	// A Pod of the same second counts as one of the second SidecarSet.
+	await.That(t, func() bool { return time.Now().Unix() > last.CreationTimestamp.Unix() }, "the next second")
+	deleteSidecarSet(t, set)
+	again := newSidecarSet(t, namespace, selectors+strings.ReplaceAll(sidecar, "NAME", "new-proxy"))
+	again.SetGenerateName("")
+	again.SetName(set.GetName())
+	create(t, again)
+	t.Cleanup(func() { deleteSidecarSet(t, again) })
+	neverReadyForAnother(t, again)
+	testkit.AwaitCounters(t, api, again.GetName(), testkit.Counters{Uninjected: 3})
+	awaitInjected(t, again, namespace, "app=again")
+	create(t, pod(namespace, "d", "app=again"))
+	testkit.AwaitCounters(t, api, again.GetName(), testkit.Counters{Matched: 1, Updated: 1, Uninjected: 3})
 }
 
 // neverReadyForAnother follows every stored state of a new object until it is Ready. It fails

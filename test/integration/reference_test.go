@@ -33,21 +33,3 @@ containers: [{name: side, image: "example.com/side:v1", startupProbe: {httpGet: 
 		t.Errorf("in the Pod (-want +got):\n%s", diff)
 	}
 }
-
-// The name of a revision contains a hash of the recorded text. This name is that for the text
-// that OpenKruise's types write.
-func TestRevisionsOfVolumesHaveTheNamesOfTheReference(t *testing.T) {
-	set := createSidecarSet(t, testkit.Namespace(t, api, nil), `
-selector: {matchLabels: {app: web}}
-containers: [{name: agent, image: "busybox:1.36"}]
-volumes:
-- name: info
-  downwardAPI: {items: [{path: cpu, resourceFieldRef: {containerName: agent, resource: limits.cpu}}]}
-- {name: scratch, emptyDir: {medium: "", sizeLimit: 1024Mi}}
-- name: claim
-  ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 0.5Gi}}}}}
-`)
-	if got, want := mustHistory(t, set.GetName())[0].Name, set.GetName()+"-799f46c6b4"; got != want {
-		t.Errorf("the revision is %s, want %s", got, want)
-	}
-}

@@ -2,17 +2,14 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -77,21 +74,6 @@ func needsResize(t *testing.T) {
 	}
 }
 
-// awaitBlocked waits until the status names a Pod that is blocked for a reason, with
-// a message.
-func (f *fleet) awaitBlocked(t *testing.T, pod, reason, message string) {
-	t.Helper()
-	f.await(t, "the blocked Pod", func(set *appsv1beta1.SidecarSet) error {
-		blocked, err := json.Marshal(set.Status.BlockedPods)
-		for _, want := range []string{pod, reason, message} {
-			if err == nil && !strings.Contains(string(blocked), want) {
-				err = fmt.Errorf("blocked are %s, want %s", blocked, want)
-			}
-		}
-		return err
-	})
-}
-
 // A change of resources is a resize: no container restarts, and no Pod is disturbed.
 func TestResourcesAreResizedInRunningPods(t *testing.T) {
 	t.Parallel()
@@ -108,60 +90,6 @@ func TestResourcesAreResizedInRunningPods(t *testing.T) {
 		}
 	}
 	f.awaitRollout(t, "Complete", "AsExpected")
-}
-
-// If resources and an image change, the resize comes first, and then one restart within the
-// budget.
-func TestResourcesAndAnImageAreRolledTogether(t *testing.T) {
-	t.Parallel()
-	needsResize(t)
-	const pods = 5
-	f := newFleet(t, sized, pods, &testkit.Kubelet{Pull: 20 * time.Millisecond})
-	watched := testkit.WatchDisturbed(t, api, f.namespace)
-	f.setSize(t, "example.com/side:v2", "200m")
-	f.awaitSize(t, pods, "200m")
-	watched.Want(t, 1, pods)
-	for _, p := range f.pods(t) {
-		if s := statusOfContainer(t, &p, "side"); s.RestartCount != 1 || s.Image != "example.com/side:v2" {
-			t.Errorf("%s: %d restarts, image %s", p.Name, s.RestartCount, s.Image)
-		}
-	}
-}
-
-// A resize that the kubelet defers blocks no other Pod. The kubelet does it when the node has
-// room. If the author reverts the resources before that, the operator reverts the resize.
-func TestADeferredResize(t *testing.T) {
-	t.Parallel()
-	needsResize(t)
-	const pods = 3
-	var full atomic.Bool
-	full.Store(true)
-	f := newFleet(t, sized, pods, &testkit.Kubelet{Resize: func(p *corev1.Pod) *corev1.PodCondition {
-		if cpu := cpuOf(t, p); p.Name != "p-01" || !full.Load() || cpu == "100m" || cpu == "150m" {
-			return nil
-		}
-		return &corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonDeferred, Message: "not enough cpu today"}
-	}})
-	f.setSize(t, "example.com/side:v1", "200m")
-	f.awaitCounters(t, pods-1, pods)
-	f.awaitBlocked(t, "p-01", "ResizeDeferred", "not enough cpu today")
-
-	f.setSize(t, "example.com/side:v1", "100m")
-	f.awaitSize(t, pods, "100m")
-
-	f.setSize(t, "example.com/side:v1", "200m")
-	f.awaitBlocked(t, "p-01", "ResizeDeferred", "not enough cpu today")
-	f.setSize(t, "example.com/side:v1", "150m") // for this the node has room
-	f.awaitSize(t, pods, "150m")
-
-	f.setSize(t, "example.com/side:v1", "300m")
-	f.awaitBlocked(t, "p-01", "ResizeDeferred", "not enough cpu today")
-	full.Store(false)
-	touch := []byte(`{"metadata":{"labels":{"room":"made"}}}`) // the kubelet looks at the Pod again
-	if err := api.Patch(t.Context(), f.pod(t, "p-01"), client.RawPatch(types.MergePatchType, touch)); err != nil {
-		t.Fatal(err)
-	}
-	f.awaitSize(t, pods, "300m")
 }
 
 // A LimitRange gives a sidecar without resources its defaults. That is no resize by another

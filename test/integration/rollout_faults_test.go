@@ -102,27 +102,6 @@ func TestUpdatesKeepChangesOfOtherWriters(t *testing.T) {
 	}
 }
 
-// The new tag names the image that already runs: only the containers' start times show that
-// the Pods are back.
-func TestATagOfTheSameImageIsRolled(t *testing.T) {
-	t.Parallel()
-	const pods = 4
-	f := newFleet(t, rolling, pods, &testkit.Kubelet{
-		Pull:     20 * time.Millisecond,
-		DigestOf: func(string) string { return strings.Repeat("a", 64) },
-	})
-	watched := testkit.WatchDisturbed(t, api, f.namespace)
-	f.setImage(t, "example.com/side:again")
-	f.awaitCounters(t, pods, pods)
-	watched.Want(t, 2, pods)
-	for _, p := range f.pods(t) {
-		s, record := statusOfContainer(t, &p, "side"), p.Annotations[appsv1beta1.AnnotationInPlace]
-		if digest := strings.Repeat("a", 64); s.RestartCount != 1 || !strings.HasSuffix(s.ImageID, digest) || !strings.Contains(record, digest) {
-			t.Errorf("the sidecar of %s was started again %d times, has the image ID %s, and the record is %s", p.Name, s.RestartCount, s.ImageID, record)
-		}
-	}
-}
-
 // The operator continues a rollout that OpenKruise began. Updated Pods stay as they are, and
 // Pods in flight count against the budget.
 func TestARolloutOfOpenKruiseIsAdopted(t *testing.T) {

@@ -249,42 +249,6 @@ func statusOfContainer(t *testing.T, p *corev1.Pod, name string) corev1.Containe
 	return corev1.ContainerStatus{}
 }
 
-const rollingNative = `
-selector: {matchLabels: {app: web}}
-namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
-updateStrategy: {type: RollingUpdate, maxUnavailable: 50%}
-initContainers:
-- {name: setup, image: "example.com/setup:v1"}
-- {name: side, image: "example.com/side:v1", restartPolicy: Always}
-`
-
-// One patch has the images of all init containers, in the order of the Pod.
-func TestNativeSidecarsOfRunningPodsAreRolled(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, rollingNative, 6, &testkit.Kubelet{Pull: 20 * time.Millisecond})
-	watched := testkit.WatchDisturbed(t, api, f.namespace)
-	f.update(t, map[string]any{"initContainers": []any{
-		map[string]any{"name": "setup", "image": "example.com/setup:v2"},
-		map[string]any{"name": "side", "image": "example.com/side:v2", "restartPolicy": "Always"},
-	}})
-	f.awaitCounters(t, 6, 6)
-	watched.Want(t, 3, 6)
-	for _, p := range f.pods(t) {
-		if got := strings.Join(testkit.ContainerNames(p.Spec.InitContainers), " "); got != "setup side" {
-			t.Errorf("%s has the init containers %s", p.Name, got)
-		}
-		if setup, side := testkit.WantedImage(&p, "setup"), testkit.WantedImage(&p, "side"); setup != "example.com/setup:v2" || side != "example.com/side:v2" {
-			t.Errorf("%s has the images %s and %s", p.Name, setup, side)
-		}
-		if p.Generation != 2 {
-			t.Errorf("%s was written %d times, want once", p.Name, p.Generation-1)
-		}
-		if s := statusOfContainer(t, &p, "app"); s.RestartCount != 0 {
-			t.Errorf("the app of %s was started again", p.Name)
-		}
-	}
-}
-
 // A bad image stops at the first Pod, and a good one repairs it.
 func TestABadImageStopsAtTheFirstPod(t *testing.T) {
 	t.Parallel()

@@ -2,7 +2,9 @@ package integration
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -168,6 +170,30 @@ func TestSamplesAreAccepted(t *testing.T) {
 	}
 	if _, err := cluster.Kubectl(t.Context(), "", args...); err != nil {
 		t.Error(err) // of each sample, with its file
+	}
+}
+
+// What the pages about tasks tell a reader to apply.
+func TestSidecarSetsOfTheTasksAreAccepted(t *testing.T) {
+	pages, err := filepath.Glob(filepath.Join(deploy.Root(), "docs/tasks/*.md"))
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("pages: %v, %v", pages, err)
+	}
+	block := regexp.MustCompile("(?s)```yaml\n(.*?)```")
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := block.FindAllSubmatch(text, -1)
+		if len(found) == 0 {
+			t.Errorf("%s shows no manifest", page)
+		}
+		for _, manifest := range found {
+			if _, err := cluster.Kubectl(t.Context(), string(manifest[1]), "apply", "--dry-run=server", "-f", "-"); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+		}
 	}
 }
 

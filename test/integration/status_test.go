@@ -53,54 +53,50 @@ func setStatus(t *testing.T, p *corev1.Pod, change func()) {
 }
 
 func TestStatusFollowsPods(t *testing.T) {
-	for _, strategy := range []string{"NotUpdate", "RollingUpdate"} {
-		t.Run(strategy, func(t *testing.T) {
-			namespace := testkit.Namespace(t, api, nil)
-			early := pod(namespace, "early", "app=web")
-			create(t, early)
-			set := createSidecarSet(t, namespace, `
+	namespace := testkit.Namespace(t, api, nil)
+	early := pod(namespace, "early", "app=web")
+	create(t, early)
+	set := createSidecarSet(t, namespace, `
 selector: {matchLabels: {app: web}}
 namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
-updateStrategy: {type: `+strategy+`, paused: true}
+updateStrategy: {type: RollingUpdate, paused: true}
 containers: [{name: side, image: "example.com/side:v1"}]
 `)
-			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Uninjected: 1})
+	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Uninjected: 1})
 
-			awaitInjected(t, set, namespace, "app=web")
-			var pods []*corev1.Pod
-			for i := range 4 {
-				p := pod(namespace, fmt.Sprintf("p-%d", i), "app=web")
-				create(t, p)
-				pods = append(pods, p)
-			}
-			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 4, Updated: 4, Uninjected: 1})
-
-			for _, p := range pods {
-				run(t, p)
-			}
-			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 4, Updated: 4, Ready: 4, UpdatedReady: 4, Uninjected: 1})
-
-			relabel(t, pods[0], map[string]any{"app": "other"})
-			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 3, Updated: 3, Ready: 3, UpdatedReady: 3, Uninjected: 1})
-			relabel(t, pods[0], map[string]any{"app": "web"})
-			relabel(t, early, map[string]any{"app": nil})
-			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 4, Updated: 4, Ready: 4, UpdatedReady: 4})
-
-			patch(t, set, map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "side", "image": "example.com/side:v2"}}}})
-			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 4, Ready: 4})
-
-			if err := api.Delete(t.Context(), pods[0], client.GracePeriodSeconds(0)); err != nil {
-				t.Fatal(err)
-			}
-			if err := api.Delete(t.Context(), pods[1]); err != nil {
-				t.Fatal(err)
-			}
-			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 2, Ready: 2})
-
-			setStatus(t, pods[2], func() { pods[2].Status.Phase = corev1.PodSucceeded })
-			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 1, Ready: 1})
-		})
+	awaitInjected(t, set, namespace, "app=web")
+	var pods []*corev1.Pod
+	for i := range 4 {
+		p := pod(namespace, fmt.Sprintf("p-%d", i), "app=web")
+		create(t, p)
+		pods = append(pods, p)
 	}
+	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 4, Updated: 4, Uninjected: 1})
+
+	for _, p := range pods {
+		run(t, p)
+	}
+	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 4, Updated: 4, Ready: 4, UpdatedReady: 4, Uninjected: 1})
+
+	relabel(t, pods[0], map[string]any{"app": "other"})
+	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 3, Updated: 3, Ready: 3, UpdatedReady: 3, Uninjected: 1})
+	relabel(t, pods[0], map[string]any{"app": "web"})
+	relabel(t, early, map[string]any{"app": nil})
+	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 4, Updated: 4, Ready: 4, UpdatedReady: 4})
+
+	patch(t, set, map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "side", "image": "example.com/side:v2"}}}})
+	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 4, Ready: 4})
+
+	if err := api.Delete(t.Context(), pods[0], client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := api.Delete(t.Context(), pods[1]); err != nil {
+		t.Fatal(err)
+	}
+	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 2, Ready: 2})
+
+	setStatus(t, pods[2], func() { pods[2].Status.Phase = corev1.PodSucceeded })
+	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 1, Ready: 1})
 }
 
 func TestStatusFollowsNamespaceLabels(t *testing.T) {

@@ -1,6 +1,6 @@
 // Package node tests on a real node: kubelet, containerd and runc run the Pods of a real
 // control plane, and the operator as Pods from its own image. It proves what the design
-// assumes about kubelets; docs/design/0010 has the list.
+// assumes about kubelets; the files in internal/podstate/testdata/kubelet say them.
 package node
 
 import (

@@ -76,11 +76,14 @@ func newShortener(first time.Time) *shortener {
 	return &shortener{by: begin.Sub(first), known: map[string]string{}}
 }
 
-var hexadecimal = regexp.MustCompile(`[0-9a-f]{64}`)
+var (
+	hexadecimal = regexp.MustCompile(`[0-9a-f]{64}`)
+	registry    = regexp.MustCompile(`127\.0\.0\.1:\d+/`)
+)
 
 // text gives each long identifier a short name, and images the registry of examples.
 func (s *shortener) text(value string) string {
-	value = regexp.MustCompile(`127\.0\.0\.1:\d+/`).ReplaceAllString(value, "example.com/")
+	value = registry.ReplaceAllString(value, "example.com/")
 	return hexadecimal.ReplaceAllStringFunc(value, func(long string) string {
 		if s.known[long] == "" {
 			s.known[long] = fmt.Sprint("id-", len(s.known)+1)

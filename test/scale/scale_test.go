@@ -47,8 +47,8 @@ const (
 
 var (
 	cluster *stand.Cluster
-	pods    = number("PODS", 10000, 1)
-	sets    = number("SETS", 100, 1)
+	pods    = number("PODS", 10000)
+	sets    = number("SETS", 100)
 )
 
 func TestMain(m *testing.M) {

@@ -35,12 +35,6 @@ type Kubelet struct {
 	// ShowsNotReady says for which Pods the status shows that a container does not run. If
 	// nil, for none: a Pod stays Ready while its container is replaced.
 	ShowsNotReady func(pod *corev1.Pod) bool
-	// Resize says what keeps a Pod from having the resources of its spec: a condition of
-	// the type PodResizePending or PodResizeInProgress. If it is nil, or returns nil, the
-	// Pod has them.
-	Resize func(pod *corev1.Pod) *corev1.PodCondition
-	// DigestOf returns the digest of an image. By default each image has its own.
-	DigestOf func(image string) string
 
 	mu      sync.Mutex
 	workers map[types.UID]*podWorker
@@ -155,12 +149,10 @@ func (k *Kubelet) work(ctx context.Context, w *podWorker) {
 		if len(changed) == 0 && !resized && pod.Status.ObservedGeneration == pod.Generation && pod.Status.Phase == corev1.PodRunning {
 			continue
 		}
-		if len(w.runs) == 0 || k.Resize == nil || k.Resize(pod) == nil {
-			if len(w.runs) > 0 && resized {
-				k.write(ctx, w, pod, nil, corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue})
-			}
-			w.resize(pod)
+		if len(w.runs) > 0 && resized {
+			k.write(ctx, w, pod, nil, corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue})
 		}
+		w.resize(pod)
 		if len(w.runs) > 0 { // a kubelet writes a status before it kills a container
 			k.write(ctx, w, pod, nil)
 			if len(changed) == 0 {
@@ -244,7 +236,7 @@ func (k *Kubelet) write(ctx context.Context, w *podWorker, pod *corev1.Pod, away
 		list := []corev1.ContainerStatus{}
 		for _, c := range containers {
 			gone := slices.ContainsFunc(away, func(a corev1.Container) bool { return a.Name == c.Name })
-			s := k.status(w, pod, c, gone, now)
+			s := containerStatus(w, pod, c, gone, now)
 			ready = ready && s.Ready
 			list = append(list, s)
 		}
@@ -268,7 +260,7 @@ func (k *Kubelet) write(ctx context.Context, w *podWorker, pod *corev1.Pod, away
 		}
 		conditions = append(conditions, c)
 	}
-	status["conditions"] = k.withResizes(w, pod, conditions, resizes)
+	status["conditions"] = withResizes(pod, conditions, resizes)
 	conflict := false // with another writer, or because another Pod has the name now
 	_ = await.Until(ctx, func(ctx context.Context) error {
 		if conflict {
@@ -300,40 +292,30 @@ func finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// withResizes adds the conditions about resizes, and removes those of finished resizes.
-func (k *Kubelet) withResizes(w *podWorker, pod *corev1.Pod, conditions, resizes []corev1.PodCondition) []any {
+// withResizes adds the condition of a resize in progress, or removes that of one that is over.
+func withResizes(pod *corev1.Pod, conditions, resizes []corev1.PodCondition) []any {
 	all := []any{}
 	for _, c := range conditions {
 		all = append(all, c)
 	}
-	if k.Resize != nil && w.resized(pod) && len(resizes) == 0 {
-		if c := k.Resize(pod); c != nil {
-			resizes = append(resizes, *c)
-		}
+	for _, c := range resizes {
+		c.ObservedGeneration = pod.Generation
+		all = append(all, c)
 	}
-	for _, kind := range []corev1.PodConditionType{corev1.PodResizePending, corev1.PodResizeInProgress} {
-		over := true
-		for _, c := range resizes {
-			if c.Type == kind {
-				c.ObservedGeneration, over = pod.Generation, false
-				all = append(all, c)
-			}
-		}
-		if over {
-			all = append(all, map[string]any{"type": kind, "$patch": "delete"})
-		}
+	if len(resizes) == 0 {
+		all = append(all, map[string]any{"type": corev1.PodResizeInProgress, "$patch": "delete"})
 	}
 	return all
 }
 
-func (k *Kubelet) status(w *podWorker, pod *corev1.Pod, c corev1.Container, away bool, now metav1.Time) corev1.ContainerStatus {
+func containerStatus(w *podWorker, pod *corev1.Pod, c corev1.Container, away bool, now metav1.Time) corev1.ContainerStatus {
 	image, lasts := w.runs[c.Name]
 	s := corev1.ContainerStatus{Name: c.Name, Image: image, RestartCount: w.restarts[c.Name], Started: new(true), Ready: true}
 	switch {
 	case !lasts: // a plain init container
 		s.Image = c.Image
 		s.State.Terminated = &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: now, FinishedAt: now, ContainerID: "test://init"}
-		s.ContainerID, s.ImageID, s.Started = "test://init", k.imageID(c.Image), new(false)
+		s.ContainerID, s.ImageID, s.Started = "test://init", imageID(c.Image), new(false)
 		return s
 	case image == "":
 		s.Image, s.Ready, s.Started = c.Image, false, new(false)
@@ -343,7 +325,7 @@ func (k *Kubelet) status(w *podWorker, pod *corev1.Pod, c corev1.Container, away
 	if size, ok := w.sizes[c.Name]; ok {
 		s.Resources, s.AllocatedResources = &size, size.Requests
 	}
-	s.ImageID = k.imageID(image)
+	s.ImageID = imageID(image)
 	s.ContainerID = fmt.Sprintf("test://%s#%s/%d", image, pod.UID, s.RestartCount)
 	if away {
 		s.Ready, s.Started = false, new(false)
@@ -359,11 +341,8 @@ func (k *Kubelet) status(w *podWorker, pod *corev1.Pod, c corev1.Container, away
 	return s
 }
 
-func (k *Kubelet) imageID(image string) string {
+func imageID(image string) string {
 	repository, _, _ := strings.Cut(image, ":")
-	if k.DigestOf != nil {
-		return repository + "@sha256:" + k.DigestOf(image)
-	}
 	sum := fnv.New128a()
 	sum.Write([]byte(image))
 	return fmt.Sprintf("%s@sha256:%064x", repository, sum.Sum(nil))

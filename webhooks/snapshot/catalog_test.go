@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -92,12 +90,6 @@ func storedSet(name string) *unstructured.Unstructured {
 			"containers":     []any{map[string]any{"name": "side", "image": "side:v1"}},
 		},
 	}}
-}
-
-func storedNamespace(name string, set map[string]string) *metav1.PartialObjectMetadata {
-	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: set}}
-	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	return object
 }
 
 // selected names the SidecarSets that select a Pod with app=<app>.

@@ -46,7 +46,7 @@ const (
 // A Health is safe for concurrent use.
 type Health struct {
 	converter   string      // the host that API servers call for conversions, if it is this operator
-	unconverted atomic.Bool // SidecarSets could not be listed, because the converter did not answer
+	unconverted atomic.Bool // SidecarSets could not be listed once, because the converter did not answer
 
 	newest   atomic.Uint64 // the highest version of a SidecarSet, or of a list or bookmark of them, that was seen
 	restored chan error    // has capacity 1
@@ -68,8 +68,9 @@ func (h *Health) NewInformer(source toolscache.ListerWatcher, object runtime.Obj
 	return toolscache.NewSharedIndexInformer(&watchedKind{source, toolscache.ToListerWatcherWithContext(source), kind, h}, object, resync, indexers)
 }
 
-// Unconverted reports whether SidecarSets cannot be read until some replica converts them: an older version
-// stored them as v1alpha1, and no replica is ready, so that API servers call none.
+// Unconverted reports whether SidecarSets could not be read because some replica has to convert them: an older version
+// stored them as v1alpha1, and no replica is ready, so that API servers call none. It stays so: a replica that were not
+// ready again before it has read them could not convert the rest.
 func (h *Health) Unconverted() bool { return h.unconverted.Load() }
 
 // Run looks every ten seconds, with live, until ctx ends; before SidecarSets were read, every second. It returns an error if the cluster's
@@ -107,8 +108,10 @@ func (h *Health) compare(ctx context.Context, live client.Reader) error {
 			limit = 500 // any of them may need a conversion; without a limit, an API server lists nothing until it has read all itself
 		}
 		err := live.List(ctx, list, limit)
-		h.unconverted.Store(err != nil && strings.Contains(err.Error(), "conversion webhook for ") && strings.Contains(err.Error(), h.converter))
 		if err != nil {
+			if strings.Contains(err.Error(), "conversion webhook for ") && strings.Contains(err.Error(), h.converter) {
+				h.unconverted.Store(true)
+			}
 			return 0, err
 		}
 		h.see(list.ResourceVersion)

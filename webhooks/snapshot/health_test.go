@@ -202,9 +202,10 @@ func TestHealthSeesThatNobodyConverts(t *testing.T) {
 			err  string
 			want bool
 		}{
-			{`conversion webhook for apps.kruise.io/v1alpha1, Kind=SidecarSet failed: Post "https://ours.svc:443/convert?timeout=30s": no endpoints available`, true},
 			{`conversion webhook for apps.kruise.io/v1alpha1, Kind=SidecarSet failed: Post "https://theirs.svc:443/convert?timeout=30s": no endpoints available`, false},
 			{`Get "https://10.0.0.1:443": connection refused`, false},
+			{`conversion webhook for apps.kruise.io/v1alpha1, Kind=SidecarSet failed: Post "https://ours.svc:443/convert?timeout=30s": no endpoints available`, true},
+			{`Get "https://10.0.0.1:443": connection refused`, true}, // until it has read them
 		} {
 			etcd.set(0, errors.New(step.err))
 			if pass(2 * time.Second); h.Unconverted() != step.want {
