@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Draws the dashboard of the chart as a picture: draw-dashboard.py URL MINUTES FILE.png
 
 It asks the queries of the panels of the Prometheus at URL, for the last MINUTES. Needs Debian's
@@ -11,7 +11,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.dates as dates
 import matplotlib.pyplot as plt
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 url, minutes, out = sys.argv[1].rstrip("/"), float(sys.argv[2]), sys.argv[3]
 end = time.time()
@@ -59,7 +59,7 @@ for panel in dashboard["panels"]:
         figure.text(left + width / 2, top - height * 0.25, panel["title"], ha="center", weight="bold")
         figure.text(left + width / 2, top - height * 0.75, shown(unit, values[0]) if values else "no data", ha="center", fontsize=18, color="tab:green")
         continue
-    axes = figure.add_axes((left + 0.045, top - height + 0.030, width - 0.06, height - 0.048))
+    axes = figure.add_axes((left + 0.045, top - height + 0.038, width - 0.06, height - 0.056))
     series = []
     for target in panel["targets"]:
         for result in sorted(ask(target["expr"]), key=lambda r: sorted(r["metric"].items())):
@@ -75,13 +75,16 @@ for panel in dashboard["panels"]:
     empty += [] if series else [panel["title"]]
     axes.set_title(panel["title"], loc="left")
     axes.set_xlim(datetime.fromtimestamp(begin), datetime.fromtimestamp(end))
-    axes.set_ylim(bottom=0)
+    highest = max([v for _, _, vs in series for v in vs if v == v] + [axes.get_ylim()[1] / 1.05])
+    axes.set_ylim(0, 1.1 * max(highest, 1 if unit == "none" else 0))
     if unit == "none":
         axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    elif unit == "s" and highest > 5 * 86400:
+        axes.yaxis.set_major_locator(MultipleLocator(86400 * max(1, round(highest / 86400 / 50) * 10)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _, unit=unit: shown(unit, v)))
-    axes.xaxis.set_major_locator(dates.AutoDateLocator(maxticks=8))
+    axes.xaxis.set_major_locator(dates.MinuteLocator(byminute=range(0, 60, max(1, round(minutes / 8)))))
     axes.xaxis.set_major_formatter(dates.DateFormatter("%H:%M"))
     if series:
-        axes.legend(loc="upper left", fontsize=7, framealpha=0.6, ncols=2 if len(series) > 4 else 1)
+        axes.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.12), fontsize=7, frameon=False, ncols=min(len(series), 5 if grid["w"] > 8 else 2), columnspacing=1)
 figure.savefig(out, dpi=80)
 print("empty panels:", empty or "none")

@@ -53,7 +53,6 @@ units() {
 }
 
 modules() { # suites that are modules of their own
-  tests test/prometheus -count=1 ./...
   tests test/helm -count=1 ./...
 }
 
