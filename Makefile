@@ -123,6 +123,10 @@ chaos: stand build older previous ## Faults, versions, skew, cert-manager; with 
 	@$(GO) build -C test/certmanager -o '$(CERTMANAGER)' .
 	@hack/test.sh chaos
 
+.PHONY: test-charts
+test-charts: stand build ## The chart in Helm, rules and dashboard in Prometheus; compiles both, which takes long
+	@hack/test.sh charts
+
 .PHONY: fuzz
 fuzz: ## Every fuzz target with FUZZTIME inputs (5000x), or for a time (1m); with SINCE=COMMIT, of changed packages
 	@hack/fuzz.sh
@@ -151,7 +155,6 @@ lint: ## Linters, import rules, and known vulnerabilities where the database can
 	cd cmd/kubectl-sidecarset && $(GO) tool -modfile=../../hack/tools/go.mod golangci-lint run --config=../../.golangci.yml ./...
 	$(GO) -C hack/image vet ./...
 	$(GO) -C test/certmanager vet ./...
-	$(GO) -C test/helm vet ./...
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'lint: run gofmt -w .' >&2; exit 1; }
 	@if curl -fs -m 10 -o /dev/null '$(VULNDB)/index/db.json'; then $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.2.0 -db '$(VULNDB)' ./...; \
 	else echo 'SKIP: the vulnerability database $(VULNDB) cannot be reached; set VULNDB to a mirror (file:///... is one)'; fi

@@ -43,17 +43,12 @@ units() {
   tests . $short $(grep -vE "$sharing|$suites" <<<"$all")
   if [ "${RACE:-}" = 1 ]; then
     CGO_ENABLED=1 tests . $short -race $(grep -E "$sharing" <<<"$all")
-    tests . -run='^TestTheLargestBodiesThatPass$' ./webhooks/sidecarsets # it counts bytes; the race detector allocates, too
   else
     tests . $short $(grep -E "$sharing" <<<"$all")
   fi
   tests test/controlplane $STAND_PACKAGES
   tests hack/image ./...
   tests $plugin -count=1 $short $(go -C $plugin list ./... | grep -v /clustertest$)
-}
-
-modules() { # suites that are modules of their own
-  tests test/helm -count=1 ./...
 }
 
 for tier; do
@@ -69,8 +64,11 @@ for tier; do
   hostile) tests . -count=1 -p=1 ./test/hostile/... ;;
   chaos)
     [ -x "$OPERATOR_PREVIOUS" ] || unset OPERATOR_PREVIOUS # of a shallow clone
-    beside modules
     tests . -count=1 -p=4 ./test/chaos/... ./test/stand
+    ;;
+  charts) # modules of their own, which compile Helm and Prometheus
+    tests test/helm -count=1 ./...
+    tests test/prometheus -count=1 ./...
     ;;
   *)
     echo "test.sh: no tier $tier" >&2
