@@ -236,7 +236,7 @@ func documents(t *testing.T) map[string]string {
 		}
 		return err
 	}
-	for _, root := range []string{"README.md", "docs", "config", "test"} {
+	for _, root := range []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "config", "test"} {
 		if err := filepath.WalkDir(filepath.Join(module, root), add); err != nil {
 			t.Fatal(err)
 		}
