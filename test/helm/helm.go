@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/loader"
 	chart "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/kube"
@@ -71,6 +72,7 @@ func Values(assignments ...string) (map[string]any, error) {
 func Template(namespace string, assignments ...string) (*release.Release, error) {
 	install := action.NewInstall(configuration())
 	install.DryRunStrategy = action.DryRunClient
+	install.KubeVersion = &common.KubeVersion{Version: "v1.37.1", Major: "1", Minor: "37"} // without a cluster, Helm assumes an old one
 	return run(install, Directory(), Release, namespace, assignments)
 }
 

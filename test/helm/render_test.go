@@ -127,7 +127,6 @@ func TestImages(t *testing.T) {
 func TestArgumentsFollowTheValues(t *testing.T) {
 	for assignments, want := range map[string]string{
 		"excludedNamespaces={kube-system,calico-system}":                       "--excluded-namespaces=kube-system,calico-system",
-		"excludedNamespaces={}":                                                "--excluded-namespaces=",
 		"requesterCheck=off":                                                   "--requester-check=off",
 		"certificates.mode=files,certificates.secretName=mine":                 "--cert-mode=files",
 		"extraArgs={--tls-1.2,--excluded-namespaces=a\\,b}":                    "--excluded-namespaces=a,b",
