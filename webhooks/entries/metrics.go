@@ -26,7 +26,7 @@ func newEntryMetrics(registry prometheus.Registerer) *entryMetrics {
 	counter := func(name, help string) prometheus.Counter {
 		return r.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
-	return &entryMetrics{
+	m := &entryMetrics{
 		entries:  gauge("sidecarset_pod_webhook_entries", "Webhook entries for Pods that the SidecarSets need. Reported by the leader."),
 		unstored: gauge("sidecarset_pod_webhook_unstored_entries", "Webhook entries of SidecarSets that are being admitted, or that strangers have sent reviews of. Reported by the leader."),
 		writes: r.NewCounterVec(prometheus.CounterOpts{
@@ -41,6 +41,10 @@ func newEntryMetrics(registry prometheus.Registerer) *entryMetrics {
 			Buckets: []float64{.005, .01, .02, .05, .1, .2, .5},
 		}, []string{"result"}),
 	}
+	for _, result := range []string{"in_force", "not_proven"} {
+		m.widening.WithLabelValues(result) // a query of a rate needs a value before the first one
+	}
+	return m
 }
 
 func (m *entryMetrics) wrote(stale bool, err error) {
