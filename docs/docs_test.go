@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 const module = ".." // from this directory; documents have their paths from there
@@ -236,7 +238,7 @@ func documents(t *testing.T) map[string]string {
 		}
 		return err
 	}
-	for _, root := range []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "config", "test"} {
+	for _, root := range []string{"README.md", "README.zh-CN.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "config", "test"} {
 		if err := filepath.WalkDir(filepath.Join(module, root), add); err != nil {
 			t.Fatal(err)
 		}
@@ -252,6 +254,21 @@ func read(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// The README in Chinese has the commands, manifests and links of the English one, in their order.
+func TestTheReadmesAreEqual(t *testing.T) {
+	parts := func(path string) (all []string) {
+		for _, found := range regexp.MustCompile("(?s)```.*?```|\\]\\([^)]+\\)").FindAllString(read(t, path), -1) {
+			if !strings.Contains(found, "README.") || strings.Contains(found, "docs/") { // the link to the other one
+				all = append(all, found)
+			}
+		}
+		return all
+	}
+	if diff := cmp.Diff(parts("README.md"), parts("README.zh-CN.md")); diff != "" {
+		t.Errorf("README.md and README.zh-CN.md (-English +Chinese):\n%s", diff)
+	}
 }
 
 var (
