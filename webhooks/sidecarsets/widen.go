@@ -23,10 +23,15 @@ const widenTimeout = 500 * time.Millisecond
 
 // widen is the last step before a SidecarSet is stored. If it succeeds, the webhook entry is
 // in force for Pods that directly follow the SidecarSet. If it fails, the author gets a
-// warning and no refusal, because the leader writes the entry later. What begins no new
-// generation changes no selectors.
+// warning and no refusal, because the leader writes the entry later.
 func (v *validator) widen(ctx context.Context, request *admissionv1.AdmissionRequest, set, old *hub.SidecarSet) []string {
-	if v.Widener == nil || request.DryRun != nil && *request.DryRun || old != nil && set.Set.Generation == old.Set.Generation {
+	if v.Widener == nil { // this process may not write entries
+		return nil
+	}
+	if request.DryRun != nil && *request.DryRun {
+		return nil
+	}
+	if old != nil && set.Set.Generation == old.Set.Generation { // so the selectors are the same
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, widenTimeout)
