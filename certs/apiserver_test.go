@@ -105,7 +105,7 @@ func (m *mode) mount(t *testing.T, ca certs.KeyPair) {
 		t.Fatal(err)
 	}
 	cert, key := encode(t, leaf)
-	dir, err := os.MkdirTemp(m.Directory, "..version")
+	dir, err := os.MkdirTemp(m.Directory, "..version") //nolint:usetesting // beside the link, as a kubelet does
 	errs := []error{err}
 	for name, content := range map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": bundleOf(ca.Certificate)} {
 		errs = append(errs, os.WriteFile(filepath.Join(dir, name), content, 0o600))

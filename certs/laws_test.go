@@ -152,14 +152,6 @@ func changeOfCA(t *testing.T, m *mode) {
 	wantReady(t, replicas)
 }
 
-// wantError returns an error unless err has that text.
-func wantError(err error, text string) error {
-	if err == nil || !strings.Contains(err.Error(), text) {
-		return fmt.Errorf("the error is %w; want one with %q", err, text)
-	}
-	return nil
-}
-
 // wantReady fails the test if a replica is not ready now.
 func wantReady(t *testing.T, replicas []*replica) {
 	t.Helper()

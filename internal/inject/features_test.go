@@ -7,10 +7,9 @@ import (
 )
 
 var (
-	enabled  = map[string]any{"type": "enabled"}
-	disabled = map[string]any{"type": "disabled"}
-	hot      = map[string]any{"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:1"}
-	halfCPU  = map[string]any{"targetContainersMode": "sum", "resourcesExpr": map[string]any{"limits": map[string]any{"cpu": "cpu/2"}}}
+	enabled = map[string]any{"type": "enabled"}
+	hot     = map[string]any{"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:1"}
+	halfCPU = map[string]any{"targetContainersMode": "sum", "resourcesExpr": map[string]any{"limits": map[string]any{"cpu": "cpu/2"}}}
 )
 
 // transferOf copies variables of one container.

@@ -242,18 +242,6 @@ func (c *cluster) roll(most int) (names []string) {
 	return names
 }
 
-// finish updates all Pods.
-func (c *cluster) finish() {
-	c.Helper()
-	for names := c.roll(64); len(names) > 0; names = c.roll(64) {
-		c.wait(3 * time.Second)
-		for _, name := range names {
-			c.kubelet(name, true)
-		}
-		c.wait(31 * time.Second)
-	}
-}
-
 // blocked are the reasons of the Pods that are blocked or rest.
 func (c *cluster) blocked() string {
 	var reasons []string

@@ -3,7 +3,6 @@ package chaos
 import (
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -121,24 +120,6 @@ func (f *fleet) kill() {
 	for _, replica := range f.replicas {
 		replica.Kill()
 	}
-}
-
-// withdraw removes the endpoints of all replicas, so API servers call none of them.
-func (f *fleet) withdraw(ctx context.Context) error {
-	var errs []error
-	for _, replica := range f.replicas {
-		errs = append(errs, operator.RemoveEndpoint(ctx, replica))
-	}
-	return errors.Join(errs...)
-}
-
-// signal sends a signal to all.
-func (f *fleet) signal(sig os.Signal) error {
-	var errs []error
-	for _, replica := range f.replicas {
-		errs = append(errs, replica.Signal(sig))
-	}
-	return errors.Join(errs...)
 }
 
 // stop stops all replicas, and fails the test if one has panicked.

@@ -20,7 +20,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -38,7 +37,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/manifests"
 	"github.com/sidecarset/operator/test/stand"
@@ -491,16 +489,4 @@ func endpointsOf(slice *discoveryv1.EndpointSlice) *corev1.Endpoints { //nolint:
 	}
 	endpoints.Subsets = append(endpoints.Subsets, subset)
 	return endpoints
-}
-
-// NextCA returns a CA for the place of the next one in the CA Secret. The leader rotates the CA when a third of the
-// life of the next one is over: here, after that time.
-func NextCA(t testing.TB, after time.Duration) certs.KeyPair {
-	t.Helper()
-	const day, life = 24 * time.Hour, 365 * 24 * time.Hour
-	next, err := certs.IssueCA("next", time.Now().Add(after+day-(life+day)/3), life)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return next
 }

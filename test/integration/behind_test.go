@@ -1,8 +1,6 @@
 package integration
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -15,15 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/internal/entry"
-	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/testkit"
 )
-
-// podCalls is how often the API server has called an entry of the operator for a Pod.
-func podCalls(t *testing.T) int {
-	t.Helper()
-	return ofPodEntries(t, "apiserver_admission_webhook_request_total")
-}
 
 // ofPodEntries is the sum of a metric of the API server over the operator's entries.
 func ofPodEntries(t *testing.T, metric string) int {
@@ -37,22 +28,6 @@ func ofPodEntries(t *testing.T, metric string) int {
 		t.Fatal(err)
 	}
 	return int(total)
-}
-
-// awaitCalls waits until the API server makes that many calls for a Pod. The API server may
-// call an entry once more that the leader has just removed.
-func awaitCalls(t *testing.T, want int, p *corev1.Pod) {
-	t.Helper()
-	await.Eventually(t, fmt.Sprintf("%d calls for a Pod", want), func(ctx context.Context) error {
-		before := podCalls(t)
-		if err := api.Create(ctx, p.DeepCopy(), client.DryRunAll); err != nil {
-			return err
-		}
-		if calls := podCalls(t) - before; calls != want {
-			return fmt.Errorf("%d calls", calls)
-		}
-		return nil
-	})
 }
 
 // behind creates Pods directly behind their SidecarSet. On a busy machine, a Pod may lack its

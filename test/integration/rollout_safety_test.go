@@ -73,11 +73,6 @@ func (a *app) setImage(t *testing.T, image string) {
 	a.merge(t, map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "side", "image": image}}}})
 }
 
-func (a *app) setStrategy(t *testing.T, strategy map[string]any) {
-	t.Helper()
-	a.merge(t, map[string]any{"spec": map[string]any{"updateStrategy": strategy}})
-}
-
 // with returns the Pods whose sidecar is to have an image.
 func (a *app) with(t *testing.T, image string) (names []string) {
 	t.Helper()

@@ -69,7 +69,6 @@ func number(variable string, otherwise int) int {
 // run is the one scenario of this package.
 type run struct {
 	api       client.WithWatch
-	bare      client.Client // with the operator's credentials
 	clients   kubernetes.Interface
 	namespace string
 	names     []string // of SidecarSets

@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,7 +26,6 @@ import (
 	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/status"
-	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 var configurationResource = schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations"}
@@ -72,17 +70,6 @@ type namespaces struct {
 func (n *namespaces) AddEventHandler(handler toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
 	n.c.watching = handler
 	return nil, nil
-}
-
-// leave has the operator's Namespace be deleted.
-func (c *cluster) leave() {
-	c.mu.Lock()
-	c.leaving = true
-	c.mu.Unlock()
-	if namespace := snapshot.Metadata(corev1.SchemeGroupVersion.WithKind("Namespace")); c.watching != nil {
-		namespace.Name, namespace.DeletionTimestamp = "ours", new(metav1.Now())
-		c.watching.OnUpdate(namespace, namespace)
-	}
 }
 
 func (c *cluster) Get(ctx context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {

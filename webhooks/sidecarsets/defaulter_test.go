@@ -275,24 +275,6 @@ func operations(t *testing.T, patch []byte) []string {
 	return lines
 }
 
-// at follows names and indices into decoded JSON.
-func at(value any, path []any) any {
-	for _, step := range path {
-		switch step := step.(type) {
-		case string:
-			members, _ := value.(map[string]any)
-			value = members[step]
-		case int:
-			list, _ := value.([]any)
-			if step >= len(list) {
-				return nil
-			}
-			value = list[step]
-		}
-	}
-	return value
-}
-
 // Both webhooks answer for any object. The defaulter finds nothing to fill in, in an object
 // that it has accepted and filled in before.
 func FuzzSidecarSetWebhooksAnswer(f *testing.F) {

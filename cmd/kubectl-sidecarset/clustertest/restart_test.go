@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,22 +42,6 @@ spec:
 // withEnv is a change that no running Pod can get.
 func withEnv(manifest, image string) string {
 	return strings.Replace(manifest, `log-agent:v1"}`, image+`", env: [{name: A, value: b}]}`, 1)
-}
-
-// podsOf lists the Pods of a workload that are not being deleted.
-func podsOf(ctx context.Context, t *testing.T, namespace, of string) []corev1.Pod {
-	t.Helper()
-	var list corev1.PodList
-	if err := api.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{"of": of}); err != nil {
-		t.Fatal(err)
-	}
-	var alive []corev1.Pod
-	for _, pod := range list.Items {
-		if pod.DeletionTimestamp == nil {
-			alive = append(alive, pod)
-		}
-	}
-	return alive
 }
 
 // Pods that are older than the SidecarSet, and then Pods of another content, are replaced by their
