@@ -164,7 +164,7 @@ func TestNamedMetricsExist(t *testing.T) {
 	}
 }
 
-// Whoever sees a reason finds it on the page for people on call.
+// A reader who sees a reason finds it on the page for people on call.
 func TestReasonsAreInTroubleshooting(t *testing.T) {
 	page := read(t, "docs/troubleshooting.md")
 	all := append(constants(t, "apis/apps/v1beta1/keys.go"), constants(t, "internal/inplace/way.go")...)
@@ -179,7 +179,7 @@ func TestReasonsAreInTroubleshooting(t *testing.T) {
 
 var oneWord = regexp.MustCompile("^[A-Z][A-Za-z]+$")
 
-// Whoever sees the operator refuse a Pod finds some words of the message there.
+// A reader who sees the operator refuse a Pod finds some words of the message there.
 func TestRefusalsAreInTroubleshooting(t *testing.T) {
 	var words []string
 	_, section, _ := strings.Cut(read(t, "docs/troubleshooting.md"), "\n## denied the request\n")

@@ -106,7 +106,7 @@ func Run(ctx context.Context, version string, o Options) error {
 			return err
 		}
 	}
-	// A replica that cannot read SidecarSets because nobody converts them is ready, so that API servers call it.
+	// A replica that cannot read SidecarSets because no replica converts them is ready, so that API servers call it.
 	probes.AddReadiness("catalog", func(r *http.Request) error {
 		if err := catalog.Ready(r); err != nil && !health.Unconverted() {
 			return err

@@ -96,9 +96,6 @@ var planted = []plantedMistake{
 func TestPlantedMistakesAreFound(t *testing.T) {
 	for _, m := range planted {
 		t.Run(m.name, func(t *testing.T) {
-			if testing.Short() {
-				t.Skip("SKIP: it takes long; make test-long runs it")
-			}
 			t.Parallel()
 			if by := m.find(); by == "" {
 				t.Error("it is not found")
