@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/sidecarset/operator/internal/entry"
-	"github.com/sidecarset/operator/internal/rival"
+	"github.com/sidecarset/operator/internal/injectors"
 )
 
 // The leader recognizes the two entries by their paths, and creates ConfigMaps with a label that
@@ -16,7 +16,7 @@ import (
 func TestTheOperatorFindsTheEntriesOfStaticMode(t *testing.T) {
 	var c admissionregistrationv1.MutatingWebhookConfiguration
 	convert(t, object(t, built(t, "overlays/static"), "MutatingWebhookConfiguration", "sidecarset-mutating-webhook"), &c)
-	if !rival.CallsUs(&c, "sidecarset-system") || !rival.HasBarrier(&c, "sidecarset-system") || rival.Find(&c, "sidecarset-system") != nil {
+	if !injectors.CallsUs(&c, "sidecarset-system") || !injectors.HasBarrier(&c, "sidecarset-system") || injectors.Find(&c, "sidecarset-system") != nil {
 		t.Fatalf("it does not find them in %v", c.Webhooks)
 	}
 	for i := range c.Webhooks {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/events"
+	"github.com/sidecarset/operator/internal/injectors"
 	"github.com/sidecarset/operator/internal/match"
-	"github.com/sidecarset/operator/internal/rival"
 	"github.com/sidecarset/operator/webhooks/conversion"
 	"github.com/sidecarset/operator/webhooks/entries"
 	"github.com/sidecarset/operator/webhooks/pods"
@@ -44,8 +44,8 @@ type Options struct {
 	ExcludedNamespaces []string
 	// CalledAgain: API servers call again if another webhook changes a Pod after a call.
 	CalledAgain bool
-	// Rival returns another injector that is live; nil if there is none.
-	Rival func() *rival.Injector
+	// OtherInjector returns another injector that is live; nil if there is none.
+	OtherInjector func() *injectors.Injector
 	// RecordEvent writes an Event about a Pod that was refused. It does not wait.
 	RecordEvent func(events.Event)
 	// Widener makes API servers call us for the Pods of a SidecarSet that is being
@@ -76,7 +76,7 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 		CalledAgain:        o.CalledAgain,
 		Client:             server.ClientOf,
 		ExcludedNamespaces: o.ExcludedNamespaces,
-		Rival:              o.Rival,
+		OtherInjector:      o.OtherInjector,
 		RecordEvent:        o.RecordEvent,
 		Registry:           metrics.Registry,
 	})

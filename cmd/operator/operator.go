@@ -91,11 +91,11 @@ func Run(ctx context.Context, version string, o Options) error {
 	catalog := snapshot.NewCatalog(mgr.GetCache(), metrics.Registry)
 	slots := entries.NewSlots(mgr.GetCache(), mgr.GetAPIReader())
 	knowledge := entries.NewKnowledge(slots, catalog, health, mgr.GetAPIReader(), metrics.Registry)
-	rivals := entries.NewRivals(mgr.GetCache(), o.namespace, metrics.Registry)
-	if err := addAll(mgr, slots, catalog, rivals); err != nil {
+	injectors := entries.NewInjectors(mgr.GetCache(), o.namespace, metrics.Registry)
+	if err := addAll(mgr, slots, catalog, injectors); err != nil {
 		return err
 	}
-	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, rivals: rivals, probes: probes, slots: slots, knowledge: knowledge, leadership: leadership}
+	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, injectors: injectors, probes: probes, slots: slots, knowledge: knowledge, leadership: leadership}
 	if o.runsControllers() {
 		if err := parts.addControllers(); err != nil {
 			return err
@@ -113,7 +113,7 @@ func Run(ctx context.Context, version string, o Options) error {
 		}
 		return nil
 	})
-	probes.AddReadiness("injectors", rivals.Ready)
+	probes.AddReadiness("injectors", injectors.Ready)
 	running := ctx
 	if o.answersWebhooks() {
 		running = after(ctx, o.drainGrace)
@@ -157,7 +157,7 @@ type parts struct {
 	options   Options
 	catalog   *snapshot.Catalog
 	serving   *certs.Serving
-	rivals    *entries.Rivals
+	injectors *entries.Injectors
 	probes    *probes
 	slots     *entries.Slots
 	knowledge *entries.Knowledge
@@ -177,7 +177,7 @@ func (p *parts) addControllers() error {
 		return err
 	}
 	var err error
-	if p.widener, err = entries.Setup(p.mgr, p.slots, p.catalog, o.entries(p.serving, p.rivals)); err != nil {
+	if p.widener, err = entries.Setup(p.mgr, p.slots, p.catalog, o.entries(p.serving, p.injectors)); err != nil {
 		return err
 	}
 	return controllers.Setup(p.mgr, p.catalog, controllers.Options{
@@ -208,7 +208,7 @@ func (p *parts) addWebhooks(webhookServer *server.Server) error {
 		RequesterCheck:          o.requesterCheck,
 		PatchPodMetadataAllowed: o.patchPodMetadataAllowed,
 		CalledAgain:             o.podWebhook.calledAgain(),
-		Rival:                   p.rivals.Injector,
+		OtherInjector:           p.injectors.Injector,
 		RecordEvent:             conflicts.RecordEvent,
 		AddReadiness:            p.probes.AddReadiness,
 	}

@@ -53,7 +53,7 @@ func (o *podWebhookOptions) calledAgain() bool {
 }
 
 // entries are the options of the part that keeps the webhook entries.
-func (o *Options) entries(serving *certs.Serving, rivals *entries.Rivals) entries.Options {
+func (o *Options) entries(serving *certs.Serving, injectors *entries.Injectors) entries.Options {
 	return entries.Options{
 		Settings: entry.Settings{
 			Namespace:          o.namespace,
@@ -68,7 +68,7 @@ func (o *Options) entries(serving *certs.Serving, rivals *entries.Rivals) entrie
 		WriteAgain:     o.certificates().Times.WriteAgain,
 		Certificate:    serving.Source.Trusted,
 		ServesWebhooks: o.answersWebhooks(),
-		Rivals:         rivals,
+		Injectors:      injectors,
 		Static:         o.podWebhook.mode == podWebhookStatic,
 		Registry:       metrics.Registry,
 	}

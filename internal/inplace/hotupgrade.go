@@ -209,7 +209,7 @@ func (u *update) runs(container string) bool {
 	if u.before.Previous != nil {
 		return u.before.Previous.Runs(u.Pod, container, u.Now)
 	}
-	return podstate.IsReady(u.Pod, container)
+	return podstate.IsContainerReady(u.Pod, container)
 }
 
 // writeHot adds what the containers of hot-upgrade sidecars read from annotations.

@@ -119,8 +119,8 @@ func GraceSeconds(pod *corev1.Pod) int64 {
 	return corev1.DefaultTerminationGracePeriodSeconds
 }
 
-// IsReady reports whether a container of the Pod is started and ready.
-func IsReady(pod *corev1.Pod, container string) bool {
+// IsContainerReady reports whether a container of the Pod is started and ready.
+func IsContainerReady(pod *corev1.Pod, container string) bool {
 	_, status := ContainerOf(pod, container)
 	return status != nil && isReady(status)
 }
@@ -129,8 +129,8 @@ func isReady(status *corev1.ContainerStatus) bool {
 	return status.Ready && (status.Started == nil || *status.Started)
 }
 
-// IsAvailable reports whether a Pod runs and its Ready condition is true.
-func IsAvailable(pod *corev1.Pod) bool {
+// IsPodReady reports whether a Pod runs and its Ready condition is true.
+func IsPodReady(pod *corev1.Pod) bool {
 	ready := Condition(pod, corev1.PodReady)
 	return pod.Status.Phase == corev1.PodRunning && ready != nil && ready.Status == corev1.ConditionTrue
 }

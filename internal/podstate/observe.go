@@ -137,7 +137,7 @@ func isNativeSidecar(pod *corev1.Pod, name string) bool {
 // Runs reports whether a container is ready at a time, with its latest image. Other
 // containers and the Pod's conditions are ignored.
 func (e *Entry) Runs(pod *corev1.Pod, container string, now time.Time) bool {
-	if !reaches(pod, e.Generation) || !IsReady(pod, container) {
+	if !reaches(pod, e.Generation) || !IsContainerReady(pod, container) {
 		return false
 	}
 	before, changed := e.Containers[container]

@@ -128,7 +128,7 @@ func FromPod(pod *corev1.Pod) *Record {
 	r.RunsToCompletion = pod.Spec.RestartPolicy == corev1.RestartPolicyNever || pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure
 	r.Facts = FactsOf(pod)
 	r.Order.Created = createdAt(pod)
-	r.Ready = IsAvailable(pod)
+	r.Ready = IsPodReady(pod)
 	if ready := Condition(pod, corev1.PodReady); ready != nil {
 		r.Since = seconds(ready.LastTransitionTime.Time)
 	}

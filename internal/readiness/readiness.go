@@ -16,8 +16,8 @@ import (
 type Installation struct {
 	// Namespace is the operator's.
 	Namespace string
-	// Rival is the message about another injector; "" if there is none.
-	Rival string
+	// OtherInjector is the message about another injector; "" if there is none.
+	OtherInjector string
 	// Served is false if no replica can answer.
 	Served bool
 	// Certificate says why API servers would refuse the serving certificate; nil if they
@@ -41,8 +41,8 @@ func (i Installation) Complete(r status.Readiness) status.Readiness {
 // Obstacle says why no SidecarSet is ready; nil if this does not follow from the facts.
 func (i Installation) Obstacle() *status.Readiness {
 	switch {
-	case i.Rival != "":
-		return No(appsv1beta1.ReasonAnotherInjector, i.Rival)
+	case i.OtherInjector != "":
+		return No(appsv1beta1.ReasonAnotherInjector, i.OtherInjector)
 	case !i.Served:
 		return No(appsv1beta1.ReasonNoReplica, "No replica of the operator answers webhooks: selected Pods are refused, or created without sidecars where "+
 			appsv1beta1.AnnotationFailurePolicy+" is Ignore. Look at the operator's Pods in namespace "+i.Namespace+".")

@@ -21,7 +21,7 @@ func TestObstaclesOfTheInstallation(t *testing.T) {
 		want, saying string // "" if there is no obstacle
 	}{
 		"nothing":                        {readiness.Installation{Served: true}, "", ""},
-		"another injector":               {readiness.Installation{Rival: "OpenKruise injects as well", Certificate: unknown}, appsv1beta1.ReasonAnotherInjector, "OpenKruise"},
+		"another injector":               {readiness.Installation{OtherInjector: "OpenKruise injects as well", Certificate: unknown}, appsv1beta1.ReasonAnotherInjector, "OpenKruise"},
 		"no replica, whatever else":      {readiness.Installation{Namespace: "ours", Certificate: unknown, Calls: calls}, appsv1beta1.ReasonNoReplica, "in namespace ours"},
 		"a certificate":                  {readiness.Installation{Served: true, Certificate: unknown, Calls: calls}, appsv1beta1.ReasonCertificateNotTrusted, "unknown authority"},
 		"a certificate that has expired": {readiness.Installation{Served: true, Certificate: expired}, appsv1beta1.ReasonCertificateExpired, "has expired"},

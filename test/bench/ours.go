@@ -13,8 +13,8 @@ import (
 	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/injectors"
 	"github.com/sidecarset/operator/internal/match"
-	"github.com/sidecarset/operator/internal/rival"
 	"github.com/sidecarset/operator/webhooks/pods"
 	"github.com/sidecarset/operator/webhooks/server"
 )
@@ -30,7 +30,7 @@ func NewOurs(sets []map[string]any) Ours {
 		Snapshot:           func() *match.Snapshot { return catalog },
 		ExcludedNamespaces: []string{"kube-system", "sidecarset-system"},
 		Ensure:             func(context.Context, int, uint64, labels.Labels) error { return nil },
-		Rival:              func() *rival.Injector { return nil },
+		OtherInjector:      func() *injectors.Injector { return nil },
 		RecordEvent:        func(events.Event) {},
 		Clock:              clocktesting.NewFakePassiveClock(Now),
 	})}

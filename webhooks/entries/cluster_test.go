@@ -307,11 +307,11 @@ func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 			Settings:    entry.Settings{Namespace: "ours", Service: admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhook"}},
 			Bundle:      func() []byte { return []byte("a CA") },
 			Certificate: func(context.Context) error { return nil },
-			Rivals:      NewRivals(nil, "ours", registry),
+			Injectors:   NewInjectors(nil, "ours", registry),
 			WriteAgain:  24 * time.Hour, // one test is about it
 			Registry:    registry,
 		})
-		k.options.Rivals.listed.Store(true)
+		k.options.Injectors.listed.Store(true)
 		settings, err := k.settings(t.Context())
 		if err != nil {
 			t.Fatal(err)

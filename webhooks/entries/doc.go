@@ -7,7 +7,7 @@
 //
 //	Slots      every replica      the newest known version of each of the 16 slots
 //	Knowledge  every replica      whether the snapshot holds what a call requires; else reads by name
-//	Rivals     every replica      other injectors
+//	Injectors     every replica      other injectors
 //	Widener    with controllers   Widen: adds or raises the need of a SidecarSet under review, and
 //	                              waits until API servers use it
 //	prober     with controllers   which serials of slots every API server uses, and whether its calls

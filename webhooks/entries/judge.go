@@ -42,7 +42,7 @@ func (l *leader) judge(ctx context.Context, v *view) {
 // installation are the facts that concern every SidecarSet.
 func (l *leader) installation(ctx context.Context, v *view) readiness.Installation {
 	i := readiness.Installation{
-		Namespace: l.options.Settings.Namespace, Rival: v.rival.Message(), Served: v.served,
+		Namespace: l.options.Settings.Namespace, OtherInjector: v.other.Message(), Served: v.served,
 		Calls: l.prober.problem(l.options.Settings.Namespace, v.now), LeftOut: l.prober.leftOut(v.now),
 	}
 	// If other processes serve the webhooks, a call that was answered proves more than the
@@ -79,7 +79,7 @@ func (l *leader) staticEntry(v *view, one *storedSet) *readiness.Static {
 	if left > 0 {
 		v.wakeAfter(left)
 	}
-	return &readiness.Static{Present: l.options.Rivals.StaticEntry(), Settles: left > 0}
+	return &readiness.Static{Present: l.options.Injectors.StaticEntry(), Settles: left > 0}
 }
 
 // entryFacts has the facts about the entry of a SidecarSet.

@@ -19,8 +19,8 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/injectors"
 	"github.com/sidecarset/operator/internal/match"
-	"github.com/sidecarset/operator/internal/rival"
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
@@ -66,7 +66,7 @@ func newLeader(w *Widener, live client.Reader) *leader {
 	}
 	l.slots.Notify(l.again)
 	l.catalog.Notify(l.again)
-	l.options.Rivals.Notify(l.again)
+	l.options.Injectors.Notify(l.again)
 	if l.options.BundleChanged != nil {
 		l.options.BundleChanged(l.again)
 	}
@@ -187,7 +187,7 @@ func (l *leader) askUnproven(ctx context.Context) (proven bool, err error) {
 
 func (l *leader) lookAround(ctx context.Context) error {
 	if l.options.Static {
-		return l.prober.look(ctx, [entry.Slots]*entry.Slot{}, l.options.Rivals.HasStaticBarrier())
+		return l.prober.look(ctx, [entry.Slots]*entry.Slot{}, l.options.Injectors.HasStaticBarrier())
 	}
 	return l.prober.look(ctx, l.slots.All(), false)
 }
@@ -199,7 +199,7 @@ func (l *leader) pass(ctx context.Context) (next time.Duration, err error) {
 	if v == nil {
 		return soon, nil
 	}
-	if !v.rival.ClaimsEntries() && !l.options.Static {
+	if !v.other.ClaimsEntries() && !l.options.Static {
 		v.problem = l.keep(ctx, v)
 		l.prove(v)
 	}
@@ -215,7 +215,7 @@ type view struct {
 	absent   [entry.Slots]error       // why there is no version of a slot that has to have entries
 	settings *entry.Settings          // nil if there are none
 	served   bool                     // some replica can answer
-	rival    *rival.Injector
+	other    *injectors.Injector
 	reads    int   // of SidecarSets
 	problem  error // why a write has failed
 
@@ -226,13 +226,13 @@ type view struct {
 func (v *view) wakeAfter(d time.Duration) { v.next = min(v.next, max(d, time.Millisecond)) }
 
 // observe finds out which entries SidecarSets need. It returns nil while there is no snapshot, or
-// while Rivals has not looked for another injector yet.
+// while Injectors has not looked for another injector yet.
 func (l *leader) observe(ctx context.Context) *view {
 	catalog := l.catalog.Current()
-	if catalog == nil || l.options.Rivals.Ready(nil) != nil {
+	if catalog == nil || l.options.Injectors.Ready(nil) != nil {
 		return nil
 	}
-	v := &view{now: time.Now(), catalog: catalog, rival: l.options.Rivals.Injector(), slots: l.slots.All(), next: later}
+	v := &view{now: time.Now(), catalog: catalog, other: l.options.Injectors.Injector(), slots: l.slots.All(), next: later}
 	v.served = l.replicas.any(ctx, v.now)
 	l.reviews.Observe(&v.slots, v.now)
 	l.observeEnforcing(v)

@@ -21,8 +21,8 @@ import (
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/injectors"
 	"github.com/sidecarset/operator/internal/match"
-	"github.com/sidecarset/operator/internal/rival"
 	"github.com/sidecarset/operator/webhooks/pods"
 	"github.com/sidecarset/operator/webhooks/server"
 )
@@ -78,8 +78,8 @@ func newInjector(o pods.Options) paths {
 	if o.Know == nil {
 		o.Know = func(context.Context, []string) error { return nil }
 	}
-	if o.Rival == nil {
-		o.Rival = func() *rival.Injector { return nil }
+	if o.OtherInjector == nil {
+		o.OtherInjector = func() *injectors.Injector { return nil }
 	}
 	if o.Revision == nil {
 		o.Revision = func(context.Context, *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error) { return nil, nil }

@@ -22,9 +22,9 @@ import (
 	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/injectors"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/review"
-	"github.com/sidecarset/operator/internal/rival"
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
@@ -54,9 +54,9 @@ type Options struct {
 	// Draw returns a random number in [0,1) for the choice between a SidecarSet and its
 	// recorded revision. By default, no client can foresee it.
 	Draw func() float64
-	// Rival returns another injector that is live; nil if there is none. The Injector
+	// OtherInjector returns another injector that is live; nil if there is none. The Injector
 	// leaves the Pods of another injector alone.
-	Rival func() *rival.Injector
+	OtherInjector func() *injectors.Injector
 	// RecordEvent writes an Event about a conflict, or about what a Pod does not get, at a
 	// limited rate. It does not wait.
 	RecordEvent func(events.Event)
@@ -178,7 +178,7 @@ func (i *Injector) inject(ctx context.Context, reader *review.Reader, document [
 	if err != nil {
 		return verdict{result: resultInvalid, head: head, err: unreadable(&head, err)}
 	}
-	if other := i.options.Rival(); other != nil && other.Owns(pod.Annotations, selected.names) {
+	if other := i.options.OtherInjector(); other != nil && other.Owns(pod.Annotations, selected.names) {
 		return verdict{result: resultOther, head: head}
 	}
 	candidates := selected.snapshot.Candidates(selected.programs, i.options.Draw) // draws once, also if the loop repeats

@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/injectors"
 	"github.com/sidecarset/operator/internal/match"
-	"github.com/sidecarset/operator/internal/rival"
 	"github.com/sidecarset/operator/webhooks/pods"
 	"github.com/sidecarset/operator/webhooks/server"
 )
@@ -26,7 +26,7 @@ func TestInjectorCountsResults(t *testing.T) {
 	current := catalog
 	handler := server.Handler(newInjector(pods.Options{
 		Snapshot: func() *match.Snapshot { return current }, Registry: registry, ExcludedNamespaces: []string{"kube-system"},
-		Rival: func() *rival.Injector { return &rival.Injector{Configuration: "kruise"} },
+		OtherInjector: func() *injectors.Injector { return &injectors.Injector{Configuration: "kruise"} },
 	}).static)
 	create := func(app, container string) []byte {
 		return fixtures.Encode(t, request(fixtures.Pod("web").Label("app", app).Container(container, "app:v1").Obj()))

@@ -11,7 +11,7 @@ import (
 
 	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/hub"
-	"github.com/sidecarset/operator/internal/rival"
+	"github.com/sidecarset/operator/internal/injectors"
 )
 
 const (
@@ -55,7 +55,7 @@ func (f *facts) asks(config *admissionregistrationv1.WebhookClientConfig, rules 
 func (f *facts) lookAtEntries(_ context.Context, r *Result) {
 	if f.static() {
 		if !slices.ContainsFunc(f.mutating.Items, func(c admissionregistrationv1.MutatingWebhookConfiguration) bool {
-			return rival.CallsUs(&c, f.namespace)
+			return injectors.CallsUs(&c, f.namespace)
 		}) {
 			r.add(Error, "MutatingWebhookConfiguration "+mutatingConfiguration, "docs/install.md#static-entries", "kubectl apply -k config/overlays/static",
 				"has no entry for Pods, and with --pod-webhook=static the operator writes none: no Pod is injected")
@@ -148,7 +148,7 @@ func setsOf(entries []entry.Entry) []string {
 func (f *facts) lookAtInjectors(_ context.Context, r *Result) {
 	for i := range f.mutating.Items {
 		c := &f.mutating.Items[i]
-		if other := rival.Find(c, f.namespace); other != nil {
+		if other := injectors.Find(c, f.namespace); other != nil {
 			r.add(Error, "MutatingWebhookConfiguration "+c.Name, "docs/security.md#another-injector", "uninstall one of the two; for OpenKruise, kubectl sidecarset migrate prints the steps", "%s", other.Message())
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
 	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/hub"
-	"github.com/sidecarset/operator/internal/rival"
+	"github.com/sidecarset/operator/internal/injectors"
 	"github.com/sidecarset/operator/internal/validation"
 )
 
@@ -125,9 +125,9 @@ func Between(configurations []admissionregistrationv1.MutatingWebhookConfigurati
 	after := false
 	for i := range configurations {
 		c := &configurations[i]
-		if other := rival.Find(c, operatorNamespace); other != nil && !other.OfOurKind {
+		if other := injectors.Find(c, operatorNamespace); other != nil && !other.OfOurKind {
 			after = true
-		} else if after && c.Name < entry.ConfigurationName(0) && !strings.HasPrefix(c.Name, "sidecarset-") && rival.CoversPods(c) {
+		} else if after && c.Name < entry.ConfigurationName(0) && !strings.HasPrefix(c.Name, "sidecarset-") && injectors.CoversPods(c) {
 			notes = append(notes, Note{"MutatingWebhookConfiguration " + c.Name, "is called after OpenKruise and before this operator: it sees Pods without the sidecars from now on, unless it has reinvocationPolicy: IfNeeded", false})
 		}
 	}

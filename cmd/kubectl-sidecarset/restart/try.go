@@ -127,7 +127,7 @@ func (j *job) evict(all context.Context) (*corev1.Pod, error) {
 // candidatesOf are the Pods that may be tried: the first that is Ready and the first that is not.
 func candidatesOf(todo []*corev1.Pod) (candidates []*corev1.Pod) {
 	for _, ready := range []bool{true, false} {
-		at := slices.IndexFunc(todo, func(pod *corev1.Pod) bool { return !isProtected(pod) && podstate.IsAvailable(pod) == ready })
+		at := slices.IndexFunc(todo, func(pod *corev1.Pod) bool { return !isProtected(pod) && podstate.IsPodReady(pod) == ready })
 		if at >= 0 {
 			candidates = append(candidates, todo[at])
 		}

@@ -59,7 +59,7 @@ func (w *watch) look(pod *corev1.Pod, now time.Time) (state, string) {
 	}
 	trouble, fails := troubleOf(pod)
 	condition := podstate.Condition(pod, corev1.PodReady)
-	isReady := podstate.IsAvailable(pod)
+	isReady := podstate.IsPodReady(pod)
 	switch {
 	case !s.ready.IsZero() && (!isReady || !condition.LastTransitionTime.Equal(&s.since)):
 		return failed, "was Ready and is not any more" + inBrackets(trouble)

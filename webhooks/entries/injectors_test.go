@@ -33,19 +33,19 @@ func kruise(name, path string) *admissionregistrationv1.MutatingWebhookConfigura
 	return calling(name, "kruise-system", path, "/mutate-apps-kruise-io-sidecarset")
 }
 
-// withRivals runs a test with Rivals that have not listed any configuration yet.
-func withRivals(t *testing.T, test func(rivals *Rivals, listed func(), happens func(watch.EventType, *admissionregistrationv1.MutatingWebhookConfiguration))) {
+// withInjectors runs a test with Injectors that have not listed any configuration yet.
+func withInjectors(t *testing.T, test func(injectors *Injectors, listed func(), happens func(watch.EventType, *admissionregistrationv1.MutatingWebhookConfiguration))) {
 	t.Helper()
 	withReplica(t, func(t *testing.T, r *replica) {
 		list, told := make(chan struct{}), make(chan struct{}, 1)
 		r.slots = &lateWatch{until: list}
 		delete(r.informers, "MutatingWebhookConfiguration")
-		rivals := NewRivals(r, "ours", prometheus.NewRegistry())
-		rivals.Notify(told)
-		go func() { _ = rivals.Start(t.Context()) }()
+		injectors := NewInjectors(r, "ours", prometheus.NewRegistry())
+		injectors.Notify(told)
+		go func() { _ = injectors.Start(t.Context()) }()
 		synctest.Wait()
 		listed := func() { close(list); synctest.Wait(); <-told }
-		test(rivals, listed, func(event watch.EventType, c *admissionregistrationv1.MutatingWebhookConfiguration) {
+		test(injectors, listed, func(event watch.EventType, c *admissionregistrationv1.MutatingWebhookConfiguration) {
 			t.Helper()
 			if r.slots.deliver(event, c); len(told) == 0 {
 				t.Errorf("the leader is not told when %s is %s", c.Name, event)
@@ -56,13 +56,13 @@ func withRivals(t *testing.T, test func(rivals *Rivals, listed func(), happens f
 	})
 }
 
-func TestRivalsFollowConfigurations(t *testing.T) {
-	withRivals(t, func(rivals *Rivals, listed func(), happens func(watch.EventType, *admissionregistrationv1.MutatingWebhookConfiguration)) {
-		if rivals.Ready(nil) == nil {
+func TestInjectorsFollowConfigurations(t *testing.T) {
+	withInjectors(t, func(injectors *Injectors, listed func(), happens func(watch.EventType, *admissionregistrationv1.MutatingWebhookConfiguration)) {
+		if injectors.Ready(nil) == nil {
 			t.Error("ready before all configurations are known: there may be another injector")
 		}
 		listed()
-		if err := rivals.Ready(nil); err != nil {
+		if err := injectors.Ready(nil); err != nil {
 			t.Error(err)
 		}
 		for _, step := range []struct {
@@ -77,7 +77,7 @@ func TestRivalsFollowConfigurations(t *testing.T) {
 		} {
 			happens(step.event, step.c)
 			got := ""
-			if injector := rivals.Injector(); injector != nil {
+			if injector := injectors.Injector(); injector != nil {
 				got = injector.Configuration
 			}
 			if got != step.want {
@@ -87,15 +87,15 @@ func TestRivalsFollowConfigurations(t *testing.T) {
 	})
 }
 
-// The Rivals tell the entry for Pods that an administrator keeps from the entries that the
+// The Injectors tell the entry for Pods that an administrator keeps from the entries that the
 // operator keeps.
-func TestRivalsKnowTheStaticEntry(t *testing.T) {
-	withRivals(t, func(rivals *Rivals, listed func(), happens func(watch.EventType, *admissionregistrationv1.MutatingWebhookConfiguration)) {
+func TestInjectorsKnowTheStaticEntry(t *testing.T) {
+	withInjectors(t, func(injectors *Injectors, listed func(), happens func(watch.EventType, *admissionregistrationv1.MutatingWebhookConfiguration)) {
 		listed()
 		stands := func(event watch.EventType, c *admissionregistrationv1.MutatingWebhookConfiguration, entry, barrier bool) {
 			t.Helper()
-			if happens(event, c); rivals.StaticEntry() != entry || rivals.HasStaticBarrier() != barrier {
-				t.Errorf("it is there: %v, with a barrier: %v", rivals.StaticEntry(), rivals.HasStaticBarrier())
+			if happens(event, c); injectors.StaticEntry() != entry || injectors.HasStaticBarrier() != barrier {
+				t.Errorf("it is there: %v, with a barrier: %v", injectors.StaticEntry(), injectors.HasStaticBarrier())
 			}
 		}
 		both := calling("admins", "ours", "/pods", entry.PathBarrier+entry.StaticBarrier)

@@ -1,4 +1,4 @@
-package rival_test
+package injectors_test
 
 import (
 	"slices"
@@ -9,7 +9,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/sidecarset/operator/internal/rival"
+	"github.com/sidecarset/operator/internal/injectors"
 )
 
 // The Pod and SidecarSet entries of OpenKruise's configuration.
@@ -63,9 +63,9 @@ func read(t *testing.T, manifest string, replace ...string) *admissionregistrati
 	return &c
 }
 
-func find(t *testing.T, manifest string, replace ...string) *rival.Injector {
+func find(t *testing.T, manifest string, replace ...string) *injectors.Injector {
 	t.Helper()
-	return rival.Find(read(t, manifest, replace...), "sidecarset-system")
+	return injectors.Find(read(t, manifest, replace...), "sidecarset-system")
 }
 
 func TestCallsUsRecognizesWebhooksThatCallTheOperator(t *testing.T) {
@@ -83,7 +83,7 @@ func TestCallsUsRecognizesWebhooksThatCallTheOperator(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := rival.CallsUs(read(t, tc.manifest, tc.replace...), "sidecarset-system"); got != tc.want {
+			if got := injectors.CallsUs(read(t, tc.manifest, tc.replace...), "sidecarset-system"); got != tc.want {
 				t.Errorf("CallsUs = %v, want %v", got, tc.want)
 			}
 		})
@@ -101,7 +101,7 @@ func TestHasBarrierRecognizesTheBarrierOfStaticMode(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := rival.HasBarrier(read(t, static, tc.replace...), "sidecarset-system"); got != tc.want {
+			if got := injectors.HasBarrier(read(t, static, tc.replace...), "sidecarset-system"); got != tc.want {
 				t.Errorf("HasBarrier = %v, want %v", got, tc.want)
 			}
 		})
@@ -109,23 +109,23 @@ func TestHasBarrierRecognizesTheBarrierOfStaticMode(t *testing.T) {
 }
 
 func TestFind(t *testing.T) {
-	ofKruise := &rival.Injector{Configuration: "kruise-mutating-webhook-configuration", Entry: "mpod.kb.io", Server: "Service kruise-system/kruise-webhook-service"}
+	ofKruise := &injectors.Injector{Configuration: "kruise-mutating-webhook-configuration", Entry: "mpod.kb.io", Server: "Service kruise-system/kruise-webhook-service"}
 	tests := map[string]struct {
 		manifest string
 		replace  []string
-		want     *rival.Injector
+		want     *injectors.Injector
 	}{
 		"OpenKruise": {openKruise, nil, ofKruise},
 		"OpenKruise by URL": {openKruise, []string{"{service: {namespace: kruise-system, name: kruise-webhook-service, path: /mutate-pod}}", `{url: "https://kruise.example.com/mutate-pod"}`},
-			&rival.Injector{Configuration: ofKruise.Configuration, Entry: "mpod.kb.io", Server: "kruise.example.com"}},
+			&injectors.Injector{Configuration: ofKruise.Configuration, Entry: "mpod.kb.io", Server: "kruise.example.com"}},
 		"not OpenKruise whose Pod webhook is off":       {openKruise, []string{"/mutate-pod", "/mutate-something"}, nil},
 		"not OpenKruise without SidecarSets":            {openKruise, []string{"sidecarsets", "clonesets", "sidecarset", "cloneset"}, nil},
 		"not a policy engine, though it covers both":    {policies, nil, nil},
 		"not our static entry":                          {static, nil, nil},
 		"not our exact entries":                         {exact, nil, nil},
 		"not ours by URL":                               {exact, []string{"{service: {namespace: sidecarset-system, name: sidecarset-webhook, path: /pods/3/1700}}", `{url: "https://127.0.0.1:9443/pods/3/1700"}`}, nil},
-		"our static entry that calls another namespace": {static, []string{"sidecarset-system", "elsewhere"}, &rival.Injector{Configuration: "sidecarset-mutating-webhook", Entry: "inject.pods.sidecarset.io", Server: "Service elsewhere/sidecarset-webhook", OfOurKind: true}},
-		"our exact entries that call another namespace": {exact, []string{"sidecarset-system", "elsewhere"}, &rival.Injector{Configuration: "sidecarset-pods-3", Entry: "0a1b.pods.sidecarset.io", Server: "Service elsewhere/sidecarset-webhook", OfOurKind: true}},
+		"our static entry that calls another namespace": {static, []string{"sidecarset-system", "elsewhere"}, &injectors.Injector{Configuration: "sidecarset-mutating-webhook", Entry: "inject.pods.sidecarset.io", Server: "Service elsewhere/sidecarset-webhook", OfOurKind: true}},
+		"our exact entries that call another namespace": {exact, []string{"sidecarset-system", "elsewhere"}, &injectors.Injector{Configuration: "sidecarset-pods-3", Entry: "0a1b.pods.sidecarset.io", Server: "Service elsewhere/sidecarset-webhook", OfOurKind: true}},
 		"not another program with our path":             {exact, []string{"sidecarset-system", "elsewhere", "sidecarset.io", "example.com"}, nil},
 	}
 	for name, tc := range tests {
@@ -139,7 +139,7 @@ func TestFind(t *testing.T) {
 
 func TestMessageSaysWhoAndWhatToDo(t *testing.T) {
 	tests := map[string]struct {
-		injector *rival.Injector
+		injector *injectors.Injector
 		want     []string
 	}{
 		"nobody":           {nil, nil},
@@ -166,7 +166,7 @@ func TestOnlyAnotherSidecarSetOperatorClaimsEntries(t *testing.T) {
 	if another := find(t, exact, "sidecarset-system", "elsewhere"); !another.ClaimsEntries() {
 		t.Error("another operator does not")
 	}
-	for _, other := range []*rival.Injector{nil, find(t, openKruise)} {
+	for _, other := range []*injectors.Injector{nil, find(t, openKruise)} {
 		if other.ClaimsEntries() {
 			t.Errorf("%v does", other)
 		}
@@ -178,7 +178,7 @@ func TestOwns(t *testing.T) {
 	after := find(t, openKruise, "kruise-mutating", "the-kruise-mutating")
 	record := map[string]string{"kruise.io/sidecarset-hash": `{"log":{"hash":"h","sidecarSetName":"log"}}`}
 	tests := map[string]struct {
-		injector    *rival.Injector
+		injector    *injectors.Injector
 		annotations map[string]string
 		want        bool
 	}{

@@ -1,4 +1,4 @@
-// Package rival recognises another injector, that is another program that injects SidecarSets
+// Package injectors recognises another injector, that is another program that injects SidecarSets
 // into Pods: OpenKruise, or a second operator of this kind in another namespace. It knows what
 // their webhook configurations look like, and which Pods the operator leaves to them. It does
 // not know how configurations are watched.
@@ -6,7 +6,7 @@
 // A configuration that is present counts as live. The operator does not find out whether
 // its server answers: if the server is gone, an administrator should delete the
 // configuration.
-package rival
+package injectors
 
 import (
 	"fmt"
