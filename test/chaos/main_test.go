@@ -28,17 +28,12 @@ var (
 
 func TestMain(m *testing.M) {
 	options := stand.Options{Full: true, Kwok: true, APIServers: 2, Namespace: true, Processes: 3}
-	os.Exit(stand.Main(m, options, func(c *stand.Cluster) {
-		cluster = c
-		if err := begin(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, "chaos:", err)
-			os.Exit(1) // the cluster ends with this process
-		}
-	}))
+	os.Exit(stand.Main(m, options, begin))
 }
 
 // begin installs the operator. Every test starts replicas of its own.
-func begin(ctx context.Context) error {
+func begin(ctx context.Context, c *stand.Cluster) error {
+	cluster = c
 	for i := range cluster.APIServers {
 		config := cluster.ConfigFor(i)
 		config.WarningHandlerWithContext = warningHandler{}

@@ -33,19 +33,14 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(stand.Main(m, stand.Options{Full: true, Kwok: true, Namespace: true}, func(c *stand.Cluster) {
-		cluster = c
-		if err := begin(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, "cluster:", err)
-			os.Exit(1) // the cluster ends with this process
-		}
-	}))
+	os.Exit(stand.Main(m, stand.Options{Full: true, Kwok: true, Namespace: true}, begin))
 }
 
 // begin installs the operator with the README's command while there is no node, so its Pods
 // stay pending, and records what was created. Then it replaces the Deployment by processes,
 // and lets nodes join.
-func begin(ctx context.Context) error {
+func begin(ctx context.Context, c *stand.Cluster) error {
+	cluster = c
 	if _, err := cluster.Kubectl(ctx, "", "apply", "-k", filepath.Join(deploy.Root(), "config/default")); err != nil {
 		return err
 	}
@@ -56,16 +51,7 @@ func begin(ctx context.Context) error {
 	if _, err := cluster.Kubectl(ctx, "", "-n", deploy.Namespace, "delete", "deployment,poddisruptionbudget", "--all"); err != nil {
 		return err
 	}
-	if api, err = testkit.NewClient(cluster); err != nil {
-		return err
-	}
-	if operator, err = deploy.Install(ctx, cluster); err != nil {
-		return err
-	}
-	if replicas, err = operator.StartReplicas(ctx); err != nil {
-		return err
-	}
-	if err := testkit.UntilCalled(ctx, api); err != nil {
+	if api, operator, replicas, err = testkit.Begin(ctx, cluster); err != nil {
 		return err
 	}
 	return joinNodes(ctx, 3)

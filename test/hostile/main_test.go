@@ -29,16 +29,11 @@ var (
 
 func TestMain(m *testing.M) {
 	attackIfAsked()
-	os.Exit(stand.Main(m, stand.Options{Full: true, APIServers: 2, Namespace: true}, func(c *stand.Cluster) {
-		if err := begin(context.Background(), c); err != nil {
-			fmt.Fprintln(os.Stderr, "hostile:", err)
-			os.Exit(1) // the cluster ends with this process
-		}
-	}))
+	os.Exit(stand.Main(m, stand.Options{Full: true, APIServers: 2, Namespace: true}, begin))
 }
 
 // begin installs the operator and waits until the API server reaches its webhooks.
-func begin(ctx context.Context, c *stand.Cluster) error {
+func begin(ctx context.Context, c *stand.Cluster) (err error) {
 	for i := range c.APIServers {
 		client, err := kubernetes.NewForConfig(c.ConfigFor(i))
 		if err != nil {
@@ -46,17 +41,8 @@ func begin(ctx context.Context, c *stand.Cluster) error {
 		}
 		clients = append(clients, client)
 	}
-	var err error
-	if api, err = testkit.NewClient(c); err != nil {
-		return err
-	}
-	if operator, err = deploy.Install(ctx, c); err != nil {
-		return err
-	}
-	if replicas, err = operator.StartReplicas(ctx); err != nil {
-		return err
-	}
-	return testkit.UntilCalled(ctx, api)
+	api, operator, replicas, err = testkit.Begin(ctx, c)
+	return err
 }
 
 // apply creates a SidecarSet for a new namespace, and returns the namespace when its Pods get

@@ -48,13 +48,7 @@ func TestMain(m *testing.M) {
 		}
 		options.Args = identity.flags()
 	}
-	code := stand.Main(m, options, func(c *stand.Cluster) {
-		cluster = c
-		if err := begin(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, "integration:", err)
-			os.Exit(1) // the cluster ends with this process
-		}
-	})
+	code := stand.Main(m, options, begin)
 	_ = os.RemoveAll(identity.dir)
 	if broken, statuses := conditions.result(); len(broken) > 0 {
 		fmt.Fprintf(os.Stderr, "integration: of %d statuses, these break the rules for conditions:\n%s\n", statuses, strings.Join(broken, "\n"))
@@ -67,7 +61,8 @@ func TestMain(m *testing.M) {
 const inParallel = 16
 
 // begin installs the operator and waits until the API server reaches its webhooks.
-func begin(ctx context.Context) error {
+func begin(ctx context.Context, c *stand.Cluster) error {
+	cluster = c
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		_ = f.Value.Set(strconv.Itoa(inParallel))
 	}

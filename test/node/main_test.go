@@ -134,16 +134,11 @@ func inside(m *testing.M) int {
 	if err := flag.Set("test.parallel", "12"); err != nil { // tests wait for the kubelet, they do not compute
 		panic(err)
 	}
-	return stand.Main(m, stand.Options{Full: true}, func(c *stand.Cluster) {
-		cluster = c
-		if err := begin(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, "node:", err)
-			os.Exit(1) // this is process 1: all other processes end with it
-		}
-	})
+	return stand.Main(m, stand.Options{Full: true}, begin)
 }
 
-func begin(ctx context.Context) error {
+func begin(ctx context.Context, c *stand.Cluster) error {
+	cluster = c
 	var err error
 	if clients, err = kubernetes.NewForConfig(cluster.Config()); err != nil {
 		return err

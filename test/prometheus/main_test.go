@@ -27,26 +27,13 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(stand.Main(m, stand.Options{Namespace: true}, func(c *stand.Cluster) {
-		cluster = c
-		if err := begin(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, "prometheus:", err)
-			os.Exit(1) // the cluster ends with this process
-		}
-	}))
+	os.Exit(stand.Main(m, stand.Options{Namespace: true}, begin))
 }
 
-func begin(ctx context.Context) (err error) {
-	if api, err = testkit.NewClient(cluster); err != nil {
-		return err
-	}
-	if operator, err = deploy.Install(ctx, cluster); err != nil {
-		return err
-	}
-	if replicas, err = operator.StartReplicas(ctx); err != nil {
-		return err
-	}
-	return testkit.UntilCalled(ctx, api)
+func begin(ctx context.Context, c *stand.Cluster) (err error) {
+	cluster = c
+	api, operator, replicas, err = testkit.Begin(ctx, c)
+	return err
 }
 
 // scraper returns a function that reads the metrics of a replica as Prometheus does: with a

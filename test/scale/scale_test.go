@@ -56,7 +56,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv(stand.GarbageVariable) == "" {
 		_ = os.Setenv(stand.GarbageVariable, "100") // as in a user's cluster: these figures are costs
 	}
-	os.Exit(stand.Main(m, options, func(c *stand.Cluster) { cluster = c }))
+	os.Exit(stand.Main(m, options, func(_ context.Context, c *stand.Cluster) error {
+		cluster = c
+		return nil
+	}))
 }
 
 func number(variable string, otherwise int) int {

@@ -7,7 +7,7 @@
 //	var cluster *stand.Cluster
 //
 //	func TestMain(m *testing.M) {
-//		os.Exit(stand.Main(m, stand.Options{Full: true, Nodes: 3}, func(c *stand.Cluster) { cluster = c }))
+//		os.Exit(stand.Main(m, stand.Options{Full: true, Nodes: 3}, begin))
 //	}
 //
 // and every test takes a new namespace in it. All processes that this package starts end with

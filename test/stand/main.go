@@ -1,6 +1,7 @@
 package stand
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -9,7 +10,7 @@ import (
 	"testing"
 )
 
-// Main is the body of TestMain: it starts a cluster, calls use with it, runs the tests and
+// Main is the body of TestMain: it starts a cluster, calls begin with it, runs the tests and
 // stops the cluster. It returns the exit code. With -short it starts nothing, runs no test,
 // and says so.
 //
@@ -25,7 +26,7 @@ import (
 //
 // With Options.Namespace the test binary first starts itself again inside a network
 // namespace, see InNamespace: so TestMain runs the code before Main twice.
-func Main(m *testing.M, o Options, use func(*Cluster)) int {
+func Main(m *testing.M, o Options, begin func(context.Context, *Cluster) error) int {
 	flag.Parse()
 	if flagValue("test.list") != "" {
 		return m.Run()
@@ -62,8 +63,12 @@ func Main(m *testing.M, o Options, use func(*Cluster)) int {
 	if percent, err := strconv.Atoi(os.Getenv(GarbageVariable)); err == nil {
 		debug.SetGCPercent(percent)
 	}
-	use(c)
-	code := m.Run()
+	code := 1
+	if err := begin(context.Background(), c); err != nil {
+		fmt.Fprintln(os.Stderr, "before the first test:", err)
+	} else {
+		code = m.Run()
+	}
 	c.keepLogs = code != 0
 	if err := c.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "stand:", err)

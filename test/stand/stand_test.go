@@ -22,12 +22,9 @@ import (
 var api client.WithWatch
 
 func TestMain(m *testing.M) {
-	os.Exit(stand.Main(m, stand.Options{Full: true, Nodes: 1}, func(c *stand.Cluster) {
-		var err error
-		if api, err = testkit.NewClient(c); err != nil {
-			fmt.Fprintln(os.Stderr, "stand:", err)
-			os.Exit(1) // the cluster ends with this process
-		}
+	os.Exit(stand.Main(m, stand.Options{Full: true, Nodes: 1}, func(_ context.Context, c *stand.Cluster) (err error) {
+		api, err = testkit.NewClient(c)
+		return err
 	}))
 }
 

@@ -23,6 +23,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 )
 
@@ -58,6 +59,21 @@ func NewClientFor(config *rest.Config, more ...func(*runtime.Scheme) error) (cli
 		}
 	}
 	return client.NewWithWatch(config, client.Options{Scheme: scheme})
+}
+
+// Begin installs the operator on a cluster, starts its replicas, and returns when API servers call
+// them. The replicas end with the cluster. A suite begins with it.
+func Begin(ctx context.Context, c *stand.Cluster) (api client.WithWatch, o *deploy.Operator, replicas []*deploy.Replica, err error) {
+	if api, err = NewClient(c); err != nil {
+		return nil, nil, nil, err
+	}
+	if o, err = deploy.Install(ctx, c); err != nil {
+		return nil, nil, nil, err
+	}
+	if replicas, err = o.StartReplicas(ctx); err != nil {
+		return nil, nil, nil, err
+	}
+	return api, o, replicas, UntilCalled(ctx, api)
 }
 
 // Namespace makes a namespace of the test's own, with labels if given, and

@@ -8,13 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/cli"
-	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
@@ -25,41 +21,17 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(stand.Main(m, stand.Options{Full: true, Kwok: true, Namespace: true}, func(c *stand.Cluster) {
-		cluster = c
-		if err := begin(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, "clustertest:", err)
-			os.Exit(1) // the cluster ends with this process
-		}
-	}))
+	os.Exit(stand.Main(m, stand.Options{Full: true, Nodes: 1, Namespace: true}, begin))
 }
 
-// begin installs the operator, and makes a node.
-func begin(ctx context.Context) (err error) {
+// begin installs the operator.
+func begin(ctx context.Context, c *stand.Cluster) (err error) {
+	cluster = c
 	if err := os.Setenv("PATH", cluster.BinDir+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil { // for kubectl
 		return err
 	}
-	if api, err = testkit.NewClient(cluster); err != nil {
-		return err
-	}
-	operator, err := deploy.Install(ctx, cluster)
-	if err != nil {
-		return err
-	}
-	if _, err := operator.StartReplicas(ctx); err != nil {
-		return err
-	}
-	if err := testkit.UntilCalled(ctx, api); err != nil {
-		return err
-	}
-	capacity := corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse("1k"), corev1.ResourceMemory: resource.MustParse("10Ti"), corev1.ResourcePods: resource.MustParse("10k"),
-	}
-	return api.Create(ctx, &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "node-0", Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
-			Labels: map[string]string{"kubernetes.io/hostname": "node-0", "kubernetes.io/os": "linux"}},
-		Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
-	})
+	api, _, _, err = testkit.Begin(ctx, c)
+	return err
 }
 
 // kubectl runs the plugin as kubectl sidecarset does, and logs what it writes to standard error.

@@ -29,16 +29,11 @@ var (
 
 func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard())
-	os.Exit(stand.Main(m, stand.Options{Namespace: true}, func(c *stand.Cluster) {
-		cluster = c
-		if err := begin(); err != nil {
-			fmt.Fprintln(os.Stderr, "certificates:", err)
-			os.Exit(1) // the cluster ends with this process
-		}
-	}))
+	os.Exit(stand.Main(m, stand.Options{Namespace: true}, begin))
 }
 
-func begin() (err error) {
+func begin(_ context.Context, c *stand.Cluster) (err error) {
+	cluster = c
 	api, err = testkit.NewClient(cluster, certs.AddToScheme)
 	return err
 }

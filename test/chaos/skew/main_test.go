@@ -29,33 +29,18 @@ func TestMain(m *testing.M) {
 		return
 	}
 	options := stand.Options{Namespace: true, K8sVersion: "v1.37.1", Args: []string{gates}}
-	os.Exit(stand.Main(m, options, func(c *stand.Cluster) {
-		if err := begin(context.Background(), c); err != nil {
-			fmt.Fprintln(os.Stderr, "skew:", err)
-			os.Exit(1) // the cluster ends with this process
-		}
-	}))
+	os.Exit(stand.Main(m, options, begin))
 }
 
 // begin installs the older operator and waits until the API server reaches its webhooks.
-func begin(ctx context.Context, c *stand.Cluster) error {
+func begin(ctx context.Context, c *stand.Cluster) (err error) {
 	program := os.Getenv(olderVariable)
 	if err := checkOlder(program); err != nil {
 		return err
 	}
 	deploy.Program = func() (string, error) { return program, nil }
-	var err error
-	if api, err = testkit.NewClient(c); err != nil {
-		return err
-	}
-	operator, err := deploy.Install(ctx, c)
-	if err != nil {
-		return err
-	}
-	if replicas, err = operator.StartReplicas(ctx); err != nil {
-		return err
-	}
-	return testkit.UntilCalled(ctx, api)
+	api, _, replicas, err = testkit.Begin(ctx, c)
+	return err
 }
 
 // olderVariable is the environment variable with the path of an operator that was built with the

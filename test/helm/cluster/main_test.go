@@ -31,13 +31,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(stand.Main(m, stand.Options{Full: true, Namespace: true}, func(c *stand.Cluster) {
+	os.Exit(stand.Main(m, stand.Options{Full: true, Namespace: true}, func(_ context.Context, c *stand.Cluster) (err error) {
 		cluster = c
-		var err error
-		if api, err = testkit.NewClient(cluster); err != nil {
-			fmt.Fprintln(os.Stderr, "helm:", err)
-			os.Exit(1) // the cluster ends with this process
-		}
+		api, err = testkit.NewClient(cluster)
+		return err
 	}))
 }
 
