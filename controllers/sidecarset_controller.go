@@ -232,6 +232,7 @@ func (r *SidecarSetReconciler) allowUpdates(ctx context.Context, p *pass) error 
 	}
 	var plan *rollout.Plan
 	err := r.pods.ask(ctx, func(t *tally.Tally) {
+		t.Settle(time.Now()) // a plan of a second ago would name a next change that is over
 		if now, ok := t.SetCurrent(p.name, current); ok {
 			plan = &now
 		}

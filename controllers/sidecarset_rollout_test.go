@@ -206,6 +206,27 @@ func TestAPodThatDisappearsIsStored(t *testing.T) {
 	})
 }
 
+// Sidecars that have not run for a minute are told when the minute is over, in whatever part of a
+// second the tally looks at the time.
+func TestSidecarsThatDoNotRunAreToldAfterAMinute(t *testing.T) {
+	for _, part := range []time.Duration{0, 300 * time.Millisecond, 700 * time.Millisecond} {
+		control(t, 1, func(t *testing.T, r *rig) {
+			r.pass(part)
+			if err := r.pods.ask(t.Context(), func(*tally.Tally) { r.pods.settle.Reset(settleEvery) }); err != nil {
+				t.Fatal(err)
+			}
+			pod := notReady(webPod(1))
+			pod.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Truncate(time.Second))
+			pod.Status.ContainerStatuses[0].State = waitingFor("ImagePullBackOff")
+			r.feed(t, pod)
+			r.pass(50 * time.Second)
+			wantReasons(t, r.written(t), "Complete", "AsExpected")
+			r.pass(15 * time.Second)
+			wantReasons(t, r.written(t), "Complete", "SidecarsNotRunning")
+		})
+	}
+}
+
 // A SidecarSet that is being deleted says so, and keeps what is stored of its rollout.
 func TestASidecarSetThatIsBeingDeletedSaysSo(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
