@@ -39,7 +39,7 @@ up() {
   yours_to_try "$(dirname "$KUBECTL")"
   cat <<TXT
 
-The metrics of a replica, and a Prometheus of yours that reads those of both, with the alerts (docs/reference/metrics.md has more):
+The metrics of a replica, and a Prometheus of yours that reads those of both, with the alerts (docs/monitoring.md has more):
 
   curl --cacert $STATE/ca.crt -H @$STATE/scraper.header https://${METRICS[0]}/metrics
   prometheus --config.file $STATE/prometheus.yml --storage.tsdb.path $STATE/prometheus --web.listen-address 127.0.0.1:9090

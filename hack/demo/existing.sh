@@ -119,7 +119,7 @@ finish() {
     rm -rf "$STATE"
   elif [ "${KEEP:-}" = 1 ]; then
     yours_to_try
-    printf '\ndocs/reference/metrics.md says how a Prometheus reads the metrics.\nRemove everything with:\n\n  make demo-down CLUSTER=existing\n'
+    printf '\ndocs/monitoring.md says how a Prometheus reads the metrics.\nRemove everything with:\n\n  make demo-down CLUSTER=existing\n'
   else
     [ "$code" -eq 0 ] || save_logs
     remove "$code" || code=1

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -17,7 +19,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 var v1alpha1 = schema.GroupVersionKind{Group: appsv1beta1.GroupVersion.Group, Version: "v1alpha1", Kind: "SidecarSet"}
@@ -194,6 +198,42 @@ func TestSidecarSetsOfTheTasksAreAccepted(t *testing.T) {
 				t.Errorf("%s: %v", page, err)
 			}
 		}
+	}
+}
+
+// The policy in docs/security.md refuses Pods without the sidecar that it names.
+func TestThePolicyAgainstMissingSidecars(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(deploy.Root(), "docs/security.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := regexp.MustCompile("(?s)```yaml\n([^`]*\nkind: ValidatingAdmissionPolicy\n.*?)```").FindSubmatch(text)
+	if policy == nil {
+		t.Fatal("the page shows no policy")
+	}
+	if _, err := cluster.Kubectl(t.Context(), string(policy[1]), "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := cluster.Kubectl(context.WithoutCancel(t.Context()), string(policy[1]), "delete", "-f", "-"); err != nil {
+			t.Error(err)
+		}
+	})
+	namespace := testkit.Namespace(t, api, map[string]string{"audit": "enabled"})
+	try := func(ctx context.Context, image string) error {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}, Spec: corev1.PodSpec{
+			InitContainers: []corev1.Container{{Name: "audit", Image: image}}, Containers: []corev1.Container{{Name: "app", Image: "example.com/app:v1"}},
+		}}
+		return api.Create(ctx, pod, client.DryRunAll)
+	}
+	await.Eventually(t, "a refusal", func(ctx context.Context) error {
+		if err := try(ctx, "example.com/other:v1"); err == nil || !strings.Contains(err.Error(), "the sidecar audit is missing") {
+			return fmt.Errorf("a Pod with another image is answered with %v", err)
+		}
+		return nil
+	})
+	if err := try(t.Context(), "busybox:1.36"); err != nil {
+		t.Errorf("a Pod with the sidecar: %v", err)
 	}
 }
 

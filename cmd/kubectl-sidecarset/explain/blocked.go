@@ -10,12 +10,12 @@ import (
 const recreateIt = "recreate the Pod"
 
 // Blocked returns the meaning of a reason for which a running Pod is not updated, and what to do,
-// as docs/rollouts.md has them.
+// as docs/troubleshooting.md has them.
 func Blocked(reason inplace.Reason) (meaning, remedy string) {
 	if text, known := blocked[reason]; known {
 		return text[0], text[1]
 	}
-	return "docs/rollouts.md explains the reason", "look at status.blockedPods of the SidecarSet"
+	return "docs/troubleshooting.md explains the reason", "look at status.blockedPods of the SidecarSet"
 }
 
 var blocked = map[inplace.Reason][2]string{
