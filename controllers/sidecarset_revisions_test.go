@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -122,7 +123,9 @@ func recorded(t *testing.T, image string, number int64, collisions int32) *appsv
 	if err != nil {
 		t.Fatal(err)
 	}
-	return revision.New(ownerOf(program), "system", data, collisions, number)
+	stored := revision.New(ownerOf(program), "system", data, collisions, number)
+	stored.UID = types.UID(stored.Name)
+	return stored
 }
 
 func TestKeepAdoptsWhatTheCacheHasNotSeen(t *testing.T) {
