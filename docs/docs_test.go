@@ -272,15 +272,36 @@ func TestTheReadmesAreEqual(t *testing.T) {
 }
 
 var (
-	shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
+	shellBlock = regexp.MustCompile("(?s)```sh( [a-z]+)?\n(.*?)```")
 	inQuotes   = regexp.MustCompile(`'[^']*'|"[^"]*"| #.*`)
 )
+
+// The word behind sh says which test runs the commands, or what they need that no test has.
+var shellWords = map[string]string{
+	"":          "a control plane with the operator: TestCommandsOfThePages of the plugin",
+	" install":  "a control plane: TestPagesInstall of test/cluster",
+	" outage":   "a control plane: TestWhileNoReplicaRuns of test/cluster",
+	" helm":     "the program helm; test/helm does the same with its libraries",
+	" registry": "a registry, for an image; hack/image has tests of what it pushes",
+	" machine":  "a contributor's machine: they build or test the program",
+	" cloud":    "a cloud, or a program that the tests do not have",
+}
+
+func TestEveryShellBlockSaysWhoRunsIt(t *testing.T) {
+	for name, text := range documents(t) {
+		for _, found := range regexp.MustCompile("(?m)^ *```(sh|bash|shell|zsh)(.*)$").FindAllStringSubmatch(text, -1) {
+			if shellWords[found[2]] == "" || found[1] != "sh" {
+				t.Errorf("%s: no test knows the block %q", name, found[0])
+			}
+		}
+	}
+}
 
 // zsh, the default shell of macOS, refuses a command with a pattern that matches no file.
 func TestCommandsQuotePatterns(t *testing.T) {
 	for name, text := range documents(t) {
 		for _, block := range shellBlock.FindAllStringSubmatch(text, -1) {
-			for line := range strings.Lines(block[1]) {
+			for line := range strings.Lines(block[2]) {
 				if strings.ContainsAny(inQuotes.ReplaceAllString(line, ""), "*?[]") {
 					t.Errorf("%s: quote the pattern in %q", name, line)
 				}
