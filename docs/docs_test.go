@@ -287,11 +287,25 @@ var shellWords = map[string]string{
 	" cloud":    "a cloud, or a program that the tests do not have",
 }
 
+// The pages whose transcripts are compared with what kubectl and the plugin print.
+var transcripts = map[string][]string{
+	"":         {"docs/first-sidecarset.md", "docs/plugin.md"},                         // by package cli of the plugin
+	" cluster": {"README.md", "README.zh-CN.md", "docs/concepts.md", "docs/plugin.md"}, // by clustertest
+}
+
 func TestEveryShellBlockSaysWhoRunsIt(t *testing.T) {
 	for name, text := range documents(t) {
+		for _, found := range regexp.MustCompile("(?m)^ *```console(.*)$").FindAllStringSubmatch(text, -1) {
+			if !slices.Contains(transcripts[found[1]], name) {
+				t.Errorf("%s: no test compares the block %q of this page", name, found[0])
+			}
+		}
 		for _, found := range regexp.MustCompile("(?m)^ *```(sh|bash|shell|zsh)(.*)$").FindAllStringSubmatch(text, -1) {
 			if shellWords[found[2]] == "" || found[1] != "sh" {
 				t.Errorf("%s: no test knows the block %q", name, found[0])
+			}
+			if run := found[2] == "" || found[2] == " install"; run && !strings.HasPrefix(name, "docs/") || found[2] == " outage" && name != "docs/troubleshooting.md" {
+				t.Errorf("%s: no test runs the block %q of this page", name, found[0])
 			}
 		}
 	}
