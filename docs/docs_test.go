@@ -56,6 +56,40 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
+var (
+	made    = regexp.MustCompile(`(?m)^ *make ((?:[a-z][a-z-]*(?: |\b))+)`)
+	matrix  = regexp.MustCompile(`(?m)^ *target: \[(.*)\]$`)
+	targets = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
+)
+
+// Targets of make that pages and workflows name exist.
+func TestNamedTargetsExist(t *testing.T) {
+	known := map[string]bool{}
+	for _, target := range targets.FindAllStringSubmatch(read(t, "Makefile"), -1) {
+		known[target[1]] = true
+	}
+	commands := map[string]string{".github/workflows/release.yaml": strings.ReplaceAll(read(t, ".github/workflows/release.yaml"), "- run: ", "")}
+	for _, list := range matrix.FindAllStringSubmatch(read(t, ".github/workflows/test.yaml"), -1) {
+		commands[".github/workflows/test.yaml"] = "make " + strings.ReplaceAll(list[1], ", ", "\nmake ")
+	}
+	for name, text := range documents(t) {
+		commands[name] = strings.Join(append(shellBlock.FindAllString(text, -1), quotes(shellBlock.ReplaceAllString(text, ""))...), "\n")
+	}
+	for name, text := range commands {
+		found := made.FindAllStringSubmatch(text, -1)
+		if len(found) == 0 && strings.HasPrefix(name, ".github") {
+			t.Errorf("%s names no target", name)
+		}
+		for _, command := range found {
+			for target := range strings.FieldsSeq(command[1]) {
+				if !known[target] {
+					t.Errorf("%s names the target %q, which the Makefile does not have", name, target)
+				}
+			}
+		}
+	}
+}
+
 // A quoted path exists, from the top or from the document; "golden/x" is a
 // golden injection.
 func TestNamedPathsExist(t *testing.T) {
