@@ -84,9 +84,6 @@ func TestCommandsOfThePages(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	if _, err := exec.LookPath("jq"); err != nil {
-		t.Skip("SKIP: a page has a command that needs jq")
-	}
 	t.Cleanup(func() {
 		for _, what := range []string{"sidecarsets --all", "namespace shop argocd monitoring", "clusterrolebinding prometheus-sidecarset", "crd prometheusrules.monitoring.coreos.com"} {
 			args := append([]string{"delete", "--ignore-not-found"}, strings.Fields(what)...)
@@ -115,6 +112,10 @@ func TestCommandsOfThePages(t *testing.T) {
 			dir := reader(t, page)
 			testkit.Shell(t, cluster, dir, before[name])
 			for _, commands := range blocks {
+				if _, err := exec.LookPath("jq"); err != nil && strings.Contains(commands, "| jq ") {
+					t.Run("jq", func(t *testing.T) { t.Skip("SKIP: a command of this page needs jq, which is not installed") })
+					continue
+				}
 				commands = watches.ReplaceAllString(names.Replace(commands), "timeout --signal=INT 1 $1 || [ $$? = 124 ]")
 				commands = differs.ReplaceAllString(commands, "$1 || [ $$? = 2 ]")
 				t.Logf("%s\n%s", commands, testkit.Shell(t, cluster, dir, commands))
