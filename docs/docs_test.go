@@ -56,6 +56,40 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
+var (
+	made    = regexp.MustCompile(`(?m)^ *make ((?:[a-z][a-z-]*(?: |\b))+)`)
+	matrix  = regexp.MustCompile(`(?m)^ *target: \[(.*)\]$`)
+	targets = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
+)
+
+// Targets of make that pages and workflows name exist.
+func TestNamedTargetsExist(t *testing.T) {
+	known := map[string]bool{}
+	for _, target := range targets.FindAllStringSubmatch(read(t, "Makefile"), -1) {
+		known[target[1]] = true
+	}
+	commands := map[string]string{".github/workflows/release.yaml": strings.ReplaceAll(read(t, ".github/workflows/release.yaml"), "- run: ", "")}
+	for _, list := range matrix.FindAllStringSubmatch(read(t, ".github/workflows/test.yaml"), -1) {
+		commands[".github/workflows/test.yaml"] = "make " + strings.ReplaceAll(list[1], ", ", "\nmake ")
+	}
+	for name, text := range documents(t) {
+		commands[name] = strings.Join(append(shellBlock.FindAllString(text, -1), quotes(shellBlock.ReplaceAllString(text, ""))...), "\n")
+	}
+	for name, text := range commands {
+		found := made.FindAllStringSubmatch(text, -1)
+		if len(found) == 0 && strings.HasPrefix(name, ".github") {
+			t.Errorf("%s names no target", name)
+		}
+		for _, command := range found {
+			for target := range strings.FieldsSeq(command[1]) {
+				if !known[target] {
+					t.Errorf("%s names the target %q, which the Makefile does not have", name, target)
+				}
+			}
+		}
+	}
+}
+
 // A quoted path exists, from the top or from the document; "golden/x" is a
 // golden injection.
 func TestNamedPathsExist(t *testing.T) {
@@ -118,7 +152,7 @@ var (
 	inAnchor   = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	metricName = regexp.MustCompile("`(sidecarset_[a-z_]+)[`{]")
 	ourFlag    = regexp.MustCompile("`--([a-z][a-z0-9.-]*[a-z0-9])")
-	otherFlags = []string{"admission-control-config-file", "cascade", "context", "dry-run", "force", "for", "help", "operator-namespace", "set"} // of kube-apiserver, kubectl, the plugin, every program
+	otherFlags = []string{"admission-control-config-file", "cascade", "context", "force", "for", "help", "namespace", "set"} // of kube-apiserver, kubectl, every program
 )
 
 // headings returns the anchors of a document's headings, as GitHub makes them.
@@ -131,22 +165,22 @@ func headings(text string) map[string]bool {
 	return all
 }
 
-// flags.md is compared with the program elsewhere; the other documents with flags.md.
+// flags.md and cli.md are compared with the programs elsewhere; the other documents with them.
 func TestNamedFlagsExist(t *testing.T) {
 	known := map[string]bool{}
-	for _, match := range ourFlag.FindAllStringSubmatch(read(t, "docs/reference/flags.md"), -1) {
+	for _, match := range ourFlag.FindAllStringSubmatch(read(t, "docs/reference/flags.md")+read(t, "docs/reference/cli.md"), -1) {
 		known[match[1]] = true
 	}
 	for _, name := range otherFlags {
 		known[name] = true
 	}
 	for name, text := range documents(t) {
-		if strings.HasPrefix(name, "test/") || name == "docs/plugin.md" {
-			continue // about programs of the tests; a test of the plugin checks its flags
+		if strings.HasPrefix(name, "test/") {
+			continue // about programs of the tests
 		}
 		for _, match := range ourFlag.FindAllStringSubmatch(text, -1) {
 			if !known[match[1]] {
-				t.Errorf("%s names the flag --%s, which flags.md does not have", name, match[1])
+				t.Errorf("%s names the flag --%s, which neither flags.md nor cli.md has", name, match[1])
 			}
 		}
 	}
@@ -272,15 +306,50 @@ func TestTheReadmesAreEqual(t *testing.T) {
 }
 
 var (
-	shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
+	shellBlock = regexp.MustCompile("(?s)```sh( [a-z]+)?\n(.*?)```")
 	inQuotes   = regexp.MustCompile(`'[^']*'|"[^"]*"| #.*`)
 )
+
+// The word behind sh says which test runs the commands, or what they need that no test has.
+var shellWords = map[string]string{
+	"":          "a control plane with the operator: TestCommandsOfThePages of the plugin",
+	" install":  "a control plane: TestPagesInstall of test/cluster",
+	" outage":   "a control plane: TestWhileNoReplicaRuns of test/cluster",
+	" helm":     "the program helm; test/helm does the same with its libraries",
+	" registry": "a registry, for an image; hack/image has tests of what it pushes",
+	" machine":  "a contributor's machine: they build or test the program",
+	" cloud":    "a cloud, or a program that the tests do not have",
+}
+
+// The pages whose transcripts are compared with what kubectl and the plugin print.
+var transcripts = map[string][]string{
+	"":         {"docs/first-sidecarset.md", "docs/plugin.md"},                         // by package cli of the plugin
+	" cluster": {"README.md", "README.zh-CN.md", "docs/concepts.md", "docs/plugin.md"}, // by clustertest
+}
+
+func TestEveryShellBlockSaysWhoRunsIt(t *testing.T) {
+	for name, text := range documents(t) {
+		for _, found := range regexp.MustCompile("(?m)^ *```console(.*)$").FindAllStringSubmatch(text, -1) {
+			if !slices.Contains(transcripts[found[1]], name) {
+				t.Errorf("%s: no test compares the block %q of this page", name, found[0])
+			}
+		}
+		for _, found := range regexp.MustCompile("(?m)^ *```(sh|bash|shell|zsh)(.*)$").FindAllStringSubmatch(text, -1) {
+			if shellWords[found[2]] == "" || found[1] != "sh" {
+				t.Errorf("%s: no test knows the block %q", name, found[0])
+			}
+			if found[2] == "" && !strings.HasPrefix(name, "docs/") || found[2] == " install" && filepath.Dir(name) != "docs" || found[2] == " outage" && name != "docs/troubleshooting.md" {
+				t.Errorf("%s: no test runs the block %q of this page", name, found[0])
+			}
+		}
+	}
+}
 
 // zsh, the default shell of macOS, refuses a command with a pattern that matches no file.
 func TestCommandsQuotePatterns(t *testing.T) {
 	for name, text := range documents(t) {
 		for _, block := range shellBlock.FindAllStringSubmatch(text, -1) {
-			for line := range strings.Lines(block[1]) {
+			for line := range strings.Lines(block[2]) {
 				if strings.ContainsAny(inQuotes.ReplaceAllString(line, ""), "*?[]") {
 					t.Errorf("%s: quote the pattern in %q", name, line)
 				}

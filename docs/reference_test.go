@@ -21,6 +21,29 @@ import (
 
 var update = flag.Bool("update", false, "write the generated parts of docs/reference")
 
+// parity.md has a line with a verdict for each rule and each trap, in their order.
+func TestParityHasEveryRule(t *testing.T) {
+	page := read(t, "docs/reference/parity.md")
+	row := regexp.MustCompile(`(?m)^\| ([TC]?\d+) \| .* \| (?:kept|improved|not ours) \|$`)
+	for heading, numbers := range map[string]struct {
+		prefix string
+		last   int
+	}{"Rules of the validating webhook": {"", 45}, "Traps of the API and of admission": {"T", 41}, "Traps of the controller": {"C", 41}} {
+		_, section, _ := strings.Cut(page, "\n## "+heading+"\n")
+		section, _, _ = strings.Cut(section, "\n## ")
+		var got, want []string
+		for _, found := range row.FindAllStringSubmatch(section, -1) {
+			got = append(got, found[1])
+		}
+		for n := range numbers.last {
+			want = append(want, fmt.Sprint(numbers.prefix, n+1))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-numbers +rows):\n%s", heading, diff)
+		}
+	}
+}
+
 // The pages in docs/reference have parts between two comments. The code is the source of these
 // parts: comments of constants, help texts of metrics, values of bounds.
 func TestReferencePagesSayWhatTheCodeSays(t *testing.T) {

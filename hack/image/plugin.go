@@ -29,6 +29,9 @@ type pluginArchive struct {
 	built                string // the file of the program
 }
 
+// krewFile is the manifest among the archives. Krew's index has it as sidecarset.yaml.
+const krewFile = "krew-sidecarset.yaml"
+
 //go:embed krew.yaml
 var krewManifest string
 
@@ -92,7 +95,7 @@ func writePlugin(ctx context.Context, source, work, out string, platforms []stri
 	if err != nil {
 		return nil, err
 	}
-	return archives, os.WriteFile(filepath.Join(out, "sidecarset.yaml"), manifest, 0o644)
+	return archives, os.WriteFile(filepath.Join(out, krewFile), manifest, 0o644)
 }
 
 // buildPlugin compiles the plugin and puts it into an archive: a zip file for Windows.

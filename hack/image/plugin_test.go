@@ -72,15 +72,15 @@ func TestArchivesAndTheirManifest(t *testing.T) {
 	for _, name := range []string{unix, windows} {
 		sum := fmt.Sprintf("%x", sha256.Sum256([]byte(files[name])))
 		sums += sum + "  " + name + "\n"
-		if want := "    uri: https://example.com/v1.2.3/" + name + "\n    sha256: " + sum + "\n"; !strings.Contains(files["sidecarset.yaml"], want) {
+		if want := "    uri: https://example.com/v1.2.3/" + name + "\n    sha256: " + sum + "\n"; !strings.Contains(files[krewFile], want) {
 			t.Errorf("the manifest lacks\n%s", want)
 		}
 	}
 	if files["SHA256SUMS"] != sums {
 		t.Errorf("the sums are\n%swant\n%s", files["SHA256SUMS"], sums)
 	}
-	if !strings.Contains(files["sidecarset.yaml"], "\n  version: v1.2.3\n") {
-		t.Errorf("the manifest has another version:\n%s", files["sidecarset.yaml"])
+	if !strings.Contains(files[krewFile], "\n  version: v1.2.3\n") {
+		t.Errorf("the manifest has another version:\n%s", files[krewFile])
 	}
 }
 

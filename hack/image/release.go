@@ -32,7 +32,8 @@ type release struct {
 	out                                      string
 	push                                     bool
 
-	work string
+	work, notes string
+	image       string // with its digest
 }
 
 // layouts are the files with the manifests of each layout.
@@ -69,7 +70,7 @@ func releaseCommand(ctx context.Context, args []string) (err error) {
 	if err := errors.Join(os.RemoveAll(r.out), os.MkdirAll(r.out, 0o755)); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{r.writeNotes, r.writeImages, r.writePlugin, r.writeSums} {
+	for _, step := range []func(context.Context) error{r.readNotes, r.writeImages, r.writePlugin, r.writeNotes, r.writeSums} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -81,8 +82,8 @@ func (r *release) file(name string, content []byte) error {
 	return os.WriteFile(filepath.Join(r.out, name), content, 0o644)
 }
 
-// writeNotes takes the notes from the section of the version in CHANGELOG.md.
-func (r *release) writeNotes(context.Context) error {
+// readNotes takes the notes from the section of the version in CHANGELOG.md.
+func (r *release) readNotes(context.Context) error {
 	text, err := os.ReadFile(filepath.Join(r.source, "CHANGELOG.md"))
 	if err != nil {
 		return err
@@ -95,7 +96,32 @@ func (r *release) writeNotes(context.Context) error {
 	if end := bytes.Index(notes, []byte("\n## ")); end >= 0 {
 		notes = notes[:end]
 	}
-	return r.file("RELEASE_NOTES.md", append(bytes.TrimSpace(notes), '\n'))
+	r.notes = string(bytes.TrimSpace(notes))
+	return nil
+}
+
+// The pages of the repository, and links to them that are relative.
+const pages = "https://github.com/sidecarset/operator/blob/"
+
+var relative = regexp.MustCompile(`\]\(([^):]+)\)`)
+
+// writeNotes adds to the notes what the release is and how it is installed. A page of releases is not in the
+// repository, so links become absolute.
+func (r *release) writeNotes(context.Context) error {
+	chart := fmt.Sprintf("oci://%s/charts/sidecarset --version %s", r.registry, strings.TrimPrefix(r.version, "v"))
+	return r.file("RELEASE_NOTES.md", fmt.Appendf(nil, `%s
+
+## Install
+
+    helm install sidecarset %s --namespace sidecarset-system --create-namespace
+
+or
+
+    kubectl apply --server-side -f %s/install.yaml
+
+`+"`install-hardened.yaml` is the [layout](%s%s/docs/install.md#layouts) `hardened`. The image is `%s`.\n"+
+		"`SHA256SUMS` has the sums of all files. Each `.cdx.json` says what a program or the image is built from, and under which licences.\n",
+		relative.ReplaceAllString(r.notes, "]("+pages+r.version+"/$1)"), chart, r.url, pages, r.version, r.image))
 }
 
 // writeImages writes an OCI layout with the operator's image and the chart, what names them,
@@ -108,7 +134,7 @@ func (r *release) writeImages(ctx context.Context) error {
 			return "", err
 		}
 		programs = append(programs, program)
-		return program, r.writeBill("sidecarset-operator", platform, program)
+		return program, r.writeBill("sidecarset-operator", platform, r.notices, program)
 	})
 	if err != nil {
 		return err
@@ -131,14 +157,15 @@ func (r *release) writeImages(ctx context.Context) error {
 	}
 	image := r.registry + "/sidecarset-operator"
 	url := fmt.Sprintf("pkg:oci/sidecarset-operator@%s?repository_url=%s&tag=%s", digest, image, r.version)
-	text, err := bill(cdx.Component{Type: cdx.ComponentTypeContainer, Name: image, Version: r.version, PackageURL: url}, programs...)
+	text, err := bill(cdx.Component{Type: cdx.ComponentTypeContainer, Name: image, Version: r.version, PackageURL: url}, r.notices, programs...)
 	if err != nil {
 		return err
 	}
+	r.image = fmt.Sprintf("%s:%s@%s", image, r.version, digest)
 	return errors.Join(
 		r.file("sidecarset-operator_"+r.version+"_image.cdx.json", text),
 		r.file(packed.name+"-"+packed.version+".tgz", packed.archive),
-		r.writeManifests(fmt.Sprintf("%s:%s@%s", image, r.version, digest)),
+		r.writeManifests(r.image),
 		r.publish(ctx, operator, image+":"+r.version, chart, r.registry+"/charts/"+packed.name+":"+packed.version),
 	)
 }
@@ -229,7 +256,7 @@ func (r *release) writePlugin(ctx context.Context) error {
 		return err
 	}
 	for _, archive := range archives {
-		if err := r.writeBill(pluginName, archive.System+"/"+archive.Architecture, archive.built); err != nil {
+		if err := r.writeBill(pluginName, archive.System+"/"+archive.Architecture, r.pluginNotices, archive.built); err != nil {
 			return err
 		}
 	}
@@ -237,9 +264,9 @@ func (r *release) writePlugin(ctx context.Context) error {
 }
 
 // writeBill writes the bill of materials of a program.
-func (r *release) writeBill(program, platform, file string) error {
+func (r *release) writeBill(program, platform, notices, file string) error {
 	url := fmt.Sprintf("pkg:generic/%s@%s?platform=%s", program, r.version, platform)
-	text, err := bill(cdx.Component{Type: cdx.ComponentTypeApplication, Name: program, Version: r.version, PackageURL: url}, file)
+	text, err := bill(cdx.Component{Type: cdx.ComponentTypeApplication, Name: program, Version: r.version, PackageURL: url}, notices, file)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func repository(t *testing.T) string {
 	root := source(t, "operator")
 	deployment := "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: operator}\nspec:\n  template:\n    spec:\n      containers:\n      - image: registry.invalid/sidecarset-operator:dev\n        name: operator\n"
 	for file, text := range map[string]string{
-		"CHANGELOG.md":                                "# Changes\n\n## v1.3.0\n\nLater.\n\n## v1.2.3 (2026-01-02)\n\n* The change.\n\n## v1.2.2\n\nEarlier.\n",
+		"CHANGELOG.md":                                "# Changes\n\n## v1.3.0\n\nLater.\n\n## v1.2.3 (2026-01-02)\n\n* The change: [see](docs/a.md#b), [or](https://example.com).\n\n## v1.2.2\n\nEarlier.\n",
 		"cmd/kubectl-sidecarset/go.mod":               "module example.com/plugin\n\ngo 1.26.0\n",
 		"cmd/kubectl-sidecarset/main.go":              "package main\n\nvar version string\n\nfunc main() { println(version) }\n",
 		"config/default/kustomization.yaml":           "resources: [deployment.yaml]\n",
@@ -51,8 +51,9 @@ func repository(t *testing.T) string {
 func releaseOf(t *testing.T, root string, args ...string) map[string]string {
 	t.Helper()
 	dir := t.TempDir()
+	rule := strings.Repeat("=", 80)
 	out, notices := filepath.Join(dir, "out"), filepath.Join(dir, "notices.txt")
-	if err := os.WriteFile(notices, []byte("licences\n"), 0o644); err != nil {
+	if err := os.WriteFile(notices, []byte("A preface.\n\n"+rule+"\nGo: LICENSE\nGo, src: PATENTS\n"+rule+"\nRedistributions in binary form must\nNeither the name of\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	args = append([]string{"--source=" + root, "--out=" + out, "--notices=" + notices, "--plugin-notices=" + notices, "--plugin-platforms=linux/amd64,windows/amd64"}, args...)
@@ -70,11 +71,11 @@ func TestARelease(t *testing.T) {
 	files := releaseOf(t, repository(t), args...)
 
 	want := []string{
-		"RELEASE_NOTES.md", "SHA256SUMS", "install-hardened.yaml", "install.yaml",
+		"RELEASE_NOTES.md", "SHA256SUMS", "install-hardened.yaml", "install.yaml", "krew-sidecarset.yaml",
 		"kubectl-sidecarset_v1.2.3_linux_amd64.cdx.json", "kubectl-sidecarset_v1.2.3_linux_amd64.tar.gz",
 		"kubectl-sidecarset_v1.2.3_windows_amd64.cdx.json", "kubectl-sidecarset_v1.2.3_windows_amd64.zip",
 		"sidecarset-1.2.3.tgz", "sidecarset-operator_v1.2.3_image.cdx.json", "sidecarset-operator_v1.2.3_linux_amd64.cdx.json",
-		"sidecarset-operator_v1.2.3_linux_arm64.cdx.json", "sidecarset.yaml", "sidecarset_v1.2.3.oci.tar",
+		"sidecarset-operator_v1.2.3_linux_arm64.cdx.json", "sidecarset_v1.2.3.oci.tar",
 	}
 	if got := slices.Sorted(maps.Keys(files)); !slices.Equal(got, want) {
 		t.Errorf("files\n%q, want\n%q", got, want)
@@ -82,8 +83,8 @@ func TestARelease(t *testing.T) {
 	if lines := strings.Count(files["SHA256SUMS"], "\n"); lines != len(want)-1 {
 		t.Errorf("sums of %d files, want all but SHA256SUMS", lines)
 	}
-	if got := files["RELEASE_NOTES.md"]; got != "* The change.\n" {
-		t.Errorf("notes %q", got)
+	if got, want := files["RELEASE_NOTES.md"], "* The change: [see]("+pages+"v1.2.3/docs/a.md#b), [or](https://example.com).\n\n## Install\n"; !strings.HasPrefix(got, want) {
+		t.Errorf("notes %q, want %q", got, want)
 	}
 	again := releaseOf(t, repository(t), args...)
 	for file := range files {
@@ -189,12 +190,16 @@ func checkBill(t *testing.T, text, url string) {
 	var bom struct {
 		BOMFormat, SpecVersion string
 		Metadata               struct{ Component struct{ Purl string } }
-		Components             []struct{ Purl string }
+		Components             []struct {
+			Purl     string
+			Licenses []struct{ License struct{ ID string } }
+		}
 	}
 	if err := json.NewDecoder(bytes.NewBufferString(text)).Decode(&bom); err != nil {
 		t.Fatal(err)
 	}
-	if bom.BOMFormat != "CycloneDX" || !strings.Contains(bom.Metadata.Component.Purl, url) || len(bom.Components) != 1 || !strings.HasPrefix(bom.Components[0].Purl, "pkg:golang/std@1.") {
+	if bom.BOMFormat != "CycloneDX" || !strings.Contains(bom.Metadata.Component.Purl, url) || len(bom.Components) != 1 || !strings.HasPrefix(bom.Components[0].Purl, "pkg:golang/std@1.") ||
+		bom.Components[0].Licenses[0].License.ID != "BSD-3-Clause" {
 		t.Errorf("the bill of materials of %s is %+v", url, bom)
 	}
 }
@@ -238,8 +243,19 @@ func TestTheRealReleaseIsReproducible(t *testing.T) {
 		t.Fatal(err)
 	}
 	var sums []string
+	args := []string{"--version=v0.1.0", "--platforms=linux/amd64", "--plugin-platforms=linux/amd64"}
+	for flag, program := range map[string]string{"--notices=": ".", "--plugin-notices=": "cmd/kubectl-sidecarset"} {
+		list := exec.CommandContext(t.Context(), "go", "run", "./hack/notices", program)
+		list.Dir = here
+		text, err := list.Output()
+		notices := filepath.Join(t.TempDir(), "NOTICES")
+		if err := errors.Join(err, os.WriteFile(notices, text, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, flag+notices)
+	}
 	for _, root := range []string{here, other} {
-		files := releaseOf(t, root, "--version=v0.1.0", "--platforms=linux/amd64", "--plugin-platforms=linux/amd64")
+		files := releaseOf(t, root, args...)
 		sums = append(sums, files["SHA256SUMS"])
 		size := 0
 		for _, content := range files {

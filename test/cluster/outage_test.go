@@ -3,8 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // outage is an operator for one test, because other tests need their replicas.
@@ -100,39 +99,6 @@ const (
 	injected = "example.com/side:v1 example.com/app:v1"
 )
 
-// waysOut returns the commands of docs/troubleshooting.md#failed-calling-webhook, for all entries and for one.
-func waysOut(t *testing.T) (all, one string) {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(deploy.Root(), "docs/troubleshooting.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(text), "\n## failed calling webhook\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(section, -1) {
-		switch {
-		case strings.Contains(block[1], "ENTRY="):
-			one = block[1]
-		case strings.Contains(block[1], "kubectl patch"):
-			all = block[1]
-		}
-	}
-	if all == "" || one == "" {
-		t.Fatal("the section has no commands")
-	}
-	return all, one
-}
-
-// run runs commands of the docs in a shell.
-func (o *outage) run(t *testing.T, commands string) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "sh", "-eu", "-c", commands)
-	cmd.Env = append(os.Environ(), "PATH="+o.cluster.BinDir+":"+os.Getenv("PATH"), "KUBECONFIG="+o.cluster.Kubeconfig, "HOME="+o.cluster.Dir)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v: %s", commands, err, out)
-	}
-}
-
 func TestWhileNoReplicaRuns(t *testing.T) {
 	o := newOutage(t)
 	t.Run("only selected Pods are affected", o.testBlast)
@@ -143,7 +109,11 @@ func TestWhileNoReplicaRuns(t *testing.T) {
 // While no replica runs, selected Pods are refused, even if their SidecarSet is deleted. With the
 // commands of the docs they can be created, and the administrator need not undo anything.
 func (o *outage) testWaysOut(t *testing.T) {
-	all, one := waysOut(t)
+	blocks := testkit.Blocks(t, filepath.Join(deploy.Root(), "docs/troubleshooting.md"), "sh outage") // for all entries, and for one
+	if len(blocks) != 2 {
+		t.Fatalf("the page has %d blocks about an outage, want 2", len(blocks))
+	}
+	all, one := blocks[0], blocks[1]
 	for _, name := range []string{"one", "two", "gone"} {
 		o.apply(t, name, "")
 		o.awaitPod(t, name, injected)
@@ -166,10 +136,10 @@ func (o *outage) testWaysOut(t *testing.T) {
 	if entry == nil {
 		t.Fatalf("the refusal names no entry: %v", err)
 	}
-	o.run(t, strings.Replace(one, "0123456789abcdef.pods.sidecarset.io", entry[1], 1))
+	testkit.Shell(t, o.cluster, "", strings.Replace(one, "0123456789abcdef.pods.sidecarset.io", entry[1], 1))
 	o.awaitPod(t, "one", bare)
 	o.awaitPod(t, "two", "")
-	o.run(t, all)
+	testkit.Shell(t, o.cluster, "", all)
 	for _, app := range []string{"one", "two", "gone"} {
 		o.awaitPod(t, app, bare)
 	}

@@ -26,22 +26,27 @@ func TestTheReadmesCommandIsACompleteUninstall(t *testing.T) {
 				t.Fatal(err)
 			}
 			await.Eventually(t, "nothing of it", func(ctx context.Context) error {
-				left, err := c.Kubectl(ctx, "", "get", "-o", "name", "--ignore-not-found", "-A",
-					"mutatingwebhookconfigurations,validatingwebhookconfigurations,clusterroles,clusterrolebindings,flowschemas,prioritylevelconfigurations,leases,rolebindings,roles,endpointslices",
-					"-l", "app.kubernetes.io/part-of=sidecarset")
-				if err == nil && left == "" {
-					left, err = c.Kubectl(ctx, "", "get", "mutatingwebhookconfigurations", "-o", "name")
-				}
-				if err == nil && left != "" {
-					err = fmt.Errorf("there are %s", left)
-				}
-				return err
+				return nothingIsLeft(ctx, c)
 			})
 			if _, err := c.Kubectl(t.Context(), "", "-n", "default", "run", "selected", "--image=example.com/app:v1", "--labels=app=web", "--dry-run=server"); err != nil {
 				t.Errorf("a Pod that was selected: %v", err)
 			}
 		})
 	}
+}
+
+// nothingIsLeft returns an error unless all that the operator's manifests install is gone, but the CRD.
+func nothingIsLeft(ctx context.Context, c *stand.Cluster) error {
+	left, err := c.Kubectl(ctx, "", "get", "-o", "name", "--ignore-not-found", "-A",
+		"mutatingwebhookconfigurations,validatingwebhookconfigurations,clusterroles,clusterrolebindings,flowschemas,prioritylevelconfigurations,leases,rolebindings,roles,endpointslices",
+		"-l", "app.kubernetes.io/part-of=sidecarset")
+	if err == nil && left == "" {
+		left, err = c.Kubectl(ctx, "", "get", "mutatingwebhookconfigurations", "-o", "name")
+	}
+	if err == nil && left != "" {
+		err = fmt.Errorf("there are %s", left)
+	}
+	return err
 }
 
 // installReady installs the operator, with one replica and a SidecarSet that is Ready.

@@ -19,7 +19,7 @@ import (
 
 // addDryRun adds the flag --dry-run, as kubectl has it.
 func addDryRun(c *cobra.Command, dry *string) {
-	c.Flags().StringVar(dry, "dry-run", "none", "print the change and do not make it: none, client or server (let the API server and the operator check it)")
+	c.Flags().StringVar(dry, "dry-run", "none", "print the change and do not make it; `mode` is none, client or server (let the API server and the operator check it)")
 	c.Flags().Lookup("dry-run").NoOptDefVal = "client"
 }
 

@@ -45,7 +45,7 @@ like a running Pod. Names of SidecarSets restrict the answers to these.`,
 		},
 	}
 	e.add(c, "manifests")
-	c.Flags().StringVarP(&e.output, "output", "o", "", "json or yaml, with all SidecarSets")
+	c.Flags().StringVarP(&e.output, "output", "o", "", "`format`: json or yaml, with all SidecarSets")
 	return c
 }
 

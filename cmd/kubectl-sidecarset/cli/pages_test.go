@@ -2,13 +2,16 @@ package cli
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/transcript"
@@ -35,6 +38,71 @@ func offline(args []string) (output string, ran bool) {
 	var out, errs bytes.Buffer
 	Run(args[1:], Streams{Out: &out, ErrOut: &errs}, "v1.0.0")
 	return out.String() + errs.String(), true
+}
+
+// The page of all commands is what --help says of each, without its details and examples.
+func TestCommandsAreInTheReference(t *testing.T) {
+	const path, begin, end = "../../../docs/reference/cli.md", "<!-- from code: commands -->\n", "<!-- end -->"
+	var page strings.Builder
+	write := func(heading, short string, flags *pflag.FlagSet) {
+		fmt.Fprintf(&page, "\n## %s\n\n%s.\n\n", heading, short)
+		lines := page.Len()
+		flags.VisitAll(func(f *pflag.Flag) {
+			value, usage := pflag.UnquoteUsage(f)
+			name := "--" + f.Name
+			if value != "" {
+				name += "=" + strings.ToUpper(value)
+			}
+			if f.Shorthand != "" {
+				name = "-" + f.Shorthand + "`, `" + name
+			}
+			switch f.DefValue {
+			case "", "false", "0", "0s", "[]":
+			default:
+				usage += " (default `" + strings.Trim(f.DefValue, "[]") + "`)"
+			}
+			if f.Name != "help" && !f.Hidden {
+				fmt.Fprintf(&page, "* `%s`: %s\n", name, usage)
+			}
+		})
+		if page.Len() == lines { // no flags
+			text := strings.TrimSuffix(page.String(), "\n")
+			page.Reset()
+			page.WriteString(text)
+		}
+	}
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+		if c.HasParent() && !c.HasSubCommands() {
+			write("`"+strings.TrimSuffix(c.UseLine(), " [flags]")+"`", c.Short, c.LocalFlags())
+		}
+	}
+	root := (&app{config: genericclioptions.NewConfigFlags(true)}).root()
+	walk(root)
+	ours := pflag.NewFlagSet("", pflag.ContinueOnError)
+	ours.AddFlag(root.PersistentFlags().Lookup("operator-namespace"))
+	write("All commands", "Beside this flag, all have those of kubectl itself, such as `--context` and `--namespace`: `kubectl sidecarset options` lists them", ours)
+
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, after, found := strings.Cut(string(text), begin)
+	got, after, closed := strings.Cut(after, end)
+	if !found || !closed {
+		t.Fatalf("%s has no place for the commands", path)
+	}
+	want := page.String() + "\n"
+	if updating() {
+		if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("cd cmd/kubectl-sidecarset && go test ./cli -run Reference -update writes %s (-code +page):\n%s", path, diff)
+	}
 }
 
 var (

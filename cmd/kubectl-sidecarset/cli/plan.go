@@ -68,7 +68,7 @@ The exit code is 0 if nothing changes, 2 if something does, and 1 for an error o
 		},
 	}
 	files.addFiles(c, "SidecarSets")
-	c.Flags().StringVarP(&output, "output", "o", "", "json or yaml")
+	c.Flags().StringVarP(&output, "output", "o", "", "`format`: json or yaml")
 	return c
 }
 

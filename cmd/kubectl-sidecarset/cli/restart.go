@@ -57,7 +57,7 @@ It needs the rights to create pods/eviction, and to patch the workloads.`,
 	flags.IntVar(&options.parallel, "parallel", 1, "how many workloads are restarted at the same time")
 	flags.BoolVar(&options.evict, "evict", false, "evict Pods that another controller replaces, and those of workloads that cannot be restarted, one by one")
 	addDryRun(c, &options.dry)
-	flags.Lookup("dry-run").Usage = "list what would be restarted: none or client"
+	flags.Lookup("dry-run").Usage = "list what would be restarted; `mode` is none or client"
 	return c
 }
 

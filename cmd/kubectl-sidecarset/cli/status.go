@@ -52,7 +52,7 @@ the Pods that were updated since the watch began.`,
 		fmt.Fprint(a.Out, a.draw(picture(s, "")))
 		return nil
 	})
-	c.Flags().StringVarP(&output, "output", "o", "", "json or yaml")
+	c.Flags().StringVarP(&output, "output", "o", "", "`format`: json or yaml")
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "follow the rollout until interrupted")
 	c.MarkFlagsMutuallyExclusive("output", "watch")
 	return c

@@ -60,7 +60,7 @@ Without a cluster, the plugin's own version is printed.`,
 		},
 	}
 	c.Flags().BoolVar(&only, "client", false, "print the version of the plugin only, and ask no cluster")
-	c.Flags().StringVarP(&output, "output", "o", "", "json or yaml")
+	c.Flags().StringVarP(&output, "output", "o", "", "`format`: json or yaml")
 	return c
 }
 
