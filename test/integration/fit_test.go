@@ -21,6 +21,7 @@ func TestPodsThatDoNotFitTheirSidecarsAreRefusedByName(t *testing.T) {
 	for i, fit := range fixtures.Fits {
 		t.Run(fit.Name, func(t *testing.T) {
 			t.Parallel()
+			needServer(t, fit.Since)
 			app := fmt.Sprint("fit-", i)
 			set := createSidecarSet(t, namespace, "selector: {matchLabels: {app: "+app+"}}\nupdateStrategy: {type: NotUpdate}\n"+inNamespace+fit.Set)
 			err := api.Create(t.Context(), podOf(t, fit, namespace, app), client.DryRunAll)

@@ -85,6 +85,27 @@ func begin(ctx context.Context, c *stand.Cluster) error {
 	return conditions.follow(ctx, api)
 }
 
+// serverMinor is the minor version of the API server.
+func serverMinor(t *testing.T) (minor int) {
+	t.Helper()
+	version, err := operator.Clients.Discovery().ServerVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if minor, err = strconv.Atoi(version.Minor); err != nil {
+		t.Fatal(err)
+	}
+	return minor
+}
+
+// needServer skips a test that needs a newer API server.
+func needServer(t *testing.T, minor int) {
+	t.Helper()
+	if is := serverMinor(t); is < minor {
+		t.Skipf("SKIP: this needs an API server of 1.%d, and there is one of 1.%d", minor, is)
+	}
+}
+
 func create(t *testing.T, object client.Object) {
 	t.Helper()
 	insist(t, func(ctx context.Context) error {

@@ -29,6 +29,7 @@ import (
 // API server keeps an audit log. A right that was granted and not used is one too many. A
 // refusal means that a right is missing.
 func TestTheOperatorUsesExactlyItsRights(t *testing.T) {
+	needServer(t, 33) // the operator resizes a Pod
 	operator.NeedReplicas(t)
 	t.Parallel()
 	tests := map[string]struct {

@@ -46,7 +46,7 @@ func TestTheConditionSaysThatPodsCannotFollow(t *testing.T) {
 	condition(corev1.ConditionTrue, "AllSidecarsetUpgradable", true)
 	f.awaitCounters(t, 3, 3)
 	for _, p := range f.pods(t) {
-		if p.Generation != 1 {
+		if p.Generation > 1 { // before 1.33, Pods have none
 			t.Errorf("the spec of %s was written", p.Name)
 		}
 	}
