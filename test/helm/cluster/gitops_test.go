@@ -30,40 +30,42 @@ func TestNoDrift(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	byKubectl := func(args ...string) func() {
-		return func() { testkit.Kubectl(t, cluster, text, append([]string{"apply", "-f", "-"}, args...)...) }
+	byKubectl := func(args ...string) func(*testing.T) {
+		return func(t *testing.T) { testkit.Kubectl(t, cluster, text, append(args, "-f", "-")...) }
 	}
+	deleted := byKubectl("delete", "--ignore-not-found", "--timeout="+await.Patience.String())
 	release, err := helm.Template(deploy.Namespace)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, tool := range map[string]struct {
-		objects      []*unstructured.Unstructured
-		apply, again func()
-		diff         []string // of kubectl, where it is the tool
-		remove       func()
+		objects              []*unstructured.Unstructured
+		apply, again, remove func(*testing.T)
+		diff                 []string // of kubectl, where it is the tool
 	}{
-		"client-side apply": {documents(t, text), byKubectl(), byKubectl(), []string{"diff", "-f", "-"}, nil},
-		"server-side apply": {documents(t, text), byKubectl("--server-side"), byKubectl("--server-side"), []string{"diff", "--server-side", "-f", "-"}, nil},
+		"client-side apply": {documents(t, text), byKubectl("apply"), byKubectl("apply"), deleted, []string{"diff", "-f", "-"}},
+		"server-side apply": {documents(t, text), byKubectl("apply", "--server-side"), byKubectl("apply", "--server-side"), deleted, []string{"diff", "--server-side", "-f", "-"}},
 		"Helm": {documents(t, release.Manifest),
-			func() {
+			func(t *testing.T) {
 				if _, err := h.Install(helm.Release, helm.Directory(), nil); err != nil {
 					t.Fatal(err)
 				}
 			},
-			func() {
+			func(t *testing.T) {
 				if err := h.Upgrade(t.Context(), helm.Release, helm.Directory(), nil); err != nil {
 					t.Fatal(err)
 				}
-			}, nil, func() {
+			},
+			func(t *testing.T) {
 				if err := h.Uninstall(helm.Release); err != nil {
-					t.Fatal(err)
+					t.Error(err)
 				}
-			}},
+			}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tool.apply()
 			defer clean(t, deploy.Namespace)
+			defer tool.remove(t)
+			tool.apply(t)
 			o, err := deploy.Adopt(t.Context(), cluster, deploy.Default)
 			if err != nil {
 				t.Fatal(err)
@@ -72,7 +74,7 @@ func TestNoDrift(t *testing.T) {
 			namespace := newNamespace(t)
 			applySidecarSet(t, "drift", namespace)
 			before := stored(t, tool.objects)
-			tool.again()
+			tool.again(t)
 			if changed := changes(before, stored(t, tool.objects)); len(changed) > 0 {
 				t.Errorf("applying again has changed %s", strings.Join(changed, "\n"))
 			}
@@ -91,11 +93,6 @@ func TestNoDrift(t *testing.T) {
 			if err := r.Stop(t.Context()); err != nil {
 				t.Error(err)
 			}
-			if tool.remove != nil {
-				tool.remove()
-				return
-			}
-			testkit.Kubectl(t, cluster, text, "delete", "--ignore-not-found", "--timeout="+await.Patience.String(), "-f", "-")
 		})
 	}
 }
@@ -126,11 +123,11 @@ func argoSeesNoDifference(t *testing.T, object *unstructured.Unstructured) {
 	}
 }
 
-// fluxSees waits until Flux calls the stored object Current. There is no node, so Deployments and what counts Pods are InProgress.
+// fluxSees waits until Flux calls the stored object Current. There is no node, so Deployments are InProgress.
 func fluxSees(t *testing.T, object *unstructured.Unstructured) {
 	t.Helper()
 	want := status.CurrentStatus
-	if kind := object.GetKind(); kind == "Deployment" || kind == "PodDisruptionBudget" {
+	if object.GetKind() == "Deployment" {
 		want = status.InProgressStatus
 	}
 	await.Eventually(t, fmt.Sprintf("%s %s is %s", object.GetKind(), object.GetName(), want), func(ctx context.Context) error {

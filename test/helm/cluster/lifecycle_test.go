@@ -91,7 +91,7 @@ func newFleet(t *testing.T, o *deploy.Operator, layout string) *fleet {
 	t.Helper()
 	f := &fleet{operator: o, roles: []string{"all", "all"}, next: 1}
 	if layout == "hardened" {
-		f.roles = []string{"webhook", "webhook", "controller"}
+		f.roles = []string{"controller", "webhook", "webhook"} // the leader makes the certificate without which no webhook is ready
 	}
 	for _, role := range f.roles {
 		f.replicas = append(f.replicas, f.start(t, role))
