@@ -6,6 +6,9 @@ replace github.com/sidecarset/operator => ../..
 
 require (
 	github.com/fluxcd/cli-utils v1.2.2
+	github.com/fluxcd/helm-controller/api v1.5.4
+	github.com/fluxcd/kustomize-controller/api v1.8.4
+	github.com/fluxcd/source-controller/api v1.8.3
 	github.com/google/go-cmp v0.7.0
 	github.com/sidecarset/operator v0.0.0
 	go.yaml.in/yaml/v3 v3.0.5
@@ -43,6 +46,9 @@ require (
 	github.com/exponent-io/jsonpath v0.0.0-20210407135951-1de76d718b3f // indirect
 	github.com/extism/go-sdk v1.7.1 // indirect
 	github.com/fatih/color v1.19.0 // indirect
+	github.com/fluxcd/pkg/apis/acl v0.9.0 // indirect
+	github.com/fluxcd/pkg/apis/kustomize v1.15.1 // indirect
+	github.com/fluxcd/pkg/apis/meta v1.25.1 // indirect
 	github.com/fsnotify/fsnotify v1.9.0 // indirect
 	github.com/fxamacker/cbor/v2 v2.9.1 // indirect
 	github.com/go-errors/errors v1.5.1 // indirect

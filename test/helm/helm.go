@@ -70,19 +70,23 @@ func Values(assignments ...string) (map[string]any, error) {
 
 // Template does what helm template does, with the values of --set, and returns the release. It has Manifest and the notes.
 func Template(namespace string, assignments ...string) (*release.Release, error) {
-	install := action.NewInstall(configuration())
-	install.DryRunStrategy = action.DryRunClient
-	install.KubeVersion = &common.KubeVersion{Version: "v1.37.1", Major: "1", Minor: "37"} // without a cluster, Helm assumes an old one
-	return run(install, Directory(), Release, namespace, assignments)
-}
-
-func run(install *action.Install, directory, name, namespace string, assignments []string) (*release.Release, error) {
-	install.ReleaseName, install.Namespace = name, namespace
-	loaded, err := Load(directory)
+	values, err := Values(assignments...)
 	if err != nil {
 		return nil, err
 	}
-	values, err := Values(assignments...)
+	return template(namespace, values)
+}
+
+func template(namespace string, values map[string]any) (*release.Release, error) {
+	install := action.NewInstall(configuration())
+	install.DryRunStrategy = action.DryRunClient
+	install.KubeVersion = &common.KubeVersion{Version: "v1.37.1", Major: "1", Minor: "37"} // without a cluster, Helm assumes an old one
+	return run(install, Directory(), Release, namespace, values)
+}
+
+func run(install *action.Install, directory, name, namespace string, values map[string]any) (*release.Release, error) {
+	install.ReleaseName, install.Namespace = name, namespace
+	loaded, err := Load(directory)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +123,11 @@ func (c *Client) Install(name, directory string, change func(*action.Install), a
 	if change != nil {
 		change(install)
 	}
-	return run(install, directory, name, c.Namespace, assignments)
+	values, err := Values(assignments...)
+	if err != nil {
+		return nil, err
+	}
+	return run(install, directory, name, c.Namespace, values)
 }
 
 // Upgrade does what helm upgrade does.
