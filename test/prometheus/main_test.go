@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -72,6 +73,18 @@ func scraper(t *testing.T) func(context.Context, *deploy.Replica) (string, error
 // scrapes are what one look at all replicas has read, by the name of the replica.
 type scrapes map[string]string
 
+// inForce reports whether all SidecarSets are. While the leader writes entries anew, they are not.
+func (s scrapes) inForce() bool {
+	for _, text := range s {
+		if notReady.MatchString(text) {
+			return false
+		}
+	}
+	return true
+}
+
+var notReady = regexp.MustCompile(`(?m)^sidecarset_ready{.*} 0$`)
+
 // recorder reads the metrics of all replicas.
 type recorder struct {
 	t      *testing.T
@@ -79,7 +92,7 @@ type recorder struct {
 }
 
 // until reads until the sum of a metric over all replicas is as wanted.
-func (r recorder) until(what, metric string, parts []string, wanted func(sum float64) bool) scrapes {
+func (r recorder) until(what, metric string, parts []string, wanted func(sum float64, all scrapes) bool) scrapes {
 	r.t.Helper()
 	var all scrapes
 	await.Eventually(r.t, what, func(ctx context.Context) error {
@@ -96,7 +109,7 @@ func (r recorder) until(what, metric string, parts []string, wanted func(sum flo
 			}
 			all[replica.Name], sum = text, sum+n
 		}
-		if !wanted(sum) {
+		if !wanted(sum, all) {
 			return fmt.Errorf("%s%q is %v", metric, parts, sum)
 		}
 		return nil

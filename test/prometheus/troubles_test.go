@@ -38,6 +38,7 @@ type trouble struct {
 // troubles are in the order in which they are brought about.
 func troubles(t *testing.T, namespace string) []trouble {
 	var saved *admissionregistrationv1.ValidatingWebhookConfiguration
+	var absent *corev1.Pod
 	second := &admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "another-sidecarset"},
 		Webhooks:   []admissionregistrationv1.MutatingWebhook{webhookOf(namespace, "inject.pods.sidecarset.io")},
@@ -86,6 +87,19 @@ func troubles(t *testing.T, namespace string) []trouble {
 				edit(t, "blocked", func(container map[string]any) { container["env"] = []any{} })
 			},
 			cure: func(t *testing.T) { remove(t, pod(namespace, "fixed", "blocked")) },
+		},
+		{
+			alert: "SidecarSetDegraded", metric: "sidecarset_pods_not_running",
+			make: func(t *testing.T) {
+				elsewhere := testkit.Namespace(t, api, nil)
+				absent = pod(elsewhere, "absent", "absent")
+				create(t, testkit.NewPatientSet("absent", elsewhere))
+				testkit.AwaitReady(t, api, "absent")
+				create(t, absent)
+				kubelet := &testkit.Kubelet{Client: api, Namespace: elsewhere, Missing: func(image string) bool { return image != appImage }}
+				kubelet.Start(t)
+			},
+			cure: func(t *testing.T) { remove(t, absent) },
 		},
 		{
 			alert: "SidecarSetUncountedPods", metric: "sidecarset_uncounted_pods",
@@ -161,10 +175,12 @@ func troubles(t *testing.T, namespace string) []trouble {
 	}
 }
 
+const appImage = "example.com/app:v1"
+
 func pod(namespace, name, app string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: testkit.AppLabels(app)},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "example.com/app:v1"}}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: appImage}}},
 	}
 }
 
