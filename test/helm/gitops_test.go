@@ -37,7 +37,11 @@ func TestGitOps(t *testing.T) {
 	}
 	for _, text := range documents(t, "argocd/application.yaml") {
 		var application struct {
-			Spec struct{ Source struct{ Helm struct{ ValuesObject map[string]any } } }
+			Spec struct {
+				Source struct {
+					Helm struct{ ValuesObject map[string]any }
+				}
+			}
 		}
 		if err := yaml.Unmarshal(text, &application); err != nil {
 			t.Error(err)

@@ -145,8 +145,8 @@ func bare(t *testing.T, object *unstructured.Unstructured) string {
 	return string(text)
 }
 
-// entries are the webhook entries for Pods of all slots, by slot.
-func entries(t *testing.T) map[string]string {
+// slots are the objects for webhook entries for Pods.
+func slots(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
 	list := &unstructured.UnstructuredList{}
 	list.SetAPIVersion("admissionregistration.k8s.io/v1")
@@ -154,8 +154,14 @@ func entries(t *testing.T) map[string]string {
 	if err := api.List(t.Context(), list, client.HasLabels{"sidecarset.io/pod-webhooks"}); err != nil {
 		t.Fatal(err)
 	}
+	return list.Items
+}
+
+// entries are the webhook entries for Pods of all slots, by slot.
+func entries(t *testing.T) map[string]string {
+	t.Helper()
 	found := map[string]string{}
-	for _, slot := range list.Items {
+	for _, slot := range slots(t) {
 		if webhooks, _, _ := unstructured.NestedSlice(slot.Object, "webhooks"); len(webhooks) > 0 {
 			text, err := json.Marshal(webhooks)
 			if err != nil {
