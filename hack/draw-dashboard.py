@@ -2,7 +2,10 @@
 """Draws the dashboard of the chart as a picture: draw-dashboard.py URL MINUTES FILE.png
 
 It asks the queries of the panels of the Prometheus at URL, for the last MINUTES. Needs Debian's
-python3-matplotlib. The picture is in docs/reference/metrics.md.
+python3-matplotlib. The picture in docs/monitoring.md is of the demo. In ten minutes, a person scaled
+and restarted Deployments, updated a SidecarSet, created Pods that are refused, applied a SidecarSet
+late, wrote waiting sidecars into statuses of Pods (of a scheduler that does not exist, so that no
+simulated node corrects them), and created the webhook configuration of another injector.
 """
 import json, re, sys, time, urllib.parse, urllib.request
 from datetime import datetime
@@ -41,6 +44,11 @@ def times(result):
     return [datetime.fromtimestamp(t) for t, _ in result["values"]], [float(v) for _, v in result["values"]]
 
 
+def with_gaps(ts, vs):
+    """The values, without a line across a time in which the series had none."""
+    return [float("nan") if i and (ts[i] - ts[i - 1]).total_seconds() > 1.5 * step else v for i, v in enumerate(vs)]
+
+
 dashboard = json.load(open("charts/sidecarset/dashboards/sidecarset.json"))
 rows = max(p["gridPos"]["y"] + p["gridPos"]["h"] for p in dashboard["panels"])
 plt.rcParams.update({"font.size": 8, "axes.titlesize": 9, "axes.titleweight": "bold", "axes.grid": True, "grid.alpha": 0.3})
@@ -71,7 +79,7 @@ for panel in dashboard["panels"]:
         axes.stackplot(at, [[table.get(t, 0) for t in at] for table in tables], labels=[n for n, _, _ in series], alpha=0.6)
     else:
         for name, ts, vs in series:
-            axes.plot(ts, vs, label=name, linewidth=1.3)
+            axes.plot(ts, with_gaps(ts, vs), label=name, linewidth=1.3)
     empty += [] if series else [panel["title"]]
     axes.set_title(panel["title"], loc="left")
     axes.set_xlim(datetime.fromtimestamp(begin), datetime.fromtimestamp(end))
