@@ -228,7 +228,7 @@ func TestThePolicyAgainstMissingSidecars(t *testing.T) {
 	}
 	await.Eventually(t, "a refusal", func(ctx context.Context) error {
 		if err := try(ctx, "example.com/other:v1"); err == nil || !strings.Contains(err.Error(), "the sidecar audit is missing") {
-			return fmt.Errorf("a Pod with another image is answered with %v", err)
+			return fmt.Errorf("a Pod with another image is answered with %q", fmt.Sprint(err))
 		}
 		return nil
 	})
