@@ -1,14 +1,12 @@
 package docs
 
 import (
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"go/types"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -17,9 +15,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-)
 
-var update = flag.Bool("update", false, "write the generated parts of docs/reference")
+	"github.com/sidecarset/operator/internal/fixtures"
+)
 
 // parity.md has a line with a verdict for each rule and each trap, in their order.
 func TestParityHasEveryRule(t *testing.T) {
@@ -65,22 +63,7 @@ func TestReferencePagesSayWhatTheCodeSays(t *testing.T) {
 	}
 	for part, want := range parts {
 		page, name, _ := strings.Cut(part, " ")
-		path := "docs/reference/" + page
-		text := read(t, path)
-		begin, end := "<!-- from code: "+name+" -->\n", "<!-- end -->"
-		before, rest, found := strings.Cut(text, begin)
-		got, after, closed := strings.Cut(rest, end)
-		if !found || !closed {
-			t.Errorf("%s has no part %q", path, name)
-			continue
-		}
-		if *update {
-			if err := os.WriteFile(filepath.Join(module, path), []byte(before+begin+want+end+after), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		} else if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s, %s: go test ./docs -run Reference -update writes it (-code +page):\n%s", path, name, diff)
-		}
+		fixtures.CheckWritten(t, filepath.Join(module, "docs/reference", page), name, want, "go test ./docs -run Reference -update")
 	}
 }
 

@@ -3,11 +3,12 @@ package operator
 import (
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidecarset/operator/internal/fixtures"
 )
 
 func parse(t *testing.T, namespace string, args ...string) Options {
@@ -102,11 +103,8 @@ func TestProfilesAreServedOnLoopbackOnly(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the table of flags in docs/reference/flags.md")
-
 // The table of flags in the documents is that of --help, without those of logging libraries.
 func TestFlagsAreDocumented(t *testing.T) {
-	const path, begin, end = "../../docs/reference/flags.md", "<!-- from code: flags -->\n", "<!-- end -->"
 	want := "| Flag | Default | Meaning |\n|---|---|---|\n"
 	excluded, sans := "", ""
 	(&Options{namespace: defaultNamespace}).flags(&excluded, &sans).VisitAll(func(f *flag.Flag) {
@@ -123,20 +121,5 @@ func TestFlagsAreDocumented(t *testing.T) {
 		}
 		want += fmt.Sprintf("| `%s` | %s | %s |\n", name, shown, usage)
 	})
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, after, found := strings.Cut(string(text), begin)
-	got, after, closed := strings.Cut(after, end)
-	if !found || !closed {
-		t.Fatalf("%s has no table of flags", path)
-	}
-	if *update {
-		if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	} else if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("go test ./cmd/operator -run Documented -update writes docs/reference/flags.md (-code +page):\n%s", diff)
-	}
+	fixtures.CheckWritten(t, "../../docs/reference/flags.md", "flags", want, "go test ./cmd/operator -run Documented -update")
 }

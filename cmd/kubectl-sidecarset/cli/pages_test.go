@@ -9,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/transcript"
+	"github.com/sidecarset/operator/internal/fixtures"
 )
 
 // What the documents show without a cluster is what the plugin prints. Package clustertest checks
@@ -42,7 +42,6 @@ func offline(args []string) (output string, ran bool) {
 
 // The page of all commands is what --help says of each, without its details and examples.
 func TestCommandsAreInTheReference(t *testing.T) {
-	const path, begin, end = "../../../docs/reference/cli.md", "<!-- from code: commands -->\n", "<!-- end -->"
 	var page strings.Builder
 	write := func(heading, short string, flags *pflag.FlagSet) {
 		fmt.Fprintf(&page, "\n## %s\n\n%s.\n\n", heading, short)
@@ -86,23 +85,7 @@ func TestCommandsAreInTheReference(t *testing.T) {
 	ours.AddFlag(root.PersistentFlags().Lookup("operator-namespace"))
 	write("All commands", "Beside this flag, all have those of kubectl itself, such as `--context` and `--namespace`: `kubectl sidecarset options` lists them", ours)
 
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, after, found := strings.Cut(string(text), begin)
-	got, after, closed := strings.Cut(after, end)
-	if !found || !closed {
-		t.Fatalf("%s has no place for the commands", path)
-	}
-	want := page.String() + "\n"
-	if updating() {
-		if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	} else if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("cd cmd/kubectl-sidecarset && go test ./cli -run Reference -update writes %s (-code +page):\n%s", path, diff)
-	}
+	fixtures.CheckWritten(t, "../../../docs/reference/cli.md", "commands", page.String()+"\n", "cd cmd/kubectl-sidecarset && go test ./cli -run Reference -update")
 }
 
 var (
