@@ -80,7 +80,7 @@ func Template(namespace string, assignments ...string) (*release.Release, error)
 func template(namespace string, values map[string]any) (*release.Release, error) {
 	install := action.NewInstall(configuration())
 	install.DryRunStrategy = action.DryRunClient
-	install.KubeVersion = &common.KubeVersion{Version: "v1.37.1", Major: "1", Minor: "37"} // without a cluster, Helm assumes an old one
+	install.KubeVersion = &common.KubeVersion{Version: "v1.37.2", Major: "1", Minor: "37"} // without a cluster, Helm assumes an old one
 	return run(install, Directory(), Release, namespace, values)
 }
 

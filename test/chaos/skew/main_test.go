@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 		fmt.Println("SKIP: there is no operator with older libraries: make chaos builds it and sets " + olderVariable)
 		return
 	}
-	options := stand.Options{Namespace: true, K8sVersion: "v1.37.1", Args: []string{gates}}
+	options := stand.Options{Namespace: true, K8sVersion: "v1.37.2", Args: []string{gates}}
 	os.Exit(stand.Main(m, options, begin))
 }
 

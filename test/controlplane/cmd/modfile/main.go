@@ -4,7 +4,7 @@
 // published at the same time.
 //
 //	go run ./cmd/modfile v1.36.4           writes go.v1.36.mod and go.v1.36.sum
-//	go run ./cmd/modfile --main v1.37.1    writes go.mod and go.sum
+//	go run ./cmd/modfile --main v1.37.2    writes go.mod and go.sum
 //
 // It runs in the module's directory.
 package main

@@ -27,7 +27,7 @@ const (
 type Source struct {
 	Dir     string // the module
 	Modfile string // which of its go*.mod files
-	Version string // of k8s.io/kubernetes, as "v1.37.1"
+	Version string // of k8s.io/kubernetes, as "v1.37.2"
 }
 
 // FindModule returns the directory of this module. from is a directory in this module, or in the
