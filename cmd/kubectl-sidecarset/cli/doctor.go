@@ -21,8 +21,8 @@ func (a *app) doctor() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look at an installation, and say what is wrong and what to do",
-		Long: `Look at an installation of the operator: the CRD, webhooks, webhook entries, other injectors, replicas,
-certificates, rights, the status of SidecarSets, Pods that are tried under dry-run, versions. Each
+		Long: `Look at an installation of the operator: whether API servers reach it (Pods are tried under
+dry-run), the CRD, webhooks, other injectors, replicas, the conditions of SidecarSets, versions. Each
 finding has a remedy and a page of the documentation. What could not be looked at is a line SKIP
 with the reason. Nothing in the cluster is changed.
 

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,7 +24,9 @@ func (a *app) inject() *cobra.Command {
 
 The manifests may hold Pods, workloads with Pod templates, also those of OpenKruise, Argo Rollouts
 and others, Lists, and anything else, which is printed as it is. A workload whose Pod template is not
-known is named on standard error, and the exit code stays 0. Without --sidecarsets, SidecarSets and Namespaces come from the cluster.`,
+known is named on standard error, and the exit code stays 0. A manifest that gets sidecars loses its
+comments and the order of its fields; the others are printed as they are. Without --sidecarsets,
+SidecarSets and Namespaces come from the cluster.`,
 		Example: `  kubectl sidecarset inject -f deployment.yaml -s sidecarsets.yaml
   kustomize build . | kubectl sidecarset inject -f - | kubectl apply -f -`,
 		Args: arguments(0, 0),
@@ -109,13 +110,7 @@ func (a *app) injectObject(ctx context.Context, w *world.World, o *manifest.Obje
 	if len(decision.Pod.ImagePullSecrets) == 0 && slices.ContainsFunc(decision.Plan.Insertions, func(e inject.Edit) bool { return e.List == inject.ImagePullSecrets }) {
 		fmt.Fprintf(a.ErrOut, "%s: a SidecarSet brings imagePullSecrets: with them in the manifest, the API server does not add those of the Pod's ServiceAccount. Add these to the manifest, if it has any\n", o.Describe())
 	}
-	var patch []manifest.Operation
-	if text := decision.Patch(); text != nil {
-		if err := json.Unmarshal(text, &patch); err != nil {
-			return o.Errorf("%w", err)
-		}
-	}
-	return template.Apply(patch)
+	return template.Apply(decision.Patch())
 }
 
 // noteHidden names a workload whose Pod template is not known.

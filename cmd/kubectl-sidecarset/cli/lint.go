@@ -18,26 +18,24 @@ import (
 
 func (a *app) lint() *cobra.Command {
 	var flags filesFlags
-	var output, failOn, dry string
+	var output, failOn string
 	c := &cobra.Command{
 		Use:   "lint -f FILES",
-		Short: "Check SidecarSets in files, without a cluster or with one",
+		Short: "Check SidecarSets in files",
 		Long: `Check SidecarSets in files, and show the place of each problem.
 
 An error is what the cluster refuses, a warning is what it warns about. Conflicts are those
 among the SidecarSets of the files. Advice is about what a SidecarSet leaves out that changes
 how the cluster treats the app's Pods; the cluster does not mention it.
 
-Without a cluster, lint knows the rules for SidecarSets, and the commonest faults of containers
+lint asks no cluster. It knows the rules for SidecarSets, and the commonest faults of containers
 and volumes: names, images, duplicates, undeclared volumes, volumes of two kinds, ports. API
-servers check far more, each for its own version. With --dry-run=server, the cluster is asked: where
-the operator is installed, the SidecarSet is applied under dry-run; elsewhere its containers and
-volumes are, as a PodTemplate of the namespace (--namespace).
+servers check far more, each for its own version: kubectl apply --dry-run=server asks yours.
 
 The exit code is 0 if no finding is as severe as --fail-on, 2 if one is, and 1 if the files
 cannot be read.`,
 		Example: `  kubectl sidecarset lint -f sidecarsets/ --fail-on=warning
-  kubectl sidecarset lint -f sidecarsets/ -o github --dry-run=server`,
+  kubectl sidecarset lint -f sidecarsets/ -o github`,
 		Args: arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			show, ok := map[string]func([]lint.Finding) error{"text": a.printFindings, "json": a.printFindingsJSON, "github": a.printAnnotations}[output]
@@ -51,19 +49,7 @@ cannot be read.`,
 			if err != nil {
 				return errors.Join(err, unread)
 			}
-			switch dry {
-			case "server":
-				if input.Ask, err = a.asker(c.Context()); err != nil {
-					return err
-				}
-			case "none", "client":
-			default:
-				return fmt.Errorf("--dry-run is %q; use client (no cluster is asked) or server", dry)
-			}
-			findings, err := lint.Run(input)
-			if err != nil {
-				return err
-			}
+			findings := lint.Run(input)
 			if err := show(findings); err != nil {
 				return err
 			}
@@ -82,7 +68,6 @@ cannot be read.`,
 	flags.addFiles(c, "SidecarSets, and with what they refer to: the base of a canary, ControllerRevisions, the whitelist")
 	c.Flags().StringVarP(&output, "output", "o", "text", "`format`: text, json, or github for annotations of a pull request")
 	c.Flags().StringVar(&failOn, "fail-on", "error", "least `severity` with which the exit code is 2: error or warning")
-	c.Flags().StringVar(&dry, "dry-run", "client", "`who` checks: client (no cluster), or server (the cluster too; it stores nothing)")
 	return c
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
@@ -32,9 +31,6 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 )
 
-// podBack is how long a Pod is assumed to take until it is Ready with its new sidecar.
-const podBack = 20 * time.Second
-
 func (a *app) plan() *cobra.Command {
 	var files filesFlags
 	var output string
@@ -44,7 +40,7 @@ func (a *app) plan() *cobra.Command {
 		Long: `Show what applying SidecarSets will do to running Pods, before they are applied.
 
 The API server is asked to apply them in a dry run, so its webhooks answer with their warnings; you
-need the right to apply them. The times are an estimate by the rules of rollouts. Nothing is written.
+need the right to apply them. Nothing is written.
 Several SidecarSets are planned one after the other, as if those before were applied.
 
 The exit code is 0 if nothing changes, 2 if something does, and 1 for an error or a refusal.`,
@@ -210,10 +206,10 @@ func (p *planner) planOne(ctx context.Context, o *manifest.Object) (*sidecarSetP
 		return nil, err
 	}
 	if len(pods) > 1000 { // takes longer than a second
-		fmt.Fprintf(p.ErrOut, "planning the rollout to %d Pods\n", len(pods))
+		fmt.Fprintf(p.ErrOut, "judging %d Pods\n", len(pods))
 	}
 	plan.Forecast, err = forecast.Of(ctx, forecast.Input{
-		Old: old, New: applied, Before: before, After: after, Revisions: p.parts.Revisions, Pods: pods, Resizes: p.resizes, Back: podBack,
+		Old: old, New: applied, Before: before, After: after, Revisions: p.parts.Revisions, Pods: pods, Resizes: p.resizes,
 		Node: func(name string) (inplace.Node, error) { return p.node(ctx, name) },
 	})
 	if err != nil {

@@ -120,7 +120,7 @@ work without a cluster, too.`,
 		root.PersistentFlags().AddFlag(f)
 	})
 	root.PersistentFlags().StringVar(&a.operatorNamespace, "operator-namespace", "sidecarset-system", "`namespace` of the operator, which has the revisions of SidecarSets")
-	root.AddCommand(a.inject(), a.diff(), a.explain(), a.versions(), a.completion(), a.plan(), a.status(), a.rollout(), a.set(), a.exec(), a.lint(), a.doctor(), a.migrate(), options())
+	root.AddCommand(a.inject(), a.diff(), a.explain(), a.versions(), a.completion(), a.plan(), a.status(), a.rollout(), a.set(), a.lint(), a.doctor(), a.migrate(), options())
 	root.SetUsageTemplate(withoutGlobalFlags(root.UsageTemplate()))
 	return root
 }

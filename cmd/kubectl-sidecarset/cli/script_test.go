@@ -20,7 +20,7 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testscript.Run(t, testscript.Params{Dir: "testdata/script", Setup: func(e *testscript.Env) error {
+	testscript.Run(t, testscript.Params{Dir: "testdata/script", UpdateScripts: updating(), Setup: func(e *testscript.Env) error {
 		e.Setenv("SAMPLES", samples)
 		e.Setenv("SOURCE_DATE_EPOCH", "1767225600")
 		e.Setenv("NO_COLOR", "1")

@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -30,8 +30,7 @@ func (a *app) status() *cobra.Command {
 updated or lack sidecars, why, and what to do. All of it is from the SidecarSet's status.
 Without a name, there is a line for each SidecarSet; those that need a look come first.
 
-With --watch, the picture is drawn again after each change. "done in about" is an estimate from
-the Pods that were updated since the watch began.`,
+With --watch, all of it is printed again after each change.`,
 		Example: `  kubectl sidecarset status log-agent --watch`,
 	}, func(ctx context.Context, c client.Client, name string, _ []string) error {
 		switch {
@@ -49,7 +48,7 @@ the Pods that were updated since the watch began.`,
 		if output != "" {
 			return a.printAs(output, s)
 		}
-		fmt.Fprint(a.Out, a.draw(picture(s, "")))
+		fmt.Fprint(a.Out, a.picture(s))
 		return nil
 	})
 	c.Flags().StringVarP(&output, "output", "o", "", "`format`: json or yaml")
@@ -115,29 +114,13 @@ func rank(s *progress.Summary) int {
 	return 2
 }
 
-// watch shows a rollout while it goes on: on a terminal in place, elsewhere after each change.
+// watch prints the state after each change.
 func (a *app) watch(ctx context.Context, c client.Client, name string) error {
-	var pace progress.Pace
-	var last *progress.Summary
-	drawn := 0
+	last := ""
 	err := a.follow(ctx, c, name, 0, func(s *progress.Summary) (bool, error) {
-		now, height := time.Now(), a.height()
-		tree := picture(s, pace.Left(s, now))
-		switch {
-		case height > 1:
-			text := a.draw(tree)
-			if lines := strings.SplitAfterN(text, "\n", height); len(lines) == height { // the cursor cannot go above the screen
-				text = strings.Join(lines[:height-1], "")
-			}
-			up := ""
-			if drawn > 0 {
-				up = fmt.Sprintf("\x1b[%dA", drawn)
-			}
-			fmt.Fprint(a.Out, up+"\x1b[J\x1b[?7l"+text+"\x1b[?7h") // without line breaks by the terminal
-			drawn = strings.Count(text, "\n")
-		case !reflect.DeepEqual(s, last): // otherwise only the estimate can differ
-			fmt.Fprintf(a.Out, "%s %s", now.Format(time.TimeOnly), a.draw(tree))
-			last = s
+		if text := a.picture(s); text != last {
+			fmt.Fprintf(a.Out, "%s %s", time.Now().Format(time.TimeOnly), text)
+			last = text
 		}
 		return false, nil
 	})
@@ -147,74 +130,51 @@ func (a *app) watch(ctx context.Context, c client.Client, name string) error {
 	return err
 }
 
-// barWidth is how many cells the bar of a revision has that all matched Pods carry.
-const barWidth = 24
-
-// bar shows of all Pods those that are ready, and those that are not.
-func bar(ready, pods, all int32) string {
-	if all <= 0 {
-		return ""
+// picture is the state of a SidecarSet in lines.
+func (a *app) picture(s *progress.Summary) string {
+	paint := a.painter()
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s: %d of %d Pods updated, %d of these ready\n", paint.bold("sidecarset/"+s.Name), s.UpdatedPods, s.MatchedPods, s.UpdatedReadyPods)
+	line := func(label, text string, colour func(string) string) {
+		fmt.Fprintf(&out, "  %s %s\n", colour(fmt.Sprintf("%-13s", label)), text)
 	}
-	cells := func(n int32) int { return int((min(n, all)*barWidth + all - 1) / all) }
-	return strings.Repeat("█", cells(ready)) + strings.Repeat("▒", cells(pods)-cells(ready)) + strings.Repeat("░", barWidth-cells(pods))
-}
-
-// picture is the state of a SidecarSet as a tree.
-func picture(s *progress.Summary, estimate string) *node {
-	tree := &node{label: "sidecarset/" + s.Name, colour: painter.bold}
-	tree.text = fmt.Sprintf("%d of %d Pods updated, %d of these ready", s.UpdatedPods, s.MatchedPods, s.UpdatedReadyPods)
-	if estimate != "" {
-		tree.text += "; done in about " + estimate
-	}
+	none := func(text string) string { return text }
 	if !s.Observed {
-		tree.add("stale", fmt.Sprintf("The leader has not observed generation %d yet; the rest is about an earlier one.", s.Generation), painter.yellow)
+		line("stale", fmt.Sprintf("The leader has not observed generation %d yet; the rest is about an earlier one.", s.Generation), paint.yellow)
 	}
-	colour := painter.green
-	if s.NewPods.Status != "True" {
-		colour = painter.red
+	colour := paint.green
+	if s.NewPods.Status != metav1.ConditionTrue {
+		colour = paint.red
 	}
-	tree.add("new Pods", s.NewPods.Reason+": "+s.NewPods.Message, colour)
-	colour = nil
+	line("new Pods", s.NewPods.Reason+": "+s.NewPods.Message, colour)
+	colour = none
 	switch {
 	case s.Degraded != nil:
-		colour = painter.red
+		colour = paint.red
 	case s.Rollout.Reason == appsv1beta1.ReasonComplete:
-		colour = painter.green
+		colour = paint.green
 	}
-	tree.add("rollout", s.Rollout.Reason+": "+s.Rollout.Message, colour)
+	line("rollout", s.Rollout.Reason+": "+s.Rollout.Message, colour)
 	if s.Degraded != nil && s.Degraded.Message != s.Rollout.Message && s.Degraded.Reason != appsv1beta1.ReasonBlocked {
-		tree.add("degraded", s.Degraded.Reason+": "+s.Degraded.Message, painter.red)
+		line("degraded", s.Degraded.Reason+": "+s.Degraded.Message, paint.red)
 	}
-	if n := s.UpdatedPods - s.UpdatedReadyPods; n > 0 && s.Rollout.Reason == appsv1beta1.ReasonRollingOut {
-		tree.add("batch", fmt.Sprintf("updated and not ready: %d (maxUnavailable is %s)", n, s.MaxUnavailable), nil)
+	for _, r := range s.Revisions {
+		text := fmt.Sprintf("%s: %d Pods, %d ready", cmp.Or(r.Name, "others"), r.Pods, r.ReadyPods)
+		if r.Name != "" && r.Name == s.LatestRevision {
+			text += ", current"
+		}
+		line("revision", text, none)
 	}
-	if len(s.Revisions) > 0 {
-		revisions := tree.add("revisions", "", nil)
-		for _, r := range s.Revisions {
-			text, colour := fmt.Sprintf("%s %d Pods, %d ready", bar(r.ReadyPods, r.Pods, s.MatchedPods), r.Pods, r.ReadyPods), painter.green
-			if r.Name == "" || r.Name != s.LatestRevision {
-				colour = nil
-			} else {
-				text += ", current"
-			}
-			revisions.add(cmp.Or(r.Name, "others"), text, colour)
+	for _, groups := range []struct {
+		label string
+		of    []progress.Group
+	}{{"not running", s.NotRunning}, {"blocked", s.Blocked}, {"not injected", s.Uninjected}} {
+		for _, group := range groups.of {
+			line(groups.label, fmt.Sprintf("%d %s: %s", group.Pods, group.Reason, group.Text()), paint.yellow)
 		}
 	}
-	addGroups(tree, "sidecars not running", s.NotRunning)
-	addGroups(tree, "blocked", s.Blocked)
-	addGroups(tree, "not injected", s.Uninjected)
 	if s.ToDo != "" {
-		tree.add("to do", s.ToDo, painter.bold)
+		line("to do", s.ToDo, paint.bold)
 	}
-	return tree
-}
-
-func addGroups(tree *node, label string, groups []progress.Group) {
-	if len(groups) == 0 {
-		return
-	}
-	parent := tree.add(label, "", painter.yellow)
-	for _, group := range groups {
-		parent.add(fmt.Sprintf("%d %s", group.Pods, group.Reason), group.Text(), nil)
-	}
+	return out.String()
 }

@@ -7,9 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -49,26 +47,16 @@ func inState(t *testing.T, text string) *progress.Summary {
 }
 
 func TestPicture(t *testing.T) {
-	want := `sidecarset/log-agent  14 of 40 Pods updated, 12 of these ready; done in about 3m
-├─ new Pods      InForce: New Pods get the sidecars.
-├─ rollout       RollingOut: 14 of 40 matched Pods are updated. 26 Pods are
-│                still to be updated.
-├─ batch         updated and not ready: 2 (maxUnavailable is 10%)
-├─ revisions
-│  ├─ log-agent-a  ████████████████░░░░░░░░ 26 Pods, 26 ready
-│  └─ log-agent-b  ████████▒░░░░░░░░░░░░░░░ 14 Pods, 12 ready, current
-├─ blocked
-│  └─ 5 ImmutableFieldChanged  shop/web-1, shop/web-2, shop/web-3 and 2 more;
-│                              more changed than an update in place can write;
-│                              recreate the Pod
-├─ not injected
-│  └─ 1 OlderThanSidecarSet  shop/old; created before the SidecarSet; recreate
-│                            the Pod
-└─ to do         kubectl sidecarset rollout restart log-agent restarts the
-                 workloads of the 6 Pods that need it
+	want := `sidecarset/log-agent: 14 of 40 Pods updated, 12 of these ready
+  new Pods      InForce: New Pods get the sidecars.
+  rollout       RollingOut: 14 of 40 matched Pods are updated. 26 Pods are still to be updated.
+  revision      log-agent-a: 26 Pods, 26 ready
+  revision      log-agent-b: 14 Pods, 12 ready, current
+  blocked       5 ImmutableFieldChanged: shop/web-1, shop/web-2, shop/web-3 and 2 more; more changed than an update in place can write; recreate the Pod
+  not injected  1 OlderThanSidecarSet: shop/old; created before the SidecarSet; recreate the Pod
+  to do         kubectl sidecarset rollout restart log-agent restarts the workloads of the 6 Pods that need it
 `
-	tree := picture(inState(t, inTheMiddle), "3m")
-	if got := tree.render(false, 80, len(tree.label), "", ""); got != want {
+	if got := (&app{}).picture(inState(t, inTheMiddle)); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 }
@@ -123,17 +111,6 @@ func TestAwaitSaysEachThingOnceAndGivesUp(t *testing.T) {
 	}
 	if want := `Waiting for the rollout of "log-agent" to finish: ` + moving + "\n"; out.String() != want {
 		t.Errorf("got %q, want %q", out, want)
-	}
-}
-
-func TestWorkingContainer(t *testing.T) {
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: map[string]string{appsv1beta1.AnnotationWorkingHotUpgradeContainer: `{"agent":"agent-2"}`}},
-	}
-	for sidecar, want := range map[string]string{"agent": "agent-2", "agent-1": "agent-1", "app": "app"} {
-		if got := workingContainer(pod, sidecar); got != want {
-			t.Errorf("workingContainer(%s) = %s, want %s", sidecar, got, want)
-		}
 	}
 }
 

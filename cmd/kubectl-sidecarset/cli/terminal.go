@@ -30,16 +30,3 @@ func (p painter) green(text string) string  { return p.colour("32", text) }
 func (p painter) yellow(text string) string { return p.colour("33", text) }
 func (p painter) bold(text string) string   { return p.colour("1", text) }
 func (p painter) faint(text string) string  { return p.colour("2", text) }
-
-// width is the number of columns of the terminal; 0 if the output is none.
-func (a *app) width() int {
-	file, ok := a.Out.(*os.File)
-	if !ok {
-		return 0
-	}
-	columns, _, err := term.GetSize(int(file.Fd()))
-	if err != nil {
-		return 0
-	}
-	return columns
-}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/doctor"
-	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/testkit"
 )
@@ -55,45 +53,6 @@ func finds(t *testing.T, parts ...string) {
 			}
 		}
 		return fmt.Errorf("exit code %d:\n%s", code, out)
-	})
-}
-
-// meddling runs test while another program edits the entry of a SidecarSet for Pods again and
-// again. Then it waits until the leader has restored the entry.
-func meddling(t *testing.T, name string, edit func(*admissionregistrationv1.MutatingWebhook), test func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for ctx.Err() == nil {
-			var list admissionregistrationv1.MutatingWebhookConfigurationList
-			if api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entry.Labelled()}) != nil {
-				continue
-			}
-			for i := range list.Items {
-				object := &list.Items[i]
-				before := object.DeepCopy()
-				for j := range object.Webhooks {
-					if w := &object.Webhooks[j]; w.ObjectSelector.MatchLabels["app"] == "web" && w.NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"] == name {
-						edit(w)
-						_ = api.Patch(ctx, object, client.StrategicMergeFrom(before), client.FieldOwner("weakener"))
-					}
-				}
-			}
-		}
-	}()
-	test()
-	cancel()
-	<-ended
-	testkit.AwaitReady(t, api, name)
-}
-
-func TestDoctorFindsAnEntryThatAnotherProgramEdits(t *testing.T) {
-	name := app(t, 1, "")
-	meddling(t, name, func(w *admissionregistrationv1.MutatingWebhook) { w.MatchPolicy = new(admissionregistrationv1.Exact) }, func() {
-		finds(t, "ERROR", "entries: ", "is not what SidecarSets "+name+" need", "field manager weakener")
 	})
 }
 

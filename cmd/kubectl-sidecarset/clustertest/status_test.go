@@ -11,12 +11,12 @@ import (
 func TestStatusShowsWhatIsBlocked(t *testing.T) {
 	t.Parallel()
 	name := app(t, 2, "")
-	wants(t, []string{"status", name}, "sidecarset/"+name+"  2 of 2 Pods updated, 2 of these ready\n", "InForce", "Complete: ", "2 Pods, 2 ready, current")
+	wants(t, []string{"status", name}, "sidecarset/"+name+": 2 of 2 Pods updated, 2 of these ready\n", "InForce", "Complete: ", "2 Pods, 2 ready, current")
 
 	// Another variable cannot be changed in place.
 	apply(t, name, strings.Replace(sidecarSet, `v1"}`, `v1", env: [{name: A, value: b}]}`, 1))
 	refuses(t, []string{"rollout", "status", name, "--timeout=3m"}, "PodsBlocked", "2 ImmutableFieldChanged: "+name+"/web-", "kubectl sidecarset rollout restart "+name+" restarts the workloads of the 2 Pods that need it")
-	wants(t, []string{"status", name}, "PodsBlocked: ", "2 ImmutableFieldChanged  "+name+"/web-")
+	wants(t, []string{"status", name}, "PodsBlocked: ", "2 ImmutableFieldChanged: "+name+"/web-")
 
 	var summary progress.Summary
 	if err := json.Unmarshal([]byte(wants(t, []string{"status", name, "-o", "json"})), &summary); err != nil {

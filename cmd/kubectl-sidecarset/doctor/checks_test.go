@@ -1,13 +1,7 @@
 package doctor
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
-	"math/big"
 	"os"
 	"strings"
 	"testing"
@@ -49,7 +43,7 @@ func TestCRD(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			f := factsOf(t, nil)
+			f := factsOf()
 			if err := yaml.Unmarshal(text, &f.crd); err != nil {
 				t.Fatal(err)
 			}
@@ -107,81 +101,11 @@ func TestReplicas(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			f := factsOf(t, nil)
+			f := factsOf()
 			f.deployments.Items, f.endpoints, f.lease = []appsv1.Deployment{tc.deployment}, endpoint(true), lease(0)
 			tc.change(f)
 			expect(t, func(r *Result) { f.lookAtReplicas(t.Context(), r) }, tc.want...)
 		})
-	}
-}
-
-func authority(t *testing.T, now time.Time) (bundle []byte, leaf *x509.Certificate) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true, NotBefore: now, NotAfter: now.Add(time.Hour)}
-	certificate := &x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{"sidecarset-webhook.sidecarset-system.svc"}, NotBefore: now, NotAfter: now.Add(time.Minute)}
-	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leafDER, err := x509.CreateCertificate(rand.Reader, certificate, ca, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if leaf, err = x509.ParseCertificate(leafDER); err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}), leaf
-}
-
-func TestCertificates(t *testing.T) {
-	now := time.Unix(1e9, 0)
-	trusted, leaf := authority(t, now)
-	foreign, _ := authority(t, now)
-	const host = "sidecarset-webhook.sidecarset-system.svc"
-	served := map[string][]*x509.Certificate{"Pod a": {leaf}}
-	of := func(pem []byte, host string, at time.Duration) func(*Result) {
-		return func(r *Result) { judgeTrust(trust{"object", host, string(pem)}, served, now.Add(at), r) }
-	}
-	expect(t, of(trusted, host, time.Second))
-	expect(t, of(append(foreign, trusted...), host, time.Second))
-	expect(t, of(foreign, host, time.Second), "error|Pod a|unknown authority")
-	expect(t, of(trusted, "elsewhere.svc", time.Second), "error|Pod a|elsewhere.svc")
-	expect(t, of(trusted, host, 2*time.Minute), "error|expired")
-	expect(t, of(nil, host, time.Second), "error|no CA bundle")
-}
-
-func TestRights(t *testing.T) {
-	of := func(deployments ...appsv1.Deployment) string {
-		in := newInstallation("elsewhere", deployments, nil)
-		var all []string
-		for _, r := range in.rights() {
-			all = append(all, r.account+" "+r.String())
-		}
-		return strings.Join(all, "\n") + "\n"
-	}
-	webhook, controller := deployment(2, 2, "--role=webhook", "--revision-namespace=kruise-system"), deployment(2, 2, "--role=controller", "--revision-namespace=kruise-system")
-	webhook.Spec.Template.Spec.ServiceAccountName, controller.Spec.Template.Spec.ServiceAccountName = "web", "ctl"
-	all, split, static := of(), of(webhook, controller), of(deployment(2, 2, "--pod-webhook=static", "--cert-mode=files"))
-	for text, has := range map[string]map[string]bool{
-		all: {
-			"sidecarset-operator patch pods\n": true, "update mutatingwebhookconfigurations.admissionregistration.k8s.io sidecarset-pods-0\n": true,
-			"update secrets sidecarset-webhook-certs in namespace elsewhere\n": true, "list endpointslices.discovery.k8s.io in namespace default\n": true,
-		},
-		split: {
-			"ctl patch pods\n": true, "web patch pods\n": false, "web list sidecarsets.apps.kruise.io\n": true,
-			"ctl create controllerrevisions.apps in namespace kruise-system\n": true, "web get configmaps kruise-configuration in namespace kruise-system\n": true, "ctl create configmaps in namespace elsewhere\n": true,
-		},
-		static: {"sidecarset-pods-": false, "secrets": false},
-	} {
-		for part, want := range has {
-			if strings.Contains(text, part) != want {
-				t.Errorf("%q: %v, want %v, in\n%s", part, !want, want, text)
-			}
-		}
 	}
 }
 
@@ -203,12 +127,8 @@ func TestSidecarSetStatus(t *testing.T) {
 	degraded := func(reason string) metav1.Condition {
 		return metav1.Condition{Type: appsv1beta1.ConditionDegraded, Status: metav1.ConditionTrue, Reason: reason, Message: "why"}
 	}
-	expect(t, looked(of(ready, degraded(appsv1beta1.ReasonStalled))), "error|Stalled|a good one")
-	blocked := of(ready, degraded(appsv1beta1.ReasonBlocked))
-	blocked.Status.BlockedPods = []appsv1beta1.SidecarSetPodGroup{{Reason: "ImmutableFieldChanged", Pods: 3, First: []string{"a/b"}}}
-	blocked.Status.Uninjected = []appsv1beta1.SidecarSetPodGroup{{Reason: "OlderThanSidecarSet", Pods: 1, First: []string{"a/c"}}}
-	blocked.Generation = 3
-	expect(t, looked(blocked), "warning|generation 2, and 3", "warning|3 Pods, such as a/b|ImmutableFieldChanged|recreate", "warning|a/c|OlderThanSidecarSet|rollout restart")
+	expect(t, looked(of(ready, degraded(appsv1beta1.ReasonStalled))), "error|Stalled|status log")
+	expect(t, looked(of(ready, degraded(appsv1beta1.ReasonBlocked))), "warning|PodsBlocked|status log")
 }
 
 func TestPodsThatAreRefused(t *testing.T) {
@@ -225,7 +145,7 @@ func TestPodsThatAreRefused(t *testing.T) {
 		"the operator is down":      {calling, nil, []string{"error|cannot call the operator"}, ""},
 		"and another program, too":  {calling, quota, []string{"error|cannot call the operator"}, ""},
 	}
-	p := place{&inject.Program{Set: setNamed("log").Set}, "shop"}
+	p := place{&inject.Program{Set: &appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{Name: "log"}}}, "shop"}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			var err error
@@ -238,7 +158,7 @@ func TestPodsThatAreRefused(t *testing.T) {
 }
 
 func TestImages(t *testing.T) {
-	f := factsOf(t, nil)
+	f := factsOf()
 	f.Version = "v1"
 	f.pods.Items = []corev1.Pod{operatorPod("a", "op:v1@sha256:0123"), operatorPod("b", "op:v1")}
 	expect(t, f.lookAtImages)
@@ -248,7 +168,7 @@ func TestImages(t *testing.T) {
 
 func TestFlagsOfTheOperator(t *testing.T) {
 	args := []string{"--role=all", "-excluded-namespaces", "a,b", "--leader-elect", "--cert-mode=files"}
-	for name, want := range map[string]string{"role": "all", "excluded-namespaces": "a,b", "cert-mode": "files", "pod-webhook": "otherwise"} {
+	for name, want := range map[string]string{"role": "all", "excluded-namespaces": "a,b", "cert-mode": "files", "webhook-service": "otherwise"} {
 		if got := valueOf(args, name, "otherwise"); got != want {
 			t.Errorf("--%s is %q, want %q", name, got, want)
 		}

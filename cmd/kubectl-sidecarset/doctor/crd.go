@@ -55,7 +55,7 @@ func (f *facts) lookAtCRD(_ context.Context, r *Result) {
 	switch config := f.conversionConfig(); {
 	case config == nil:
 		r.add(Error, crdName, pageCRD, applyCRD, "has no conversion webhook: requests for the version that is not stored return wrong objects")
-	case f.host(config) == "":
+	case !f.calls(config):
 		by := ""
 		if config.Service != nil {
 			by = "Service " + config.Service.Namespace + "/" + config.Service.Name

@@ -48,15 +48,12 @@ var checks = []struct {
 	// sidecarSets says that the check needs the SidecarSets and the Namespaces.
 	sidecarSets bool
 }{
+	{"injection", (*facts).lookAtInjection, true}, // nothing else says what API servers do
 	{"crd", (*facts).lookAtCRD, false},
 	{"webhooks", (*facts).lookAtWebhooks, false},
-	{"entries", (*facts).lookAtEntries, true},
 	{"injectors", (*facts).lookAtInjectors, false},
 	{"replicas", (*facts).lookAtReplicas, false},
-	{"certificates", (*facts).lookAtCertificates, false},
-	{"rights", (*facts).lookAtRights, false},
 	{"sidecarsets", (*facts).lookAtSidecarSets, true},
-	{"injection", (*facts).lookAtInjection, true},
 	{"versions", (*facts).lookAtVersions, false},
 }
 

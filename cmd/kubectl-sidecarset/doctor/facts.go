@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -89,8 +88,6 @@ func gather(ctx context.Context, c Cluster) (*facts, error) {
 type installation struct {
 	namespace string
 	args      []string // of all Deployments
-	// accounts are the ServiceAccounts by the values of --role.
-	accounts map[string]string
 	// url is the beginning of the URLs that API servers call instead of the Services; "" if they
 	// call the Services.
 	url string
@@ -112,19 +109,17 @@ func (f *facts) called() (all []admissionregistrationv1.WebhookClientConfig) {
 }
 
 func newInstallation(namespace string, deployments []appsv1.Deployment, called []admissionregistrationv1.WebhookClientConfig) installation {
-	in := installation{namespace: namespace, accounts: map[string]string{}}
+	in := installation{namespace: namespace}
 	for i := range deployments {
 		pod := &deployments[i].Spec.Template.Spec
 		for _, c := range pod.Containers {
 			in.args = append(in.args, c.Args...)
-			in.accounts[valueOf(c.Args, "role", "all")] = pod.ServiceAccountName
 		}
 	}
 	in.url = in.flag("pod-webhook-url", "")
 	if len(deployments) > 0 {
 		return in
 	}
-	in.accounts["all"] = "sidecarset-operator"
 	for _, config := range called {
 		if of := config.URL; of != nil && in.url == "" {
 			in.url = (*of)[:strings.LastIndex(*of, "/")]
@@ -135,27 +130,18 @@ func newInstallation(namespace string, deployments []appsv1.Deployment, called [
 
 func (in *installation) flag(name, otherwise string) string { return valueOf(in.args, name, otherwise) }
 
-func (in *installation) static() bool { return in.flag("pod-webhook", "exact") == "static" }
-
 func (in *installation) excluded() []string {
 	return append(strings.FieldsFunc(in.flag("excluded-namespaces", "kube-system"), func(r rune) bool { return r == ',' || r == ' ' }), in.namespace)
 }
 
 func (in *installation) service() string { return in.flag("webhook-service", "sidecarset-webhook") }
 
-// host is the name by which API servers know the operator that a webhook calls; "" if it calls
-// another program.
-func (in *installation) host(config *admissionregistrationv1.WebhookClientConfig) string {
+// calls reports whether a webhook calls the operator.
+func (in *installation) calls(config *admissionregistrationv1.WebhookClientConfig) bool {
 	if service := config.Service; service != nil {
-		if service.Namespace == in.namespace && service.Name == in.service() {
-			return service.Name + "." + service.Namespace + ".svc"
-		}
-	} else if config.URL != nil && in.url != "" && strings.HasPrefix(*config.URL, in.url) {
-		if parsed, err := url.Parse(*config.URL); err == nil {
-			return parsed.Hostname()
-		}
+		return service.Namespace == in.namespace && service.Name == in.service()
 	}
-	return ""
+	return config.URL != nil && in.url != "" && strings.HasPrefix(*config.URL, in.url)
 }
 
 // valueOf returns the value of a flag in a command line of the operator.

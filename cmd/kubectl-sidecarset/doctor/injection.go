@@ -115,7 +115,7 @@ func (f *facts) try(ctx context.Context, w *world.World, p place, r *Result) err
 func (p place) judge(refused, alone error, r *Result) error {
 	switch text := refused.Error(); {
 	case strings.Contains(text, "failed calling webhook") && strings.Contains(text, ".pods.sidecarset.io"):
-		r.add(Error, p.String(), "docs/troubleshooting.md#failed-calling-webhook", "look at the certificates and the replicas; the page says how to let Pods through without sidecars", "API servers cannot call the operator, and refuse the Pods: %s", text)
+		r.add(Error, p.String(), "docs/troubleshooting.md#failed-calling-webhook", "look at the check of the replicas, and at the leader's log for certificates; the page says how to let Pods through without sidecars", "API servers cannot call the operator, and refuse the Pods: %s", text)
 	case alone != nil:
 		return fmt.Errorf("a Pod without sidecars is refused there, too: %w", alone)
 	default:

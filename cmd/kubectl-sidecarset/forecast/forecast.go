@@ -1,6 +1,5 @@
 // Package forecast says what a change of a SidecarSet will do to running Pods. It asks the
-// packages of the leader about each Pod, and estimates how long the rollout takes. It has no client
-// and no clock.
+// packages of the leader about each Pod. It has no client and no clock.
 package forecast
 
 import (
@@ -14,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/explain"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
@@ -22,6 +22,7 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/revision"
+	"github.com/sidecarset/operator/internal/rollout"
 )
 
 // Input is everything that a forecast depends on. It is not changed.
@@ -39,8 +40,6 @@ type Input struct {
 	Node func(name string) (inplace.Node, error)
 	// Resizes: the API server has the subresource pods/resize.
 	Resizes bool
-	// Back is how long a written Pod takes until it is back.
-	Back time.Duration
 }
 
 // Fate is what becomes of a running Pod.
@@ -75,10 +74,9 @@ type Group struct {
 type Forecast struct {
 	Pods []Group `json:"pods,omitempty"`
 	// Current Pods have the content already.
-	Current int      `json:"current"`
-	Rollout *Rollout `json:"rollout,omitempty"`
-	// Requests are what the Pods request more.
-	Requests *Requests `json:"requests,omitempty"`
+	Current int `json:"current"`
+	// Partition is how many of the Pods that could be updated updateStrategy.partition keeps as they are.
+	Partition int `json:"partition,omitempty"`
 	// Refused are Pods whose replacements the webhook would refuse; Message says why.
 	Refused []Group `json:"refused,omitempty"`
 }
@@ -86,12 +84,11 @@ type Forecast struct {
 // pod is one Pod of the forecast.
 type pod struct {
 	*corev1.Pod
-	record      *podstate.Record
-	replacement *corev1.Pod // the Pod that would be created in its place; nil if that is refused
-	refused     error
-	fate        Fate
-	reason      string
-	message     string
+	record  *podstate.Record
+	refused error // of the Pod that would be created in its place
+	fate    Fate
+	reason  string
+	message string
 
 	carries bool // it carries the SidecarSet, perhaps with an earlier content
 }
@@ -124,7 +121,7 @@ func Of(ctx context.Context, in Input) (*Forecast, error) {
 		}
 	}
 	slices.SortFunc(f.pods, func(a, b *pod) int { return cmp.Compare(a.name(), b.name()) })
-	out.Rollout = f.rollOut()
+	out.Partition = f.keep()
 	for _, p := range f.pods {
 		if p.message == "" && p.reason != "" {
 			meaning, remedy := explain.Blocked(inplace.Reason(p.reason))
@@ -142,7 +139,6 @@ func Of(ctx context.Context, in Input) (*Forecast, error) {
 	slices.SortStableFunc(out.Pods, func(a, b Group) int {
 		return cmp.Or(cmp.Compare(slices.Index(fates, a.Fate), slices.Index(fates, b.Fate)), cmp.Compare(b.Pods, a.Pods))
 	})
-	out.Requests = requests(f.pods)
 	return out, nil
 }
 
@@ -198,10 +194,15 @@ func (f *forecast) judge(ctx context.Context, p *pod) (is bool, err error) {
 	if !p.carries && (count&inplace.Lacking == 0 || !f.After.Excluded.Eligible(p.Namespace, p.record.Facts.Mirror)) {
 		return false, nil
 	}
-	decision, err := f.replace(ctx, p)
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p.Pod)
 	if err != nil {
 		return false, err
 	}
+	decision, err := f.After.Decide(ctx, p.Namespace, object) // about the Pod that would be created in its place
+	if err != nil {
+		return false, err
+	}
+	p.refused = decision.Refused
 	if p.carries {
 		f.judgeUpdate(p)
 	} else {
@@ -253,6 +254,34 @@ func (f *forecast) isHot(change podstate.Change) bool {
 		}
 	}
 	return false
+}
+
+// keep finds the Pods that the update strategy keeps as they are whatever their state is, and returns
+// how many of the others the partition keeps.
+func (f *forecast) keep() int {
+	strategy := rollout.NewStrategy(f.Program.Set)
+	total, updatable := 0, 0
+	for _, p := range f.pods {
+		if p.carries {
+			total++
+		}
+	}
+	for _, p := range f.pods {
+		switch {
+		case !slices.Contains([]Fate{InPlace, Resize, HotUpgrade}, p.fate):
+		case !strategy.Updates():
+			p.fate, p.reason, p.message = Kept, "NotUpdate", "no Pod is written: updateStrategy.type is NotUpdate"
+		case strategy.IsPaused():
+			p.fate, p.reason, p.message = Kept, "Paused", "no Pod is written: updateStrategy.paused is true"
+		case !strategy.Selects(labels.Set(p.Labels)):
+			p.fate, p.reason, p.message = Kept, "Unselected", "updateStrategy.selector does not select them"
+		case strategy.Allowed(total) == 0 && p.record.Ready:
+			p.fate, p.reason, p.message = Kept, "Budget", "updateStrategy.maxUnavailable allows no Pod to be down"
+		default:
+			updatable++
+		}
+	}
+	return min(strategy.Kept(total), updatable)
 }
 
 // maxNames is how many Pods a Group names.

@@ -1,5 +1,5 @@
 // Package lint judges SidecarSets in files as the webhook would if they were created, and says
-// where in the files the problems are. It has no rule of its own. Without a cluster it knows only
+// where in the files the problems are. It has no rule of its own, and asks no cluster: it knows only
 // the commonest faults of containers and volumes, and the members of the Kubernetes that it was
 // built with.
 package lint
@@ -21,7 +21,6 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/manifest"
 	"github.com/sidecarset/operator/internal/hub"
-	"github.com/sidecarset/operator/internal/podtemplate"
 	"github.com/sidecarset/operator/internal/revision"
 	"github.com/sidecarset/operator/internal/validation"
 )
@@ -57,9 +56,6 @@ type Input struct {
 	Whitelist *validation.Whitelist
 	// ExcludedNamespaces are never injected.
 	ExcludedNamespaces []string
-	// Ask asks a cluster about a SidecarSet. If it is nil, no cluster is asked. It fails if the
-	// cluster gives no verdict.
-	Ask func(*manifest.Object, *hub.SidecarSet) (podtemplate.Verdict, error)
 }
 
 // subject is one SidecarSet.
@@ -69,9 +65,8 @@ type subject struct {
 	findings []Finding
 }
 
-// Run returns the findings by the order of the SidecarSets, and then of the lines. It fails only
-// if Ask fails.
-func Run(in Input) ([]Finding, error) {
+// Run returns the findings by the order of the SidecarSets, and then of the lines.
+func Run(in Input) []Finding {
 	var subjects []*subject
 	var all []*appsv1beta1.SidecarSet
 	for i, o := range in.SidecarSets {
@@ -84,41 +79,11 @@ func Run(in Input) ([]Finding, error) {
 	for _, s := range subjects {
 		if s.set != nil {
 			s.judge(in, all)
-			if err := s.ask(in); err != nil {
-				return nil, err
-			}
 		}
 		slices.SortStableFunc(s.findings, func(a, b Finding) int { return a.Line - b.Line })
 		findings = append(findings, s.findings...)
 	}
-	return findings, nil
-}
-
-// ask adds what a cluster says. What lint itself has found in the same place is not repeated.
-func (s *subject) ask(in Input) error {
-	if in.Ask == nil {
-		return nil
-	}
-	verdict, err := in.Ask(s.Object, s.set)
-	if err != nil {
-		return s.Errorf("%w", err)
-	}
-	found := map[string]bool{}
-	for _, f := range s.findings {
-		found[f.Field] = found[f.Field] || f.Severity == Error
-	}
-	for _, err := range verdict.Refused {
-		if !found[err.Field] {
-			s.add(Error, err.Field, err.ErrorBody())
-		}
-	}
-	for _, line := range verdict.Warnings {
-		isKnown := slices.ContainsFunc(s.findings, func(f Finding) bool { return f.Field+": "+f.Message == line })
-		if !isKnown {
-			s.addLines(Warning, []string{line})
-		}
-	}
-	return nil
+	return findings
 }
 
 // read fills in defaults and converts, as the cluster does before it validates. n numbers it.
@@ -165,7 +130,7 @@ func (s *subject) unknownMembers(text []byte) {
 		}
 		path := found[1]
 		if ofPods.MatchString(path) {
-			s.add(Warning, path, "is unknown to this build of the plugin; if it is no mistake, --dry-run=server asks whether the cluster knows it")
+			s.add(Warning, path, "is unknown to this build of the plugin; if it is no mistake, kubectl apply --dry-run=server says whether the cluster knows it")
 		} else {
 			s.add(Error, path, "is unknown, so that kubectl refuses it and API servers drop it; correct or remove it")
 		}
@@ -192,7 +157,7 @@ func (s *subject) judge(in Input, all []*appsv1beta1.SidecarSet) {
 }
 
 // environment gathers what the rules need. If the files cannot tell, the rule is left out, and
-// the advice is to ask a cluster, unless it is asked.
+// the advice is to ask a cluster.
 func (s *subject) environment(in Input, all []*appsv1beta1.SidecarSet) validation.Environment {
 	set := s.set.Set
 	env := validation.Environment{
@@ -200,9 +165,7 @@ func (s *subject) environment(in Input, all []*appsv1beta1.SidecarSet) validatio
 		ExcludedNamespaces: in.ExcludedNamespaces, Recorded: true,
 	}
 	unchecked := func(field, what string) {
-		if in.Ask == nil {
-			s.add(Advice, field, what+" is not in the files, so that this is not checked; add its manifest, or use --dry-run=server")
-		}
+		s.add(Advice, field, what+" is not in the files, so that this is not checked; add its manifest, or use kubectl apply --dry-run=server")
 	}
 	if name := appsv1beta1.BaseOfCanary(set.Annotations); name != "" {
 		env.Base = &metav1.ObjectMeta{Name: name}

@@ -1,7 +1,6 @@
 // Package manifest reads Kubernetes manifests, finds the Pod templates in them, and writes
-// them again. What nobody changed is written as it was read, byte for byte. In a document
-// that was changed, members that nobody changed keep their order, their comments and the
-// members that no library knows.
+// them again. Unchanged documents are written byte for byte. A changed document keeps its values;
+// it loses its comments and the order of its members.
 package manifest
 
 import (
@@ -38,22 +37,21 @@ type Document struct {
 	line      int    // of the first line of text, from 1
 
 	objects []*Object
-	root    *yaml.Node // the whole document; nil if it holds no object
+	value   map[string]any // nil if it holds no object
+	root    *yaml.Node     // knows the places of the value; nil for JSON that is no YAML
 	isJSON  bool
 	changed bool
-	style   style
 }
 
 // Object is one Kubernetes object in a document: the document itself, or an item of a List.
 type Object struct {
 	// APIVersion, Kind, Namespace and Name are as written; "" if they are absent.
 	APIVersion, Kind, Namespace, Name string
-	// Value is the object as kubectl would send it. It does not follow later changes.
+	// Value is the object as kubectl would send it. Template.Apply changes it.
 	Value map[string]any
 
 	document *Document
-	node     *yaml.Node
-	above    []*yaml.Node // from the document down to node
+	path     string // in the document; "" for the document itself
 }
 
 // Error is a problem with a place in a file.
@@ -221,51 +219,24 @@ func isSeparator(line string) bool {
 func (d *Document) parse() error {
 	text := strings.TrimSpace(d.text)
 	d.isJSON = strings.HasPrefix(text, "{") && json.Valid([]byte(text))
-	root, value, err := d.read()
-	if err != nil {
-		return d.syntaxError(err)
+	var err error
+	if d.value, d.root, err = d.read(); err == nil && d.value != nil {
+		d.addObject(d.value, "")
 	}
-	if value == nil {
-		return nil // nothing but comments
-	}
-	object, ok := value.(map[string]any)
-	if !ok || root.Content[0].Kind != yaml.MappingNode {
-		return &Error{File: d.file, Line: d.line + root.Content[0].Line - 1, Err: errors.New("the document is no object; a manifest has apiVersion and kind")}
-	}
-	d.root, d.style = root, styleOf(root)
-	if d.isJSON {
-		d.style = styleOfJSON(d.text)
-	}
-	d.addObject(root.Content[0], object, root)
-	return nil
-}
-
-// read returns the nodes and the value of the text; nothing if it holds nothing but comments.
-func (d *Document) read() (root *yaml.Node, value any, err error) {
-	if d.isJSON {
-		return readJSON(d.text)
-	}
-	if root, value, err = readYAML(d.text); err == nil && root != nil {
-		prepare(root, d.text)
-	}
-	return root, value, err
+	return err
 }
 
 // addObject adds the object, or the items of a List.
-func (d *Document) addObject(node *yaml.Node, value map[string]any, above ...*yaml.Node) {
+func (d *Document) addObject(value map[string]any, path string) {
 	items, isList := value["items"].([]any)
 	kind, _ := value["kind"].(string)
 	if isList && strings.HasSuffix(kind, "List") {
-		list := member(node, "items")
-		if list == nil || list.Kind != yaml.SequenceNode {
-			return
-		}
 		for i, item := range items {
-			if object, ok := item.(map[string]any); ok && i < len(list.Content) {
+			if object, ok := item.(map[string]any); ok {
 				if of, typed := strings.CutSuffix(kind, "List"); typed && of != "" && object["kind"] == nil { // as API servers list them
 					object["kind"], object["apiVersion"] = of, value["apiVersion"]
 				}
-				d.addObject(own(list, i), object, append(slices.Clone(above), node, list)...)
+				d.addObject(object, strings.TrimPrefix(fmt.Sprintf("%s.items[%d]", path, i), "."))
 			}
 		}
 		return
@@ -274,7 +245,7 @@ func (d *Document) addObject(node *yaml.Node, value map[string]any, above ...*ya
 	metadata, _ := value["metadata"].(map[string]any)
 	d.objects = append(d.objects, &Object{
 		APIVersion: text(value, "apiVersion"), Kind: kind, Namespace: text(metadata, "namespace"), Name: text(metadata, "name"),
-		Value: value, document: d, node: node, above: above,
+		Value: value, document: d, path: path,
 	})
 }
 
@@ -324,12 +295,25 @@ func (o *Object) Errorf(format string, args ...any) error {
 func (o *Object) File() string { return o.document.file }
 
 // Line is where the object begins in its file, from 1.
-func (o *Object) Line() int { return o.document.line + o.node.Line - 1 }
+func (o *Object) Line() int {
+	line, _ := o.Place("")
+	return line
+}
 
 // Place returns the line and column, from 1, of a field such as spec.containers[0].image: of
 // its name, or of the element. If the field is absent, it is that of the nearest field above.
 func (o *Object) Place(path string) (line, column int) {
-	node, at := o.node, o.node
+	d := o.document
+	if d.root == nil {
+		return d.line, 1
+	}
+	node := d.root.Content[0]
+	for _, step := range steps(o.path) {
+		if _, node = find(node, step); node == nil { // the value has it
+			return d.line, 1
+		}
+	}
+	at := node
 	for _, step := range steps(path) {
 		name, value := find(node, step)
 		if value == nil {
@@ -337,7 +321,7 @@ func (o *Object) Place(path string) (line, column int) {
 		}
 		node, at = value, name
 	}
-	return o.document.line + at.Line - 1, at.Column
+	return d.line + at.Line - 1, at.Column
 }
 
 // find returns a member with the node of its name, or an element twice; nil if it is absent.
@@ -359,6 +343,16 @@ func find(node *yaml.Node, step string) (name, value *yaml.Node) {
 		}
 	}
 	return nil, nil
+}
+
+// memberIndex is the place of a member's value in the content of a mapping; -1 if it is absent.
+func memberIndex(node *yaml.Node, name string) int {
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		if node.Content[i].Value == name {
+			return i + 1
+		}
+	}
+	return -1
 }
 
 // steps splits a field path: spec.containers[0].metadata[app.kubernetes.io/name].

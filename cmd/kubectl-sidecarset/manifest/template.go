@@ -2,13 +2,15 @@ package manifest
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
-	yaml "go.yaml.in/yaml/v3"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
 // Template is a Pod, or the template of a workload's Pods.
@@ -18,9 +20,6 @@ type Template struct {
 	Value map[string]any
 	// Path is where the template is in its object, such as spec.template; "" for a Pod.
 	Path string
-
-	node  *yaml.Node
-	above []*yaml.Node // from the document down to node
 }
 
 // builtIn says where Kubernetes' own kinds have their template: they must have it.
@@ -54,18 +53,13 @@ func (o *Object) Template() (*Template, error) {
 		}
 		path = paths[at]
 	}
-	t := &Template{Object: o, Value: o.Value, Path: path, node: o.node, above: slices.Clone(o.above)}
+	t := &Template{Object: o, Value: o.Value, Path: path}
 	for _, step := range steps(path) {
 		value, ok := t.Value[step].(map[string]any)
 		if !ok {
 			return nil, o.Errorf("%s is missing; a %s needs it", path, o.Kind)
 		}
-		at := memberIndex(t.node, step)
-		if at < 0 {
-			return nil, o.Errorf("%s comes from a YAML merge key (<<), which cannot be edited; write it out", path)
-		}
-		t.above = append(t.above, t.node)
-		t.Value, t.node = value, own(t.node, at)
+		t.Value = value
 	}
 	if _, ok := t.Value["spec"].(map[string]any); !ok {
 		return nil, o.Errorf("%s is missing; a Pod needs it", strings.TrimPrefix(path+".spec", "."))
@@ -231,17 +225,45 @@ func (t *Template) claims() (names []string) {
 	return names
 }
 
-// places are where the volumes of the Pod are in the template's list; -1 for a claim.
-func (t *Template) places() (places []int) {
-	claims := t.claims()
-	for range claims {
-		places = append(places, -1)
+// Apply carries out a JSON patch (RFC 6902) of the Pod on the template.
+func (t *Template) Apply(patch []byte) error {
+	if len(patch) == 0 {
+		return nil
 	}
-	own, _ := at(t.Value, "spec.volumes").([]any)
-	for i, volume := range own {
-		if name, _ := at(volume, "name").(string); !slices.Contains(claims, name) {
-			places = append(places, i)
+	before, err := json.Marshal(t.Pod())
+	if err != nil {
+		return t.Errorf("%w", err)
+	}
+	operations, err := jsonpatch.DecodePatch(patch)
+	if err != nil {
+		return t.Errorf("%w", err)
+	}
+	after, err := operations.Apply(before)
+	if err != nil {
+		return t.Errorf("%w", err)
+	}
+	var pod map[string]any
+	if err := utiljson.Unmarshal(after, &pod); err != nil {
+		return t.Errorf("%w", err)
+	}
+	// What the controller adds to the Pod is not for the template.
+	metadata, _ := t.Value["metadata"].(map[string]any)
+	if metadata == nil {
+		metadata = map[string]any{}
+	}
+	if annotations := at(pod, "metadata.annotations"); annotations != nil {
+		metadata["annotations"] = annotations
+	}
+	spec, _ := pod["spec"].(map[string]any)
+	if claims := t.claims(); len(claims) > 0 {
+		isClaim := func(volume any) bool { name, _ := at(volume, "name").(string); return slices.Contains(claims, name) }
+		all, _ := spec["volumes"].([]any)
+		own, _ := at(t.Value, "spec.volumes").([]any)
+		volumes := slices.Concat(slices.DeleteFunc(slices.Clone(own), func(v any) bool { return !isClaim(v) }), slices.DeleteFunc(slices.Clone(all), isClaim))
+		if spec["volumes"] = volumes; len(volumes) == 0 {
+			delete(spec, "volumes")
 		}
 	}
-	return places
+	t.Value["metadata"], t.Value["spec"], t.document.changed = metadata, spec, true
+	return nil
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/explain"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/revision"
-	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/status"
 )
 
@@ -51,9 +50,6 @@ type Summary struct {
 	MaxUnavailable string `json:"maxUnavailable"`
 	// ToDo is the command that helps, and what it does; "" if there is none.
 	ToDo string `json:"toDo,omitempty"`
-
-	// toGo is how many Pods the leader is still to update; negative if that is not known.
-	toGo int32
 }
 
 // Group are Pods to which one reason applies.
@@ -107,10 +103,6 @@ func Of(set *appsv1beta1.SidecarSet) *Summary {
 		meaning, remedy := explain.NotRunning(group.Reason)
 		group.Message = "container " + group.Message
 		s.NotRunning = append(s.NotRunning, Group{group, meaning, remedy})
-	}
-	s.toGo = st.MatchedPods - st.UpdatedPods - s.BlockedPods - int32(rollout.NewStrategy(set).Kept(int(st.MatchedPods)))
-	if strategy.Selector != nil {
-		s.toGo = -1
 	}
 	switch command := "kubectl sidecarset rollout "; {
 	case s.Rollout.Reason == appsv1beta1.ReasonPaused && strategy.Paused:

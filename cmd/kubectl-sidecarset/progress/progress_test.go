@@ -3,10 +3,8 @@ package progress
 import (
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
@@ -82,38 +80,5 @@ func TestOutcome(t *testing.T) {
 				t.Errorf("Outcome() = %s, %q, want %s and %q", got, says, tc.want, tc.says)
 			}
 		})
-	}
-}
-
-func TestPaceIsOfWhatMoved(t *testing.T) {
-	began := time.Unix(1767225600, 0)
-	see := func(p *Pace, set *appsv1beta1.SidecarSet, after time.Duration) string {
-		return p.Left(Of(set), began.Add(after))
-	}
-	var p Pace
-	kept := rolling(40, 20)
-	kept.Spec.UpdateStrategy.Partition = new(intstr.FromString("25%"))
-	restricted := rolling(40, 30)
-	restricted.Spec.UpdateStrategy.Selector = &metav1.LabelSelector{}
-	next := rolling(40, 4)
-	next.Generation, next.Status.ObservedGeneration = 3, 3
-	for _, step := range []struct {
-		says  string
-		set   *appsv1beta1.SidecarSet
-		after time.Duration
-		want  string
-	}{
-		{"nothing has moved", rolling(40, 10), 0, ""},
-		{"nothing has moved for a minute", rolling(40, 10), time.Minute, ""},
-		{"ten in two minutes, twenty to go", rolling(40, 20), 2 * time.Minute, "4m"},
-		{"ten of these are kept", kept, 2 * time.Minute, "2m"},
-		{"nothing more moves", rolling(40, 20), 60 * time.Minute, "120m"},
-		{"it is not known how many", restricted, 60 * time.Minute, ""},
-		{"another rollout", next, 61 * time.Minute, ""},
-		{"the rollout is over", because(rolling(40, 40), appsv1beta1.ReasonComplete, ""), 62 * time.Minute, ""},
-	} {
-		if got := see(&p, step.set, step.after); got != step.want {
-			t.Errorf("%s: %q, want %q", step.says, got, step.want)
-		}
 	}
 }
