@@ -14,7 +14,11 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -76,6 +80,12 @@ func newReplica(t *testing.T, m *mode) *replica {
 			}
 			return c.Get(ctx, key, o, opts...)
 		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if err := mayWrite(ctx, c, o); err != nil {
+				return err
+			}
+			return c.Update(ctx, o, opts...)
+		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			if r.suspended.Load() {
 				return errSuspended
@@ -95,6 +105,19 @@ func newReplica(t *testing.T, m *mode) *replica {
 	r.Serving = serving
 	t.Cleanup(r.gate.open) // what waits for it ends
 	return r
+}
+
+// mayWrite refuses what an API server refuses in a Secret that exists.
+func mayWrite(ctx context.Context, c client.Client, o client.Object) error {
+	next, is := o.(*corev1.Secret)
+	stored := &corev1.Secret{}
+	if !is || c.Get(ctx, client.ObjectKeyFromObject(o), stored) != nil {
+		return nil
+	}
+	if next.Type != stored.Type || stored.Immutable != nil && *stored.Immutable {
+		return apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, o.GetName(), field.ErrorList{field.Forbidden(field.NewPath("data"), "field is immutable")})
+	}
+	return nil
 }
 
 // gate holds the watches of a suspended process.

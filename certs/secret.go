@@ -13,7 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The format of the CA Secret, of type kubernetes.io/tls.
+// The format of the CA Secret. The operator creates it with type kubernetes.io/tls. API servers let nobody change a type, so a
+// Secret of another one, as a backup or GitOps may make it, keeps its own.
 //
 //	tls.crt       certificate of the CA that signs leaves
 //	tls.key       its private key
@@ -64,9 +65,9 @@ func decodePair(cert, key []byte) KeyPair {
 	return ca
 }
 
-// Encode writes a into the Secret. What is in the Secret besides, and is not data, stays.
+// Encode writes a into the data of the Secret, and nothing else.
 func (a Authority) Encode(secret *corev1.Secret) error {
-	secret.Type, secret.Data = corev1.SecretTypeTLS, map[string][]byte{}
+	secret.Data = map[string][]byte{}
 	for _, part := range []struct {
 		pair      KeyPair
 		cert, key string
@@ -99,7 +100,7 @@ func (a Authority) Signing(now time.Time, subject Subject) (KeyPair, error) {
 	if a.Next.unusable(now, subject) == nil {
 		return a.Next, nil
 	}
-	return KeyPair{}, fmt.Errorf("%s cannot be used, and %s cannot either; the leader replaces both: %w", currentCertKey, nextCertKey, err)
+	return KeyPair{}, fmt.Errorf("%s cannot be used, and %s cannot either: %w", currentCertKey, nextCertKey, err)
 }
 
 // unusable returns why a pair cannot sign leaves that API servers accept, or that it soon cannot.

@@ -30,6 +30,11 @@ func (a *authoritySecret) String() string {
 	return "Secret " + a.opts.Namespace + "/" + a.opts.SecretName
 }
 
+// remedy is the command after which the leader makes another Secret. No call fails.
+func (a *authoritySecret) remedy() string {
+	return "kubectl -n " + a.opts.Namespace + " delete secret " + a.opts.SecretName
+}
+
 func (a *authoritySecret) get(ctx context.Context) (*corev1.Secret, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -52,7 +57,7 @@ func (a *authoritySecret) load(ctx context.Context) (*material, error) {
 	authority := Decode(secret)
 	signing, err := authority.Signing(time.Now(), a.opts.Subject)
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", a, err)
+		return nil, fmt.Errorf("reading %s: %w; the leader replaces both. If it cannot, run %q", a, err, a.remedy())
 	}
 	return &material{cas: authority.CAs(), signing: signing, written: writtenAt(secret), first: isFirst(secret)}, nil
 }
@@ -113,6 +118,9 @@ func (k *keeper) keep(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if err := k.client.Update(bounded, secret, client.FieldOwner(FieldOwner)); err != nil {
+		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) { // it is immutable, of a type that needs other data, or a policy keeps it
+			return fmt.Errorf("updating %s, which needs another CA: %w; run %q: the leader makes another Secret, and no call fails", k, err, k.remedy())
+		}
 		return fmt.Errorf("updating %s: %w", k, err)
 	}
 	if reason != nil {
@@ -128,7 +136,7 @@ func (k *keeper) create(ctx context.Context) error {
 	if !v.observed {
 		return errObserving
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: k.opts.Namespace, Name: k.opts.SecretName, Labels: managedBy()}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: k.opts.Namespace, Name: k.opts.SecretName, Labels: managedBy()}, Type: corev1.SecretTypeTLS}
 	if len(v.trusts()) == 0 {
 		secret.Annotations = map[string]string{firstAnnotation: "true"}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +25,8 @@ var selfLaws = map[string]func(*testing.T, *mode){
 	"a Secret two rotations old may be restored":                          underLoad(restoredSecret),
 	"a foreign CA may be in every bundle":                                 foreignCA,
 	"a garbage key costs nothing without a leader":                        underLoad(garbageKey),
+	"a Secret of another type is mended, also for a new replica":          underLoad(opaqueSecret),
+	"an immutable Secret is replaced when it is deleted":                  underLoad(immutableSecret),
 	"a leader may die between the Secret and the bundles":                 underLoad(diesBetween),
 	"a suspended leader may come back after two deletions":                underLoad(suspendedLeader),
 	"a cluster may be off for half a year":                                offForHalfAYear,
@@ -291,6 +294,48 @@ func garbageKey(t *testing.T, m *mode, replicas []*replica) []*replica {
 	if err := replicas[1].events.has(certs.ReasonCAReplaced); err != nil {
 		t.Error(err)
 	}
+	return []*replica{fresh}
+}
+
+// replaceSecret makes the Secret anew, as a restore or a GitOps tool does, with keys that cannot be used.
+func (m *mode) replaceSecret(t *testing.T, change func(*corev1.Secret)) {
+	t.Helper()
+	secret := m.secret(t)
+	secret.Data[corev1.TLSPrivateKeyKey], secret.Data["next.key"] = []byte("garbage"), []byte("garbage")
+	secret.ResourceVersion = ""
+	change(secret)
+	m.deleteSecret(t)
+	if err := m.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func opaqueSecret(t *testing.T, m *mode, replicas []*replica) []*replica {
+	m.replaceSecret(t, func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque })
+	fresh := newReplica(t, m)
+	fresh.start(t)
+	m.awaitSecret(t, "CAs that can be used", func(a certs.Authority) bool { return a.Current.Key != nil && a.Next.Key != nil })
+	if is := m.secret(t).Type; is != corev1.SecretTypeOpaque {
+		t.Errorf("its type is %s", is)
+	}
+	return []*replica{fresh}
+}
+
+func immutableSecret(t *testing.T, m *mode, replicas []*replica) []*replica {
+	m.replaceSecret(t, func(s *corev1.Secret) { s.Immutable = new(true) })
+	fresh := newReplica(t, m)
+	fresh.start(t)
+	for _, r := range []*replica{replicas[0], fresh} { // the leader, and one that is not ready
+		m.await(t, "the command in the log", func() error {
+			if !strings.Contains(r.log.String(), "kubectl -n system delete secret ca") {
+				return errors.New("it is not there")
+			}
+			return nil
+		})
+	}
+	<-time.After(m.Times.Settled)
+	wantReady(t, replicas)
+	m.deleteSecret(t)
 	return []*replica{fresh}
 }
 

@@ -105,6 +105,20 @@ func TestRotationLosesNoCall(t *testing.T) {
 		updateCASecret(t, func(secret *corev1.Secret) { secret.Data[corev1.TLSPrivateKeyKey] = []byte("garbage") })
 		d.followed(t, before)
 	})
+	d.phase(t, "a Secret of type Opaque, with garbage", func() {
+		before := caSecret(t)
+		remakeCASecret(t, func(secret *corev1.Secret) { secret.Type = corev1.SecretTypeOpaque })
+		d.followed(t, before)
+	})
+	d.phase(t, "an immutable Secret, with garbage, that is deleted", func() {
+		before := caSecret(t)
+		remakeCASecret(t, func(secret *corev1.Secret) { secret.Immutable = new(true) })
+		time.Sleep(certs.DefaultTimes.Remove / deploy.Quicker)
+		if err := clients[0].CoreV1().Secrets(deploy.Namespace).Delete(t.Context(), deploy.CertSecret, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		d.followed(t, before)
+	})
 	d.phase(t, "a Secret of long ago restored", func() {
 		before := caSecret(t)
 		updateCASecret(t, func(secret *corev1.Secret) { secret.Data = first.Data })
@@ -233,6 +247,22 @@ func caSecret(t *testing.T) *corev1.Secret {
 		t.Fatal(err)
 	}
 	return secret
+}
+
+// remakeCASecret makes the Secret anew, as a restore does, with keys that cannot be used.
+func remakeCASecret(t *testing.T, change func(*corev1.Secret)) {
+	t.Helper()
+	secrets, secret := clients[0].CoreV1().Secrets(deploy.Namespace), caSecret(t)
+	secret.ObjectMeta = metav1.ObjectMeta{Name: secret.Name, Labels: secret.Labels}
+	secret.Data[corev1.TLSPrivateKeyKey], secret.Data["next.key"] = []byte("garbage"), []byte("garbage")
+	change(secret)
+	await.Eventually(t, "another Secret", func(ctx context.Context) error { // the leader may be faster
+		if err := secrets.Delete(ctx, secret.Name, metav1.DeleteOptions{}); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		_, err := secrets.Create(ctx, secret, metav1.CreateOptions{})
+		return err
+	})
 }
 
 // updateCASecret changes the Secret, even if another client writes it at the same time.

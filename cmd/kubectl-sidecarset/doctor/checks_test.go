@@ -13,6 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/yaml"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -106,6 +107,16 @@ func TestReplicas(t *testing.T) {
 			tc.change(f)
 			expect(t, func(r *Result) { f.lookAtReplicas(t.Context(), r) }, tc.want...)
 		})
+	}
+}
+
+func TestAnImmutableSecretIsAnError(t *testing.T) {
+	for immutable, want := range map[bool][]string{false: nil, true: {"error|immutable"}} {
+		f := factsOf()
+		f.Client = fake.NewClientBuilder().WithObjects(&corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "sidecarset-webhook-certs"}, Immutable: &immutable,
+		}).Build()
+		expect(t, func(r *Result) { f.lookAtSecret(t.Context(), r) }, want...)
 	}
 }
 

@@ -53,6 +53,7 @@ var checks = []struct {
 	{"webhooks", (*facts).lookAtWebhooks, false},
 	{"injectors", (*facts).lookAtInjectors, false},
 	{"replicas", (*facts).lookAtReplicas, false},
+	{"ca", (*facts).lookAtSecret, false},
 	{"sidecarsets", (*facts).lookAtSidecarSets, true},
 	{"versions", (*facts).lookAtVersions, false},
 }
