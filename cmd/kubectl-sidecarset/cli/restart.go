@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/explain"
@@ -35,26 +35,27 @@ func (a *app) rolloutRestart() *cobra.Command {
 		Long: `Restart the Deployments, StatefulSets and DaemonSets whose Pods cannot be updated in place or lack
 sidecars, one workload after the other.
 
-Of each workload one Pod is evicted first. The Pod in its place has to carry the current content and
-to be Ready for sidecarset.io/min-ready-seconds. Then the workload is restarted as kubectl rollout
-restart does, and its rollout is awaited. A Deployment with one replica and maxSurge above 0 is
-restarted at once. The partition of the SidecarSet plays no part; Pods that updateStrategy.selector
-leaves out stay as they are.
+Of each workload one Pod is evicted first, one that is not Ready if there is one. The Pod in its
+place has to have the current content and to be Ready for sidecarset.io/min-ready-seconds. Then the
+workload is restarted as kubectl rollout restart does, and its rollout is awaited. A Deployment with
+one replica and maxSurge above 0 is restarted at once. The partition of the SidecarSet plays no part.
+A workload with an outdated Pod that updateStrategy.selector leaves out is not restarted; it is named,
+and --evict evicts its other Pods.
 
 The command stops with code 1 if a new Pod fails: if it was Ready and is not any more, or shows a
 reason of failure for a minute. It stops, too, if nothing moves for --timeout and the grace period.
 Where budgets refuse the eviction for a minute, the workload is passed over; the code is then 1 at
-the end. The command can be interrupted at any time, and run again to go on.
+the end. It is 1, too, if Pods need to be replaced and none of them can be. The command can be
+interrupted at any time, and run again to go on.
 
 It needs the rights to create pods/eviction, and to patch the workloads.`,
 		Example: `  kubectl sidecarset rollout restart log-agent --dry-run
-  kubectl sidecarset rollout restart log-agent --parallel 4`,
+  kubectl sidecarset rollout restart log-agent`,
 	}, func(ctx context.Context, c client.Client, name string, _ []string) error {
 		return a.restart(ctx, c, name, &options)
 	})
 	flags := c.Flags()
 	flags.DurationVar(&options.timeout, "timeout", 10*time.Minute, "how long nothing may move in a workload, beside the grace period of its Pods")
-	flags.IntVar(&options.parallel, "parallel", 1, "how many workloads are restarted at the same time")
 	flags.BoolVar(&options.evict, "evict", false, "evict Pods that another controller replaces, and those of workloads that cannot be restarted, one by one")
 	addDryRun(c, &options.dry)
 	flags.Lookup("dry-run").Usage = "list what would be restarted; `mode` is none or client"
@@ -62,16 +63,15 @@ It needs the rights to create pods/eviction, and to patch the workloads.`,
 }
 
 type restartOptions struct {
-	timeout  time.Duration
-	parallel int
-	evict    bool
-	dry      string
+	timeout time.Duration
+	evict   bool
+	dry     string
 }
 
 // restart finds and restarts the workloads of a SidecarSet.
 func (a *app) restart(ctx context.Context, c client.Client, name string, options *restartOptions) error {
-	if options.parallel < 1 || options.timeout <= 0 {
-		return errors.New("--parallel and --timeout are above 0")
+	if options.timeout <= 0 {
+		return errors.New("--timeout is above 0")
 	}
 	if !slices.Contains([]string{"none", "client"}, options.dry) {
 		return fmt.Errorf("--dry-run is %q; write none or client", options.dry)
@@ -97,8 +97,17 @@ func (a *app) restart(ctx context.Context, c client.Client, name string, options
 		return err
 	}
 	todo := a.printSurvey(survey, name)
-	if options.dry != "none" || len(todo) == 0 {
+	switch {
+	case options.dry != "none":
 		return nil
+	case len(todo) == 0 && len(survey.Workloads)+len(survey.Left) > 0:
+		return errors.New("nothing was restarted, although Pods need it")
+	case len(todo) == 0:
+		return nil
+	}
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
 	}
 	lacking, err := restart.Lacking(ctx, c, todo)
 	if err != nil {
@@ -107,9 +116,8 @@ func (a *app) restart(ctx context.Context, c client.Client, name string, options
 	if len(lacking) > 0 {
 		return fmt.Errorf("nothing was restarted: you may not %s", strings.Join(lacking, "; "))
 	}
-	var lock sync.Mutex
 	run := &restart.Run{
-		Client: c, Judge: judge, MinReady: rollout.NewStrategy(judge.Program.Set).MinReady(), Timeout: options.timeout, Parallel: options.parallel,
+		Client: c, Kube: kube, Judge: judge, MinReady: rollout.NewStrategy(judge.Program.Set).MinReady(), Timeout: options.timeout,
 		Next: func(ctx context.Context, w *restart.Workload) (string, error) {
 			set, err := typedSet(ctx, c, name)
 			if err != nil {
@@ -124,8 +132,6 @@ func (a *app) restart(ctx context.Context, c client.Client, name string, options
 			return a.nextLacks(ctx, c, judge, w), nil
 		},
 		Say: func(w *restart.Workload, text string) {
-			lock.Lock()
-			defer lock.Unlock()
 			fmt.Fprintf(a.Out, "%s: %s\n", w, text)
 		},
 	}

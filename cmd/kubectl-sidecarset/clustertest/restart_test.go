@@ -67,7 +67,7 @@ func TestRestartReplacesThePodsOfEachKind(t *testing.T) {
 
 	wants(t, []string{"rollout", "restart", name}, append(list, "evicted Pod", "restarted", "3 of 3 workloads are done")...)
 	testkit.AwaitCounters(t, api, name, testkit.Counters{Matched: 5, Updated: 5, Ready: 5, UpdatedReady: 5, Uninjected: 2})
-	wants(t, []string{"rollout", "restart", name}, "no workloads to restart", "/manual")
+	refuses(t, []string{"rollout", "restart", name}, "nothing was restarted, although Pods need it")
 
 	wants(t, []string{"rollout", "restart", name, "--evict"}, "DaemonSet "+name+"/manual: 1 Pod (1 OlderThanSidecarSet), one by one", "1 of 1 workloads are done")
 	testkit.AwaitCounters(t, api, name, testkit.Counters{Matched: 6, Updated: 6, Ready: 6, UpdatedReady: 6, Uninjected: 1})
@@ -79,7 +79,7 @@ func TestRestartReplacesThePodsOfEachKind(t *testing.T) {
 		}
 		return testkit.Ready(set)
 	})
-	wants(t, []string{"rollout", "restart", name, "--parallel=3"}, "(2 ImmutableFieldChanged)", "3 of 3 workloads are done")
+	wants(t, []string{"rollout", "restart", name}, "(2 ImmutableFieldChanged)", "3 of 3 workloads are done")
 	testkit.AwaitCounters(t, api, name, testkit.Counters{Matched: 6, Updated: 5, Ready: 6, UpdatedReady: 5, Uninjected: 1})
 }
 

@@ -108,11 +108,27 @@ func Of(set *appsv1beta1.SidecarSet) *Summary {
 	case s.Rollout.Reason == appsv1beta1.ReasonPaused && strategy.Paused:
 		s.ToDo = command + "resume " + s.Name + " goes on updating Pods"
 	case s.Rollout.Reason == appsv1beta1.ReasonStalled, s.Degraded != nil && s.Degraded.Reason == appsv1beta1.ReasonPodsNotReady:
-		s.ToDo = command + "undo " + s.Name + " writes the previous content back; the Pods that broke are repaired at once"
+		s.ToDo = command + "undo " + s.Name
+		if back := Worked(st.Revisions, st.LatestRevision); back != nil {
+			s.ToDo += fmt.Sprintf(" goes back to revision %s, which %d ready Pods have; the Pods that broke are repaired at once", back.Name, back.ReadyPods)
+		} else {
+			s.ToDo += " writes the newest other revision back; no other revision has a ready Pod, so look at rollout history first"
+		}
 	case s.Recreatable > 0:
 		s.ToDo = command + "restart " + s.Name + fmt.Sprintf(" restarts the workloads of the %d Pods that need it", s.Recreatable)
 	}
 	return s
+}
+
+// Worked returns the revision, other than the current one, that most ready Pods have; nil if none has a
+// ready Pod.
+func Worked(all []appsv1beta1.SidecarSetRevisionPods, current string) (best *appsv1beta1.SidecarSetRevisionPods) {
+	for i := range all {
+		if r := &all[i]; r.Name != "" && r.Name != current && r.ReadyPods > 0 && (best == nil || r.ReadyPods > best.ReadyPods) {
+			best = r
+		}
+	}
+	return best
 }
 
 func newPods(set *appsv1beta1.SidecarSet) metav1.Condition {

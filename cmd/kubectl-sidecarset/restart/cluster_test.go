@@ -2,20 +2,21 @@ package restart
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	kubefake "k8s.io/client-go/kubernetes/fake"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	kubetesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -43,8 +44,8 @@ type cluster struct {
 	t       *testing.T
 	judge   *Judge
 	client  client.Client
+	kube    *kubefake.Clientset // evicts
 	objects []client.Object
-	lock    sync.Mutex
 	made    int
 	// evicted are the names of the evicted Pods, and restarted those of the workloads.
 	evicted, restarted []string
@@ -125,40 +126,37 @@ func (c *cluster) replace(ctx context.Context, api client.Client, pod *corev1.Po
 	c.made++
 	next := pod.DeepCopy()
 	next.Name, next.UID, next.ResourceVersion = fmt.Sprintf("new-%d", c.made), types.UID(fmt.Sprint("new-", c.made)), ""
-	next.CreationTimestamp = metav1.Now()
-	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(next)
-	if err != nil {
-		return err
-	}
-	decision, err := c.judge.World.Decide(ctx, "shop", object)
-	if err != nil || decision.Refused != nil {
-		return errors.Join(err, decision.Refused)
-	}
-	injected := fixtures.Apply(c.t, decision.Plan, object)
-	next = &corev1.Pod{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(injected, next); err != nil {
-		return err
-	}
+	next.CreationTimestamp, next.Annotations = metav1.Now(), nil
+	delete(next.Labels, "canary") // the template does not have it
+	next.Spec.Containers = slices.DeleteFunc(next.Spec.Containers, func(c corev1.Container) bool { return c.Name == "agent" })
+	next = c.injected(next)
 	c.born[next.UID] = time.Now()
 	return api.Create(ctx, next)
+}
+
+// injected is a Pod as the webhook injects it.
+func (c *cluster) injected(pod *corev1.Pod) *corev1.Pod {
+	c.t.Helper()
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	decision, err := c.judge.World.Decide(c.t.Context(), "shop", object)
+	if err != nil || decision.Refused != nil {
+		c.t.Fatal(err, decision.Refused)
+	}
+	out := &corev1.Pod{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fixtures.Apply(c.t, decision.Plan, object), out); err != nil {
+		c.t.Fatal(err)
+	}
+	return out
 }
 
 // find makes the fake API server, and finds what is to be replaced.
 func (c *cluster) find(evict bool) *Survey {
 	c.t.Helper()
 	c.client = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(c.objects...).WithInterceptorFuncs(interceptor.Funcs{
-		SubResourceCreate: func(ctx context.Context, api client.Client, _ string, object, _ client.Object, _ ...client.SubResourceCreateOption) error {
-			c.lock.Lock()
-			defer c.lock.Unlock()
-			if err := c.refuses(object.GetName()); err != nil {
-				return err
-			}
-			c.evicted = append(c.evicted, object.GetName())
-			return c.replace(ctx, api, object.(*corev1.Pod))
-		},
 		Patch: func(ctx context.Context, api client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
-			c.lock.Lock()
-			defer c.lock.Unlock()
 			c.restarted = append(c.restarted, object.GetName())
 			var list corev1.PodList
 			if err := api.List(ctx, &list); err != nil {
@@ -185,6 +183,19 @@ func (c *cluster) find(evict bool) *Survey {
 			return err
 		},
 	}).Build()
+	c.kube = kubefake.NewClientset()
+	c.kube.PrependReactor("create", "pods", func(action kubetesting.Action) (bool, runtime.Object, error) {
+		name := action.(kubetesting.CreateAction).GetObject().(*policyv1.Eviction).Name
+		if err := c.refuses(name); err != nil {
+			return true, nil, err
+		}
+		c.evicted = append(c.evicted, name)
+		pod := &corev1.Pod{}
+		if err := c.client.Get(c.t.Context(), client.ObjectKey{Namespace: "shop", Name: name}, pod); err != nil {
+			return true, nil, err
+		}
+		return true, nil, c.replace(c.t.Context(), c.client, pod)
+	})
 	survey, err := Find(c.t.Context(), c.client, c.judge, c.pods(), evict)
 	if err != nil {
 		c.t.Fatal(err)
@@ -206,19 +217,17 @@ func (c *cluster) pods() (pods []*corev1.Pod) {
 }
 
 // run replaces what find has found.
-func (c *cluster) run(ctx context.Context, evict bool, parallel int) (done, passed string, err error) {
+func (c *cluster) run(ctx context.Context, evict bool) (done, passed string, err error) {
 	c.t.Helper()
 	run := &Run{
-		Client: nil, Judge: c.judge, MinReady: 30 * time.Second, Timeout: 10 * time.Minute, Parallel: parallel,
+		Client: nil, Judge: c.judge, MinReady: 30 * time.Second, Timeout: 10 * time.Minute,
 		Next: func(_ context.Context, w *Workload) (string, error) { return c.next(w.Name) },
 		Say: func(w *Workload, text string) {
-			c.lock.Lock()
-			defer c.lock.Unlock()
 			c.said = append(c.said, w.Name+": "+text)
 		},
 	}
 	survey := c.find(evict)
-	run.Client = c.client
+	run.Client, run.Kube = c.client, c.kube
 	if c.then != nil {
 		c.then()
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/revision"
+	"github.com/sidecarset/operator/internal/rollout"
 )
 
 // Judge says which Pods only new Pods can replace. It asks the rules of the leader. It is not safe
@@ -54,59 +55,63 @@ func Stopped(set *appsv1beta1.SidecarSet) (why string, passes bool) {
 	return "", false
 }
 
-// Needs says why only a new Pod in the place of this one can carry the current content; "" if that
-// is not so. stays says why the new Pod would not carry it either; "" if it would.
-func (j *Judge) Needs(ctx context.Context, pod *corev1.Pod) (reason, stays string, err error) {
+// Need says what a Pod needs.
+type Need struct {
+	// Reason says why only a new Pod in the place of this one can have the current content; "" if
+	// that is not so.
+	Reason string
+	// Stays says why the new Pod would not have it either; "" if it would.
+	Stays string
+	// LeftOut: updateStrategy.selector leaves the Pod out, which has an earlier content. There is no
+	// Reason then.
+	LeftOut bool
+}
+
+// Needs returns what a Pod needs.
+func (j *Judge) Needs(ctx context.Context, pod *corev1.Pod) (need Need, err error) {
 	record := podstate.FromPod(pod)
 	if !record.Active || record.TooLarge || !j.World.Excluded.Eligible(pod.Namespace, record.Facts.Mirror) {
-		return "", "", nil
+		return need, nil
 	}
 	programs, err := j.World.Selecting(ctx, pod.Namespace, labels.Set(pod.Labels))
 	if err != nil {
-		return "", "", err
+		return need, err
 	}
 	name := j.Program.Name()
 	if !slices.ContainsFunc(programs, func(p *inject.Program) bool { return p.Name() == name }) {
-		return "", "", nil
+		return need, nil
 	}
 	switch count := j.Content.Count(record, j.World.Now.Unix()); {
 	case count&inplace.Updated != 0:
-		return "", "", nil
+	case count&inplace.Matched != 0 && !rollout.NewStrategy(j.Program.Set).Selects(labels.Set(pod.Labels)):
+		need.LeftOut = true
 	case count&inplace.Matched != 0:
-		reason, err = j.outdated(pod)
+		need.Reason = j.outdated(pod)
 	case count&inplace.Lacking != 0:
-		reason = j.Content.WhyLacking(record)
+		need.Reason = j.Content.WhyLacking(record)
 	}
-	if reason != "" && !inject.Renews(programs, name, pod.Labels) {
-		stays = "a new Pod would not get the current content either: kubectl sidecarset explain " + pod.Name + " -n " + pod.Namespace
+	if need.Reason != "" && !inject.Renews(programs, name, pod.Labels) {
+		need.Stays = "a new Pod would not get the current content either: kubectl sidecarset explain " + pod.Name + " -n " + pod.Namespace
 	}
-	return reason, stays, err
+	return need, nil
 }
 
-// outdated says why a Pod with an earlier content cannot be updated in place. The Pods that
-// updateStrategy.selector leaves out stay.
-func (j *Judge) outdated(pod *corev1.Pod) (reason string, err error) {
-	strategy := &j.Program.Set.Spec.UpdateStrategy
-	if strategy.Selector != nil {
-		selector, err := metav1.LabelSelectorAsSelector(strategy.Selector)
-		if err != nil || !selector.Matches(labels.Set(pod.Labels)) {
-			return "", err
-		}
-	}
-	if strategy.Type == appsv1beta1.NotUpdateSidecarSetStrategyType {
-		return string(strategy.Type), nil
+// outdated says why a Pod with an earlier content cannot be updated in place.
+func (j *Judge) outdated(pod *corev1.Pod) (reason string) {
+	if kind := j.Program.Set.Spec.UpdateStrategy.Type; kind == appsv1beta1.NotUpdateSidecarSetStrategyType {
+		return string(kind)
 	}
 	update, _, err := j.Update(pod, j.Node, j.World.Now)
 	v := update.Verdict
 	switch {
 	case err != nil:
-		return string(inplace.UpdateImpossible), nil //nolint:nilerr // the leader cannot compute it either
+		return string(inplace.UpdateImpossible) // the leader cannot compute it either
 	case v.Way == inplace.Resize && !j.Resizes:
-		return string(inplace.ResizeUnsupported), nil
+		return string(inplace.ResizeUnsupported)
 	case v.Way == inplace.Recreate, explain.NewPodHelps(v.Reason):
-		return string(v.Reason), nil
+		return string(v.Reason)
 	}
-	return "", nil
+	return ""
 }
 
 // Has reports whether a Pod carries the current content.

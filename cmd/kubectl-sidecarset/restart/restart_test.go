@@ -23,7 +23,7 @@ func TestOnePodIsTriedAndThenTheWorkloadRestarted(t *testing.T) {
 		c := newCluster(t, "")
 		c.deployment("web", 3)
 		c.deployment("api", 1) // with a surge
-		done, passed, err := c.run(t.Context(), false, 1)
+		done, passed, err := c.run(t.Context(), false)
 		if err != nil || done != "api web " || passed != "" {
 			t.Fatalf("done %q, passed %q, %v", done, passed, err)
 		}
@@ -57,14 +57,14 @@ func TestAFailureStops(t *testing.T) {
 		},
 		"does not become Ready (container app: ImagePullBackOff)": func(pod *corev1.Pod, _ time.Duration) { notReady(pod, "ImagePullBackOff") },
 		"nothing has moved for 10m30s":                            func(pod *corev1.Pod, _ time.Duration) { notReady(pod, "ContainerCreating") },
-		"does not carry the current content":                      func(pod *corev1.Pod, _ time.Duration) { pod.Annotations = nil },
+		"does not have the current content":                       func(pod *corev1.Pod, _ time.Duration) { pod.Annotations = nil },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCluster(t, "")
 			c.become = become
 			c.deployment("web", 3)
 			c.deployment("web2", 3)
-			done, passed, err := c.run(t.Context(), false, 1)
+			done, passed, err := c.run(t.Context(), false)
 			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "Deployment shop/web: ") || !strings.Contains(err.Error(), "new-1") ||
 				!strings.Contains(err.Error(), "rollout undo agent") {
 				t.Errorf("%v, want %q", err, want)
@@ -93,7 +93,7 @@ func TestNothingIsLostIfTheNextPodWouldNotGetTheContent(t *testing.T) {
 			}
 			return "", nil
 		}
-		done, passed, err := c.run(t.Context(), false, 1)
+		done, passed, err := c.run(t.Context(), false)
 		if done != "" || passed != "web: no webhook is called\n" || err == nil || err.Error() != "Deployment shop/web2: the SidecarSet was changed" || len(c.evicted)+len(c.restarted) > 0 {
 			t.Errorf("done %q, passed %q, evicted %v, %v", done, passed, c.evicted, err)
 		}
@@ -111,7 +111,7 @@ func TestASlowBeginIsNoFailure(t *testing.T) {
 			}
 		}
 		c.deployment("web", 2)
-		if done, _, err := c.run(t.Context(), false, 1); err != nil || done != "web " {
+		if done, _, err := c.run(t.Context(), false); err != nil || done != "web " {
 			t.Errorf("%q, %v", done, err)
 		}
 	})
@@ -127,14 +127,14 @@ func TestAFailureAfterTheRestartStops(t *testing.T) {
 			}
 		}
 		c.deployment("web", 3)
-		_, _, err := c.run(t.Context(), false, 1)
+		_, _, err := c.run(t.Context(), false)
 		if err == nil || !strings.Contains(err.Error(), "its new Pod new-") || !strings.Contains(err.Error(), "It was restarted") {
 			t.Error(err)
 		}
 	})
 }
 
-// Budgets are asked for a minute. One that is not Ready may be evicted where one that is may not.
+// Budgets are asked for a minute. A Pod that is not Ready is evicted first; a budget may refuse it, too.
 func TestBudgets(t *testing.T) {
 	t.Parallel()
 	for name, refusal := range map[string]error{
@@ -151,7 +151,7 @@ func TestBudgets(t *testing.T) {
 				}
 				return nil
 			}
-			done, passed, err := c.run(t.Context(), false, 1)
+			done, passed, err := c.run(t.Context(), false)
 			if err != nil || done != "web2 " || !strings.Contains(passed, "web: Pod web-") || !strings.Contains(passed, refusal.Error()) {
 				t.Errorf("%s: done %q, passed %q, %v", name, done, passed, err)
 			}
@@ -161,14 +161,8 @@ func TestBudgets(t *testing.T) {
 		c := newCluster(t, "")
 		c.deployment("web", 3)
 		notReady(c.objects[3].(*corev1.Pod), "CrashLoopBackOff")
-		c.refuses = func(pod string) error {
-			if pod != "web-1" {
-				return apierrors.NewTooManyRequests("no", 0)
-			}
-			return nil
-		}
 		c.become = func(pod *corev1.Pod, _ time.Duration) { pod.Status = c.objects[2].(*corev1.Pod).Status }
-		if done, passed, err := c.run(t.Context(), false, 1); err != nil || done != "web " || !slices.Equal(c.evicted, []string{"web-1"}) {
+		if done, passed, err := c.run(t.Context(), false); err != nil || done != "web " || !slices.Equal(c.evicted, []string{"web-1"}) {
 			t.Errorf("done %q, passed %q, evicted %v, %v", done, passed, c.evicted, err)
 		}
 	})
@@ -183,11 +177,11 @@ func TestProtectedPodsAreNotTried(t *testing.T) {
 			c.objects[at].SetAnnotations(map[string]string{"karpenter.sh/do-not-disrupt": "true"})
 		}
 		protect(2)
-		if done, _, err := c.run(t.Context(), false, 1); err != nil || done != "web " || !slices.Equal(c.evicted, []string{"web-1"}) {
+		if done, _, err := c.run(t.Context(), false); err != nil || done != "web " || !slices.Equal(c.evicted, []string{"web-1"}) {
 			t.Errorf("done %q, evicted %v, %v", done, c.evicted, err)
 		}
 		protect(3)
-		if done, passed, err := c.run(t.Context(), false, 1); err != nil || done != "" || !strings.Contains(passed, "forbid to evict") {
+		if done, passed, err := c.run(t.Context(), false); err != nil || done != "" || !strings.Contains(passed, "forbid to evict") {
 			t.Errorf("done %q, passed %q, %v", done, passed, err)
 		}
 	})
@@ -210,7 +204,7 @@ func TestOtherPodsAreEvictedOneByOne(t *testing.T) {
 			}
 			return nil
 		}
-		done, passed, err := c.run(t.Context(), true, 2)
+		done, passed, err := c.run(t.Context(), true)
 		if err != nil || done != "clone " || passed != "" || len(c.evicted) != 3 || len(c.restarted) > 0 || atOnce > 0 {
 			t.Errorf("done %q, passed %q, evicted %v, restarted %v, %d at once, %v", done, passed, c.evicted, c.restarted, atOnce, err)
 		}
@@ -224,8 +218,47 @@ func TestAnInterruptedRunSaysSo(t *testing.T) {
 		c.deployment("web", 3)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		if _, _, err := c.run(ctx, false, 1); err == nil || !strings.Contains(err.Error(), "interrupted after Pod web-") {
+		if _, _, err := c.run(ctx, false); err == nil || !strings.Contains(err.Error(), "interrupted after Pod web-") {
 			t.Errorf("interrupted: %v", err)
+		}
+	})
+}
+
+// Two of four Pods have the label of the canary: a restart would replace the other two.
+func TestPodsThatTheSelectorLeavesOutStay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, "  updateStrategy: {selector: {matchLabels: {canary: \"yes\"}}}\n")
+		c.deployment("web", 4)
+		for i, object := range c.objects {
+			pod, is := object.(*corev1.Pod)
+			if !is {
+				continue
+			}
+			old := c.injected(pod)
+			for key, value := range old.Annotations { // an earlier content, which differs in more than images
+				if at := strings.Index(value, `"hash":"`); at >= 0 {
+					old.Annotations[key] = value[:at+8] + "old" + value[at+11:]
+				}
+			}
+			if old.Name == "web-0" || old.Name == "web-1" {
+				old.Labels["canary"] = "yes"
+			}
+			c.objects[i] = old
+		}
+		if s := c.find(false); len(s.Workloads) != 1 || s.Workloads[0].Pods() != 2 || !strings.Contains(s.Workloads[0].Named, "updateStrategy.selector leaves out its Pod web-") {
+			t.Errorf("%+v", s.Workloads)
+		}
+		done, passed, err := c.run(t.Context(), true)
+		left := 0
+		for _, pod := range c.pods() {
+			if strings.HasPrefix(pod.Name, "web-") && pod.Labels["canary"] == "" {
+				left++
+			}
+		}
+		slices.Sort(c.evicted)
+		if left != 2 || !slices.Equal(c.evicted, []string{"web-0", "web-1"}) || len(c.restarted) > 0 {
+			t.Errorf("done %q, passed %q, %v: evicted %v, restarted %v, %d of the 2 Pods that the selector leaves out are still there", done, passed, err, c.evicted, c.restarted, left)
 		}
 	})
 }
@@ -263,7 +296,7 @@ func TestARolloutThatIsUnderWayIsWaitedFor(t *testing.T) {
 				}
 				return nil
 			}
-			_, _, _ = c.run(t.Context(), false, 1)
+			_, _, _ = c.run(t.Context(), false)
 			if len(c.evicted) != 1 {
 				t.Errorf("evicted %v: %q", c.evicted, c.said)
 			}

@@ -107,56 +107,6 @@ func TestNothingIsReplacedThatWouldComeBackAsItIs(t *testing.T) {
 	}
 }
 
-func TestRolledOut(t *testing.T) {
-	t.Parallel()
-	deployment := func(change func(*appsv1.Deployment)) client.Object {
-		d := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: new(int32(3))}, Status: appsv1.DeploymentStatus{Replicas: 3, UpdatedReplicas: 3, AvailableReplicas: 3}}
-		change(d)
-		return d
-	}
-	statefulSet := func(change func(*appsv1.StatefulSet)) client.Object {
-		s := &appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Replicas: new(int32(3))}, Status: appsv1.StatefulSetStatus{UpdatedReplicas: 3, ReadyReplicas: 3, AvailableReplicas: 3}}
-		change(s)
-		return s
-	}
-	daemonSet := func(change func(*appsv1.DaemonSet)) client.Object {
-		d := &appsv1.DaemonSet{Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, UpdatedNumberScheduled: 3, NumberAvailable: 3}}
-		change(d)
-		return d
-	}
-	for _, tc := range []struct {
-		object client.Object
-		want   string
-	}{
-		{deployment(func(*appsv1.Deployment) {}), "done"},
-		{deployment(func(d *appsv1.Deployment) { d.Generation = 1 }), notObserved},
-		{deployment(func(d *appsv1.Deployment) { d.Status.UpdatedReplicas = 1 }), "1 of 3 new Pods exist"},
-		{deployment(func(d *appsv1.Deployment) { d.Status.Replicas = 4 }), "1 old Pods are still to end"},
-		{deployment(func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 2 }), "2 of 3 new Pods are available"},
-		{deployment(func(d *appsv1.Deployment) {
-			d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Reason: "ProgressDeadlineExceeded"}}
-		}), "its rollout has made no progress within progressDeadlineSeconds"},
-		{statefulSet(func(*appsv1.StatefulSet) {}), "done"},
-		{statefulSet(func(s *appsv1.StatefulSet) { s.Status.UpdateRevision, s.Status.UpdatedReplicas = "b", 1 }), "1 of 3 Pods are new"},
-		{statefulSet(func(s *appsv1.StatefulSet) { s.Status.ReadyReplicas = 2 }), "2 of 3 Pods are ready"},
-		{statefulSet(func(s *appsv1.StatefulSet) { s.Status.AvailableReplicas = 2 }), "2 of 3 Pods are available"},
-		{daemonSet(func(*appsv1.DaemonSet) {}), "done"},
-		{daemonSet(func(d *appsv1.DaemonSet) { d.Generation = 1 }), notObserved},
-		{daemonSet(func(d *appsv1.DaemonSet) { d.Status.UpdatedNumberScheduled = 1 }), "1 of 3 Pods are new"},
-		{daemonSet(func(d *appsv1.DaemonSet) { d.Status.NumberAvailable = 1 }), "1 of 3 Pods are available"},
-	} {
-		done, says, err := rolledOut(tc.object)
-		if done {
-			says = "done"
-		} else if err != nil {
-			says = err.Error()
-		}
-		if says != tc.want {
-			t.Errorf("%T: %q, want %q", tc.object, says, tc.want)
-		}
-	}
-}
-
 func TestSurges(t *testing.T) {
 	t.Parallel()
 	one := func(surge *intstr.IntOrString, kind appsv1.DeploymentStrategyType, replicas int32) client.Object {

@@ -1,38 +1,45 @@
 package restart
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/url"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubectl/pkg/drain"
+	"k8s.io/kubectl/pkg/polymorphichelpers"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/internal/podstate"
 )
 
 // Run replaces the Pods of workloads.
 type Run struct {
 	Client client.Client
-	Judge  *Judge
+	// Kube evicts Pods.
+	Kube  kubernetes.Interface
+	Judge *Judge
 	// MinReady is how long a new Pod has to be Ready, and Timeout how long nothing may move,
 	// beside the grace period of the old Pods.
 	MinReady, Timeout time.Duration
-	// Parallel is how many workloads are restarted at the same time.
-	Parallel int
 	// Next is asked before Pods of a workload are replaced. It says why the next Pod would not get
 	// the content; "" if it would, or if that is not known. An error stops the run.
 	Next func(ctx context.Context, w *Workload) (why string, err error)
-	// Say is told what happens. It may be called by several goroutines.
+	// Say is told what happens.
 	Say func(w *Workload, text string)
-
-	judging sync.Mutex
 }
 
 // Passed is a workload that was passed over, and why.
@@ -41,81 +48,48 @@ type Passed struct {
 	Why string
 }
 
-// passedOver is the error of a workload after which the others go on.
-type passedOver string
-
-func (p passedOver) Error() string { return string(p) }
-
-// All replaces the Pods of workloads, one workload after the other. After an error no other
-// workload is begun.
+// All replaces the Pods of workloads, one workload after the other. It ends with the first error.
 func (r *Run) All(ctx context.Context, workloads []*Workload) (replaced []*Workload, passed []Passed, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var group sync.WaitGroup
-	var lock sync.Mutex
-	next := 0
-	for range max(1, r.Parallel) {
-		group.Go(func() {
-			for {
-				lock.Lock()
-				if next == len(workloads) || err != nil || ctx.Err() != nil {
-					lock.Unlock()
-					return
-				}
-				w := workloads[next]
-				next++
-				lock.Unlock()
-				failure := r.one(ctx, w)
-				lock.Lock()
-				why, isPassed := errors.AsType[passedOver](failure)
-				switch {
-				case failure == nil:
-					replaced = append(replaced, w)
-				case isPassed:
-					passed = append(passed, Passed{w, string(why)})
-					r.Say(w, "passed over: "+string(why))
-				case err == nil:
-					err = fmt.Errorf("%s: %w", w, failure)
-					cancel()
-				default:
-					r.Say(w, "not waited for any more")
-				}
-				lock.Unlock()
-			}
-		})
+	for i, w := range workloads {
+		r.Say(w, fmt.Sprintf("begun, %d of %d workloads", i+1, len(workloads)))
+		why, err := r.one(ctx, w)
+		switch {
+		case err != nil:
+			return replaced, passed, fmt.Errorf("%s: %w", w, err)
+		case why != "":
+			passed = append(passed, Passed{w, why})
+			r.Say(w, "passed over: "+why)
+		default:
+			replaced = append(replaced, w)
+		}
 	}
-	group.Wait()
-	if err == nil {
-		err = ctx.Err()
-	}
-	return replaced, passed, err
+	return replaced, passed, nil
 }
 
-// one replaces the Pods of one workload.
-func (r *Run) one(ctx context.Context, w *Workload) error {
+// one replaces the Pods of one workload. passed says why the workload was passed over; "" if it was
+// not.
+func (r *Run) one(ctx context.Context, w *Workload) (passed string, err error) {
 	j := &job{Run: r, w: w, owners: Owners{Client: r.Client}, watch: watch{minReady: r.MinReady, has: r.Judge.Has}}
-	if err := j.settle(ctx); err != nil {
-		return err
+	if passed, err = j.settle(ctx); passed != "" || err != nil {
+		return passed, err
 	}
-	for {
+	for tried := false; ; tried = true {
 		todo, err := j.needing(ctx)
 		if err != nil {
-			return err
+			return "", err
 		}
 		if len(todo) == 0 {
 			j.say("no Pod needs to be replaced any more")
-			return nil
+			return "", nil
 		}
-		if why, err := r.Next(ctx, w); err != nil {
-			return err
-		} else if why != "" {
-			return passedOver(why)
+		if passed, err := r.Next(ctx, w); passed != "" || err != nil {
+			return passed, err
 		}
-		if !w.Evict && (j.tried || surges(w.Object)) {
+		if !w.Evict && (tried || surges(w.Object)) {
 			return j.restart(ctx)
 		}
-		if err := j.try(ctx); err != nil {
-			return err
+		if passed, err := j.try(ctx); passed != "" || err != nil {
+			return passed, err
 		}
 	}
 }
@@ -126,10 +100,7 @@ type job struct {
 	w      *Workload
 	owners Owners
 	watch  watch
-	tried  bool // a replacement was proven
 	said   string
-	// waitsFor is the last new Pod that was seen and is not proven, and why; "" if there is none.
-	waitsFor string
 }
 
 // say tells what happens, each thing once.
@@ -140,11 +111,11 @@ func (j *job) say(format string, args ...any) {
 	}
 }
 
-// pods lists the Pods of the workload that are not being deleted.
+// pods lists the Pods of the workload that are not being deleted, the newest first.
 func (j *job) pods(ctx context.Context) (pods []*corev1.Pod, err error) {
 	selector := j.Judge.Program.Selector
-	if of := selectorOf(j.w.Object); of != nil {
-		if selector, err = metav1.LabelSelectorAsSelector(of); err != nil {
+	if spec := specOf(j.w.Object); spec != nil {
+		if selector, err = metav1.LabelSelectorAsSelector(spec.selector); err != nil {
 			return nil, err
 		}
 	}
@@ -162,65 +133,60 @@ func (j *job) pods(ctx context.Context) (pods []*corev1.Pod, err error) {
 			pods = append(pods, pod)
 		}
 	}
+	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
 	return pods, nil
 }
 
-// needing lists the Pods that still need to be replaced, those first that are to be tried first.
+// needing lists the Pods that still need to be replaced, the newest first.
 func (j *job) needing(ctx context.Context) (todo []*corev1.Pod, err error) {
 	pods, err := j.pods(ctx)
-	if err != nil {
-		return nil, err
-	}
-	j.judging.Lock()
-	defer j.judging.Unlock()
 	for _, pod := range pods {
-		reason, stays, err := j.Judge.Needs(ctx, pod)
+		need, err := j.Judge.Needs(ctx, pod)
 		if err != nil {
 			return nil, err
 		}
-		if reason != "" && stays == "" && !(j.w.Evict && isProtected(pod)) {
+		if need.Reason != "" && need.Stays == "" && !(j.w.Evict && isProtected(pod)) {
 			todo = append(todo, pod)
 		}
 	}
-	slices.SortStableFunc(todo, func(a, b *corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
-	return todo, nil
+	return todo, err
 }
 
 const (
-	// often and seldom are how often Pods are looked at: one, and all of a workload.
-	often, seldom = time.Second, 2 * time.Second
+	// often is how often Pods are looked at.
+	often = 2 * time.Second
 	// budgetPatience is how long budgets may refuse evictions.
 	budgetPatience = time.Minute
 	// mostFailures is how many requests in a row may fail.
 	mostFailures = 10
 )
 
-// poll calls see until it returns true. If nothing moved for the timeout and the grace period of
-// the workload's Pods, it returns an error. see returns something that changes with what moves.
-func (j *job) poll(ctx context.Context, every time.Duration, see func() (done bool, moved string, err error)) error {
-	limit := j.Timeout + graceOf(j.w.Object)
+// poll calls see until it is done. see says what it waits for, which changes with what moves. stuck
+// is that text if nothing has moved for the timeout and the grace period of the workload's Pods.
+func (j *job) poll(ctx context.Context, see func() (done bool, waits string, err error)) (stuck string, err error) {
+	limit := max(j.Timeout, j.MinReady) + graceOf(j.w.Object)
 	last, since, failures := "", time.Now(), 0
 	for {
-		done, moved, err := see()
+		done, waits, err := see()
 		switch {
 		case ctx.Err() != nil:
-			return ctx.Err()
+			return "", ctx.Err()
 		case err != nil && failures < mostFailures && isPassing(err):
 			failures++
 			j.say("trying again: %v", err)
 		case err != nil || done:
-			return err
+			return "", err
+		case waits != last:
+			last, since, failures = waits, time.Now(), 0
+			j.say("%s", waits)
 		default:
 			failures = 0
 		}
-		if err == nil && moved != last {
-			last, since = moved, time.Now()
-		}
 		if time.Since(since) >= limit {
-			return slow(fmt.Sprintf("nothing has moved for %s (--timeout and the grace period): %s", limit, cmp.Or(j.waitsFor, j.said)))
+			return fmt.Sprintf("nothing has moved for %s (--timeout and the grace period): %s", limit, last), nil
 		}
-		if err := sleep(ctx, every); err != nil {
-			return err
+		if err := sleep(ctx, often); err != nil {
+			return "", err
 		}
 	}
 }
@@ -236,11 +202,6 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// slow is the error of a workload for which nothing has moved.
-type slow string
-
-func (s slow) Error() string { return string(s) }
-
 // isPassing reports whether an error is one of a request that may succeed when it is made again.
 func isPassing(err error) bool {
 	if _, is := errors.AsType[*apierrors.StatusError](err); is {
@@ -250,121 +211,237 @@ func isPassing(err error) bool {
 	return is
 }
 
+// errDeleted is the error of a workload that is not there any more.
+var errDeleted = errors.New("it was deleted")
+
+// rolledOut reads the workload, and reports whether kubectl rollout status would end. failed says why the
+// rollout does not go on; "" if it does.
+func (j *job) rolledOut(ctx context.Context) (done bool, says, failed string, err error) {
+	err = j.Client.Get(ctx, client.ObjectKeyFromObject(j.w.Object), j.w.Object)
+	if apierrors.IsNotFound(err) || err == nil && j.w.Object.GetUID() != j.w.UID {
+		return false, "", "", errDeleted
+	}
+	if err != nil {
+		return false, "", "", fmt.Errorf("reading it: %w", err)
+	}
+	viewer, err := polymorphichelpers.StatusViewerFor(schema.GroupKind{Group: appsv1.GroupName, Kind: j.w.Kind})
+	if err != nil {
+		return false, "", "", err
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(j.w.Object)
+	if err != nil {
+		return false, "", "", err
+	}
+	says, done, problem := viewer.Status(&unstructured.Unstructured{Object: content}, 0)
+	if problem != nil {
+		failed = problem.Error()
+	}
+	return done && problem == nil, strings.TrimSpace(says), failed, nil
+}
+
 // settle waits for a rollout of the workload that is under way, such as that of an earlier run. It
 // does not wait if the newest Pod needs to be replaced, too: the rollout may never end then.
-func (j *job) settle(ctx context.Context) error {
+func (j *job) settle(ctx context.Context) (passed string, err error) {
 	if j.w.Object == nil || j.w.Evict {
-		return nil
+		return "", nil
 	}
-	err := j.poll(ctx, seldom, func() (bool, string, error) {
-		if err := j.read(ctx); err != nil {
+	stuck, err := j.poll(ctx, func() (bool, string, error) {
+		done, says, failed, err := j.rolledOut(ctx)
+		if err != nil || done {
+			return done, says, err
+		}
+		if passed = notRestarted(j.w.Object); passed != "" {
+			return true, "", nil
+		}
+		pods, err := j.pods(ctx)
+		if err != nil {
 			return false, "", err
 		}
-		if why := notRestarted(j.w.Object); why != "" {
-			return false, "", passedOver(why)
+		if len(pods) > 0 {
+			need, err := j.Judge.Needs(ctx, pods[0])
+			if err != nil || need.Reason != "" {
+				return err == nil, "", err
+			}
 		}
-		done, says, err := rolledOut(j.w.Object)
-		if done {
-			return true, "", nil
-		}
-		todo, failure := j.needing(ctx)
-		if failure != nil {
-			return false, "", failure
-		}
-		pods, failure := j.pods(ctx)
-		if failure != nil {
-			return false, "", failure
-		}
-		if len(todo) > 0 && !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.CreationTimestamp.After(todo[0].CreationTimestamp.Time) }) {
-			return true, "", nil
-		}
-		if err != nil {
-			return false, "", passedOver(err.Error())
-		}
-		j.say("waiting for its own rollout: %s", says)
-		return false, says, nil
+		passed = failed
+		return failed != "", "waiting for its own rollout: " + says, nil
 	})
-	if text, is := errors.AsType[slow](err); is {
-		return passedOver(text)
+	if errors.Is(err, errDeleted) {
+		return err.Error(), nil
 	}
-	return err
+	if passed == "" {
+		passed = stuck
+	}
+	return passed, err
 }
 
-// read reads the workload.
-func (j *job) read(ctx context.Context) error {
-	err := j.Client.Get(ctx, client.ObjectKeyFromObject(j.w.Object), j.w.Object)
-	if apierrors.IsNotFound(err) || err == nil && j.w.Object.GetUID() != j.w.UID {
-		return passedOver("it was deleted")
-	}
-	if err != nil {
-		return fmt.Errorf("reading it: %w", err)
-	}
-	return nil
-}
-
-// restart restarts the workload as kubectl rollout restart does, and waits until its new Pods are
-// proven.
-func (j *job) restart(ctx context.Context) error {
+// try evicts one Pod, and waits until its replacement was Ready for long enough.
+func (j *job) try(ctx context.Context) (passed string, err error) {
 	old, err := j.known(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
-	patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"kubectl.kubernetes.io/restartedAt":%q}}}}}`, time.Now().Format(time.RFC3339))
-	if err := j.Client.Patch(ctx, j.w.Object, client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner("kubectl-rollout")); err != nil {
-		return fmt.Errorf("restarting it: %w", err)
+	victim, passed, err := j.evict(ctx)
+	if victim == nil {
+		return passed, err
+	}
+	j.say("evicted Pod %s; waiting for its replacement", victim.Name)
+	var found types.UID
+	stuck, err := j.poll(ctx, func() (bool, string, error) {
+		pods, err := j.pods(ctx)
+		if err != nil {
+			return false, "", err
+		}
+		at := slices.IndexFunc(pods, func(pod *corev1.Pod) bool {
+			return !old[pod.UID] && j.inPlaceOf(victim, pod) && (found == "" || found == pod.UID)
+		})
+		if at < 0 {
+			found = "" // it was deleted; another one may come
+			return false, "Pod " + victim.Name + " has no replacement yet", nil
+		}
+		pod := pods[at]
+		found = pod.UID
+		switch how, why := j.watch.look(pod, time.Now()); how {
+		case available:
+			j.say("Pod %s, in place of %s, has the current content and was Ready for %s", pod.Name, victim.Name, j.MinReady)
+			return true, "", nil
+		case failed:
+			return false, "", j.stopped("Pod %s, in place of %s, %s. No Pod of it was replaced after that", pod.Name, victim.Name, why)
+		default:
+			return false, "Pod " + pod.Name + " " + why, nil
+		}
+	})
+	switch {
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("interrupted after Pod %s was evicted; run the command again to go on: %w", victim.Name, ctx.Err())
+	case stuck != "":
+		return "", j.stopped("%s. No Pod of it was replaced after that", stuck)
+	}
+	return "", err
+}
+
+// evict evicts one of the Pods that need to be replaced, and returns it; nil if there is none any
+// more, or if the workload is passed over. A Pod that is not Ready is tried first: it costs nothing.
+func (j *job) evict(ctx context.Context) (victim *corev1.Pod, passed string, err error) {
+	helper := &drain.Helper{Ctx: ctx, Client: j.Kube, GracePeriodSeconds: -1}
+	refused := "no Pod could be evicted"
+	for until := time.Now().Add(budgetPatience); ; {
+		todo, err := j.needing(ctx)
+		if err != nil || len(todo) == 0 {
+			return nil, "", err
+		}
+		candidates := candidatesOf(todo)
+		if len(candidates) == 0 {
+			return nil, fmt.Sprintf("annotations of its Pods, such as %s, forbid to evict any of them", todo[0].Name), nil
+		}
+		for _, pod := range candidates {
+			err := helper.EvictPod(*pod, policyv1.SchemeGroupVersion)
+			switch {
+			case err == nil:
+				return pod, "", nil
+			case ctx.Err() != nil:
+				return nil, "", ctx.Err()
+			case apierrors.IsNotFound(err):
+			case isPassing(err): // 429: a budget refuses it; 500: two budgets select it
+				refused = fmt.Sprintf("Pod %s cannot be evicted: %v", pod.Name, err)
+				j.say("trying for %s: %s", budgetPatience, refused)
+			default:
+				return nil, fmt.Sprintf("Pod %s cannot be evicted: %v", pod.Name, err), nil
+			}
+		}
+		if !time.Now().Before(until) {
+			return nil, fmt.Sprintf("%s (for %s)", refused, budgetPatience), nil
+		}
+		if err := sleep(ctx, often); err != nil {
+			return nil, "", err
+		}
+	}
+}
+
+// candidatesOf are the Pods that may be tried: the first that is not Ready and the first that is.
+func candidatesOf(todo []*corev1.Pod) (candidates []*corev1.Pod) {
+	for _, ready := range []bool{false, true} {
+		at := slices.IndexFunc(todo, func(pod *corev1.Pod) bool { return !isProtected(pod) && podstate.IsPodReady(pod) == ready })
+		if at >= 0 {
+			candidates = append(candidates, todo[at])
+		}
+	}
+	return candidates
+}
+
+// inPlaceOf reports whether a new Pod of the workload replaces one that was evicted.
+func (j *job) inPlaceOf(victim, pod *corev1.Pod) bool {
+	switch j.w.Kind {
+	case "StatefulSet":
+		return pod.Name == victim.Name
+	case "DaemonSet":
+		return pod.Spec.NodeName == victim.Spec.NodeName
+	}
+	return true
+}
+
+// restart restarts the workload as kubectl rollout restart does, and waits until its new Pods were
+// Ready for long enough.
+func (j *job) restart(ctx context.Context) (passed string, err error) {
+	old, err := j.known(ctx)
+	if err != nil {
+		return "", err
+	}
+	before := j.w.Object.DeepCopyObject().(client.Object)
+	if _, err := polymorphichelpers.ObjectRestarterFn(j.w.Object); err != nil {
+		return err.Error(), nil //nolint:nilerr // it was paused meanwhile
+	}
+	if err := j.Client.Patch(ctx, j.w.Object, client.StrategicMergeFrom(before), client.FieldOwner("kubectl-rollout")); err != nil {
+		return "", fmt.Errorf("restarting it: %w", err)
 	}
 	j.say("restarted")
-	err = j.poll(ctx, seldom, func() (bool, string, error) {
-		if err := j.read(ctx); err != nil {
+	const after = "%s. It was restarted, so as many of its Pods are replaced as its own limits allow"
+	stuck, err := j.poll(ctx, func() (bool, string, error) {
+		done, says, problem, err := j.rolledOut(ctx)
+		if err != nil {
 			return false, "", err
 		}
 		pods, err := j.pods(ctx)
 		if err != nil {
 			return false, "", err
 		}
-		isNew, isProven := 0, 0
-		j.waitsFor = ""
+		waits := ""
 		for _, pod := range pods {
 			if old[pod.UID] {
 				continue
 			}
-			isNew++
 			switch how, why := j.watch.look(pod, time.Now()); how {
-			case proven:
-				isProven++
 			case waiting:
-				j.waitsFor = "Pod " + pod.Name + " " + why
+				waits = "Pod " + pod.Name + " " + why
 			case failed:
-				return false, "", j.stopped(fmt.Sprintf("its new Pod %s %s", pod.Name, why))
+				return false, "", j.stopped(after, "its new Pod "+pod.Name+" "+why)
+			case available:
 			}
 		}
-		done, says, err := rolledOut(j.w.Object)
-		if err != nil {
-			return false, "", j.stopped(err.Error())
+		switch {
+		case problem != "":
+			return false, "", j.stopped(after, problem)
+		case done:
+			return waits == "", waits, nil
 		}
-		if done && isProven == isNew {
-			return true, "", nil
-		}
-		if done {
-			says = fmt.Sprintf("%d of %d new Pods were Ready for %s", isProven, isNew, j.MinReady)
-		}
-		j.say("%s", says)
-		return false, fmt.Sprint(says, isNew, isProven), nil
+		return false, strings.TrimSuffix(says+" "+waits, " "), nil
 	})
-	if text, is := errors.AsType[slow](err); is {
-		return j.stopped(string(text))
-	}
-	if err != nil {
-		return err
+	switch {
+	case errors.Is(err, errDeleted):
+		return err.Error(), nil
+	case stuck != "":
+		return "", j.stopped(after, stuck)
+	case err != nil:
+		return "", err
 	}
 	todo, err := j.needing(ctx)
 	if err == nil && len(todo) > 0 {
-		return passedOver(fmt.Sprintf("%d of its Pods were not replaced, such as %s: somebody has taken the restart back", len(todo), todo[0].Name))
+		return fmt.Sprintf("%d of its Pods were not replaced, such as %s: somebody has taken the restart back", len(todo), todo[0].Name), nil
 	}
 	if err == nil {
-		j.say("all of its Pods carry the current content")
+		j.say("all of its Pods have the current content")
 	}
-	return err
+	return "", err
 }
 
 // known are the Pods of the workload now.
@@ -377,20 +454,34 @@ func (j *job) known(ctx context.Context) (map[types.UID]bool, error) {
 	return known, err
 }
 
-// stopped is the error of a workload that was restarted and whose new Pods fail.
-func (j *job) stopped(why string) error {
-	return errors.New(why + ". It was restarted, so as many of its Pods are replaced as its own limits allow" + j.goOn())
-}
-
-// goOn says what to do after the run has stopped.
-func (j *job) goOn() string {
+// stopped is the error of a workload whose new Pods fail.
+func (j *job) stopped(format string, args ...any) error {
 	name := j.Judge.Program.Name()
-	return fmt.Sprintf(".\nTo go on, correct SidecarSet %s or the app, and run the command again.\nTo undo, run kubectl sidecarset rollout undo %s, and the command again", name, name)
+	return fmt.Errorf(format+".\nTo go on, correct SidecarSet %s or the app, and run the command again.\nTo undo, run kubectl sidecarset rollout undo %s, and the command again", append(args, name, name)...)
 }
 
-func selectorOf(object client.Object) *metav1.LabelSelector {
-	if spec := specOf(object); spec != nil {
-		return spec.selector
+// workloadSpec is what the kinds of workloads have in common.
+type workloadSpec struct {
+	selector *metav1.LabelSelector
+	template *corev1.PodTemplateSpec
+}
+
+func specOf(object client.Object) *workloadSpec {
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		return &workloadSpec{o.Spec.Selector, &o.Spec.Template}
+	case *appsv1.StatefulSet:
+		return &workloadSpec{o.Spec.Selector, &o.Spec.Template}
+	case *appsv1.DaemonSet:
+		return &workloadSpec{o.Spec.Selector, &o.Spec.Template}
 	}
 	return nil
+}
+
+// graceOf is the grace period of a workload's Pods.
+func graceOf(object client.Object) time.Duration {
+	if spec := specOf(object); spec != nil && spec.template.Spec.TerminationGracePeriodSeconds != nil {
+		return time.Duration(*spec.template.Spec.TerminationGracePeriodSeconds) * time.Second
+	}
+	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
 }

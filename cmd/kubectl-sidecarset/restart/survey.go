@@ -72,17 +72,28 @@ type Survey struct {
 func Find(ctx context.Context, c client.Client, judge *Judge, pods []*corev1.Pod, evict bool) (*Survey, error) {
 	f := &finder{Owners: Owners{Client: c}, found: map[types.UID]*Workload{}}
 	s := &Survey{}
-	for _, pod := range pods {
-		reason, stays, err := judge.Needs(ctx, pod)
-		switch {
-		case err != nil:
+	needs, leftOut := make([]Need, len(pods)), map[types.UID]string{} // by owner
+	for i, pod := range pods {
+		var err error
+		if needs[i], err = judge.Needs(ctx, pod); err != nil {
 			return nil, fmt.Errorf("Pod %s/%s: %w", pod.Namespace, pod.Name, err)
-		case reason == "":
-			continue
-		case stays == "":
-			stays = neverReplaced(pod)
 		}
-		if stays != "" {
+		if needs[i].LeftOut {
+			owner, err := f.Of(ctx, pod)
+			if err != nil {
+				return nil, err
+			}
+			if owner != nil {
+				leftOut[owner.UID] = pod.Name
+			}
+		}
+	}
+	for i, pod := range pods {
+		need := &needs[i]
+		if need.Reason == "" {
+			continue
+		}
+		if stays := cmp.Or(need.Stays, neverReplaced(pod)); stays != "" {
 			s.Left = append(s.Left, Left{pod, stays})
 			continue
 		}
@@ -90,11 +101,14 @@ func Find(ctx context.Context, c client.Client, judge *Judge, pods []*corev1.Pod
 		if err != nil {
 			return nil, err
 		}
+		if name := leftOut[w.UID]; name != "" && w.Named == "" {
+			w.Named = "updateStrategy.selector leaves out its Pod " + name + ", which a restart would replace"
+		}
 		if w.Evict = evict && w.Named != ""; w.Evict && isProtected(pod) {
 			s.Left = append(s.Left, Left{pod, "an annotation forbids to evict it"})
 			continue
 		}
-		w.Reasons[reason]++
+		w.Reasons[need.Reason]++
 	}
 	for _, w := range f.found {
 		if w.Pods() > 0 {

@@ -29,15 +29,15 @@ type shown struct {
 	ready   time.Time   // when it was first seen Ready; zero if it was not yet
 	since   metav1.Time // its own time of that
 	failing time.Time   // when it first showed a reason of failure
-	proven  bool
+	enough  bool        // it was Ready for long enough
 }
 
 // state is how a new Pod does.
 type state int
 
 const (
-	waiting state = iota
-	proven        // it was Ready for long enough
+	waiting   state = iota
+	available       // it was Ready for long enough
 	failed
 )
 
@@ -51,11 +51,11 @@ func (w *watch) look(pod *corev1.Pod, now time.Time) (state, string) {
 		s = &shown{}
 		w.pods[pod.UID] = s
 	}
-	if s.proven {
-		return proven, ""
+	if s.enough {
+		return available, ""
 	}
 	if !w.has(pod) {
-		return failed, "does not carry the current content; kubectl sidecarset explain " + pod.Name + " -n " + pod.Namespace + " says why"
+		return failed, "does not have the current content; kubectl sidecarset explain " + pod.Name + " -n " + pod.Namespace + " says why"
 	}
 	trouble, fails := troubleOf(pod)
 	condition := podstate.Condition(pod, corev1.PodReady)
@@ -67,11 +67,11 @@ func (w *watch) look(pod *corev1.Pod, now time.Time) (state, string) {
 		s.ready, s.since = now, condition.LastTransitionTime
 	}
 	if isReady {
-		if left := w.minReady - now.Sub(s.ready); left > 0 {
+		if now.Sub(s.ready) < w.minReady {
 			return waiting, fmt.Sprintf("is Ready, and has to stay so for %s", w.minReady)
 		}
-		s.proven = true
-		return proven, ""
+		s.enough = true
+		return available, ""
 	}
 	if fails && s.failing.IsZero() {
 		s.failing = now
