@@ -147,6 +147,44 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
+// What a reader on call needs is at most two links away from the README.
+func TestOnCallAnswersAreTwoLinksAway(t *testing.T) {
+	near := map[string]bool{}
+	follow := func(page string) (pages []string) {
+		for _, match := range link.FindAllStringSubmatch(read(t, page), -1) {
+			target, fragment, _ := strings.Cut(match[1], "#")
+			path := filepath.Join(filepath.Dir(page), filepath.FromSlash(target))
+			if target == "" {
+				path = page
+			}
+			if near[path+"#"+fragment] = true; filepath.Ext(path) == ".md" {
+				pages = append(pages, path)
+			}
+		}
+		return pages
+	}
+	for _, page := range follow("README.md") {
+		if exists(page) {
+			follow(page)
+		}
+	}
+	for task, answer := range map[string]string{
+		"Pods have no sidecar":                      "docs/troubleshooting.md#a-pod-has-no-sidecar",
+		"a webhook denies Pods":                     "docs/troubleshooting.md#denied-the-request",
+		"a webhook cannot be called":                "docs/troubleshooting.md#failed-calling-webhook",
+		"a rollout makes no progress":               "docs/troubleshooting.md#the-rollout-is-stuck",
+		"new Pods crash, go back":                   "docs/tasks/bad-image.md#",
+		"Pods must be created without the operator": "docs/troubleshooting.md#take-the-operator-out-of-the-way",
+		"an alert fires":                            "docs/troubleshooting.md#",
+		"certificates are not trusted":              "docs/certificates.md#api-servers-do-not-trust-the-certificate",
+		"a Pod has an old sidecar":                  "docs/troubleshooting.md#a-pod-has-an-old-sidecar",
+	} {
+		if !near[filepath.FromSlash(answer)] {
+			t.Errorf("%s: %s is more than two links away from the README", task, answer)
+		}
+	}
+}
+
 var (
 	heading    = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	inAnchor   = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
