@@ -31,6 +31,8 @@ const invalidRegistry = "registry.invalid"
 var (
 	chartVersion = regexp.MustCompile(`(?m)^version:.*$`)
 	appVersion   = regexp.MustCompile(`(?m)^appVersion:.*$`)
+
+	imageOfCheckout = regexp.MustCompile(`(?m)^( *image: .*):dev$`) // in the annotation with the images
 )
 
 // chart is a packed chart.
@@ -67,6 +69,7 @@ func packChart(dir, work, version, registry string) (chart, error) {
 		if relative == "Chart.yaml" {
 			text = chartVersion.ReplaceAll(text, []byte("version: "+c.version))
 			text = appVersion.ReplaceAll(text, []byte(`appVersion: "`+version+`"`))
+			text = imageOfCheckout.ReplaceAll(text, []byte("${1}"+version))
 			if c.metadata, err = yaml.YAMLToJSON(text); err != nil {
 				return err
 			}

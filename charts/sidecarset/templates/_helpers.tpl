@@ -14,13 +14,16 @@ labels prints the labels of an object. Call it with (list $ COMPONENT).
 {{- end }}
 
 {{/*
-meta prints labels and annotations for the metadata of an object. Call it with (list $ COMPONENT).
+meta prints labels and annotations for the metadata of an object. Call it with (list $ COMPONENT), or
+(list $ COMPONENT ANNOTATIONS).
 */}}
 {{- define "sidecarset.meta" -}}
 {{- $root := index . 0 -}}
+{{- $own := dict -}}
+{{- if gt (len .) 2 }}{{ $own = index . 2 }}{{ end -}}
 labels:
   {{- include "sidecarset.labels" . | nindent 2 }}
-{{- with $root.Values.annotations }}
+{{- with merge dict $own $root.Values.annotations }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -122,6 +125,13 @@ goMemoryLimit is the value of GOMEMLIMIT: seven eighths of the memory limit, if 
 {{- else if $limit -}}
 {{ fail (printf "goMemoryLimit: set it to seven eighths of resources.limits.memory, which is %s and neither in Mi nor in Gi" $limit) }}
 {{- end -}}
+{{- end }}
+
+{{/*
+scraper is "true" if the chart makes a ServiceAccount whose token Prometheus shows.
+*/}}
+{{- define "sidecarset.scraper" -}}
+{{ and .Values.serviceMonitor.enabled (not .Values.serviceMonitor.authorization) }}
 {{- end }}
 
 {{/*
