@@ -33,7 +33,7 @@ func repository(t *testing.T) string {
 		"config/default/kustomization.yaml":           "resources: [deployment.yaml]\n",
 		"config/default/deployment.yaml":              deployment,
 		"config/overlays/hardened/kustomization.yaml": "resources: [../../default]\n",
-		"charts/sidecarset/Chart.yaml":                "apiVersion: v2\nname: sidecarset\nversion: 0.0.0\nappVersion: dev\n",
+		"charts/sidecarset/Chart.yaml":                "apiVersion: v2\nname: sidecarset\nversion: 0.0.0\nappVersion: dev\nannotations:\n  images: |\n    image: registry.invalid/sidecarset-operator:dev\n",
 		"charts/sidecarset/values.yaml":               "image: registry.invalid/sidecarset-operator # not registry.invalid/\n",
 		"charts/sidecarset/.helmignore":               "# of tests\ntests/\n*.orig\n",
 		"charts/sidecarset/tests/a.yaml":              "a: 1\n",
@@ -158,7 +158,7 @@ func checkPushedChart(t *testing.T, reference, file string) {
 	files := untar(t, unpacked)
 	host, _, _ := strings.Cut(reference, "/charts/")
 	want := map[string]string{
-		"sidecarset/Chart.yaml":  "apiVersion: v2\nname: sidecarset\nversion: 1.2.3\nappVersion: \"v1.2.3\"\n",
+		"sidecarset/Chart.yaml":  "apiVersion: v2\nname: sidecarset\nversion: 1.2.3\nappVersion: \"v1.2.3\"\nannotations:\n  images: |\n    image: " + host + "/sidecarset-operator:v1.2.3\n",
 		"sidecarset/values.yaml": "image: " + host + "/sidecarset-operator # not registry.invalid/\n",
 	}
 	if !maps.Equal(files, want) {
