@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -35,7 +36,11 @@ NAME is a Pod, unless TYPE is a workload, such as deploy, sts, ds, rs, job or cr
 and for manifests, the answers are about the next Pod. For a workload of the cluster, the API
 server is asked to create that Pod in a dry run, so that its answer and those of other webhooks
 are known. A file with a Pod as the API server serves it (kubectl get pod -o yaml) is explained
-like a running Pod. Names of SidecarSets restrict the answers to these.`,
+like a running Pod. Names of SidecarSets restrict the answers to these.
+
+It says what another program has changed of a sidecar after the injection, and which ConfigMaps and
+Secrets a sidecar needs that the namespace lacks. Who may not read SidecarSets is told what the Pod
+itself says.`,
 		Example: `  kubectl sidecarset explain web-5d9c7 log-agent
   kubectl sidecarset explain deploy/web
   kubectl sidecarset explain -f deployment.yaml -s sidecarsets.yaml`,
@@ -80,29 +85,20 @@ func (e *explanation) run(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	parts, err := e.parts(ctx, e.app, files)
-	if err != nil {
+	if e.client != nil {
+		e.Exists = e.exists
+	}
+	one := e.explainObject
+	err = e.readWorld(ctx, files, args)
+	if why := err; apierrors.IsForbidden(why) && e.client != nil {
+		one = func(ctx context.Context, o *manifest.Object) (*explain.Report, error) { return e.byRecord(ctx, o, why) }
+	} else if err != nil {
 		return err
-	}
-	if len(e.sidecarSets) == 0 {
-		c, _, err := e.app.client()
-		if err != nil {
-			return err
-		}
-		if parts.Revisions, err = e.revisions(ctx, c, ""); err != nil {
-			fmt.Fprintf(e.ErrOut, "warning: old revisions are not known: %v\n", err)
-		}
-	}
-	e.World, e.Revisions = world.New(*parts), parts.Revisions
-	for _, name := range args {
-		if !e.World.Snapshot.Has(name) && e.World.Unusable[name] == nil {
-			return fmt.Errorf("there is no SidecarSet %q", name)
-		}
 	}
 	var reports []*explain.Report
 	var all []error
 	for _, o := range objectsOf(files) {
-		report, err := e.explainObject(ctx, o)
+		report, err := one(ctx, o)
 		all = append(all, err)
 		if report != nil {
 			if len(args) > 0 {
@@ -125,6 +121,73 @@ func (e *explanation) run(ctx context.Context, args []string) (err error) {
 		e.print(report, len(args) > 0)
 	}
 	return err
+}
+
+// readWorld reads the SidecarSets, and what belongs to them. names are those that there have to be.
+func (e *explanation) readWorld(ctx context.Context, files []*manifest.File, names []string) error {
+	parts, err := e.parts(ctx, e.app, files)
+	if err != nil {
+		return err
+	}
+	if len(e.sidecarSets) == 0 {
+		c, _, err := e.app.client()
+		if err != nil {
+			return err
+		}
+		if parts.Revisions, err = e.revisions(ctx, c, ""); err != nil {
+			fmt.Fprintf(e.ErrOut, "warning: old revisions are not known: %v\n", err)
+		}
+	}
+	e.World, e.Revisions = world.New(*parts), parts.Revisions
+	for _, name := range names {
+		if !e.World.Snapshot.Has(name) && e.World.Unusable[name] == nil {
+			return fmt.Errorf("there is no SidecarSet %q", name)
+		}
+	}
+	return nil
+}
+
+// exists reports whether a ConfigMap or Secret is there, without reading what it holds.
+func (e *explanation) exists(ctx context.Context, ref explain.Reference, namespace string) (bool, error) {
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(ref.Kind))
+	err := e.client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: ref.Name}, object)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// byRecord explains a Pod or a template without the SidecarSets, which the user may not read. why says so.
+func (e *explanation) byRecord(ctx context.Context, o *manifest.Object, why error) (*explain.Report, error) {
+	template, err := o.Template()
+	if template == nil {
+		e.noteHidden(o)
+		return nil, err
+	}
+	object := &unstructured.Unstructured{Object: o.Value}
+	report := &explain.Report{Namespace: e.namespace}
+	if o.Kind != "Pod" {
+		object, err = dryPod(ctx, e.client, e.namespace, o.Name, template.Pod())
+	}
+	status, refused := errors.AsType[*apierrors.StatusError](err)
+	switch {
+	case err == nil:
+		pod := &corev1.Pod{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, pod); err != nil {
+			return nil, o.Errorf("%w", err)
+		}
+		if report = e.Recorded(ctx, pod); len(report.SidecarSets) == 0 {
+			report.Notes = append(report.Notes, "The Pod records no SidecarSet.")
+		}
+	case refused && !isUnasked(err):
+		report.RefusedBy(status.Status().Message)
+	default:
+		report.Notes = append(report.Notes, notAsked+err.Error())
+	}
+	report.Kind, report.Name, report.Running = o.Kind, o.Name, o.Kind == "Pod"
+	report.Notes = append(report.Notes, fmt.Sprintf("This is what the Pod itself says. You lack a right for the rest: %v. An administrator gives it by a ClusterRoleBinding, since SidecarSets belong to the cluster: kubectl create clusterrolebinding NAME --clusterrole=sidecarset-viewer --user=USER.", why))
+	return report, nil
 }
 
 // get reads an object of the cluster.
@@ -211,15 +274,20 @@ func isUnasked(err error) bool {
 	return strings.Contains(err.Error(), `cannot create resource "pods"`) || strings.Contains(err.Error(), "does not support dry run")
 }
 
+const notAsked = "The API server was not asked to create the Pod in a dry run, so it is not known what it and other webhooks say: "
+
 // try asks the API server to create the Pod in a dry run.
 func (e *explanation) try(ctx context.Context, report *explain.Report, template map[string]any) {
 	pod, err := dryPod(ctx, e.client, report.Namespace, report.Name, template)
 	status, isStatus := errors.AsType[*apierrors.StatusError](err)
 	switch {
 	case err == nil:
-		report.Created(pod.GetAnnotations())
+		created := &corev1.Pod{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(pod.Object, created); err == nil { // API servers answer with Pods
+			report.Created(created)
+		}
 	case !isStatus, isUnasked(err):
-		report.Notes = append(report.Notes, "The API server was not asked to create the Pod in a dry run, so it is not known what it and other webhooks say: "+err.Error())
+		report.Notes = append(report.Notes, notAsked+err.Error())
 	default:
 		report.RefusedBy(status.Status().Message)
 	}
@@ -290,6 +358,8 @@ var words = map[explain.Decision]struct {
 	explain.PodRefused:        {"not injected, because the Pod is refused", painter.red},
 	explain.Current:           {"injected, current", painter.green},
 	explain.Outdated:          {"injected, outdated", painter.yellow},
+	explain.Altered:           {"injected, and changed by another program", painter.red},
+	explain.ByRecord:          {"injected, as the Pod records", painter.green},
 	explain.Unproven:          {"claimed by the Pod, not proven", painter.red},
 	explain.Lacking:           {"not injected, although it selects the Pod", painter.red},
 	explain.NoLongerSelected:  {"injected, but does not select the Pod any more", painter.yellow},

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/explain"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/forecast"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/manifest"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
@@ -107,6 +108,8 @@ type sidecarSetPlan struct {
 	// Diff is a unified diff of the stored SidecarSet and the new one.
 	Diff     string   `json:"diff,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
+	// Missing are the ConfigMaps and Secrets that the sidecars need and that Namespaces lack.
+	Missing []*missing `json:"missing,omitempty"`
 	*forecast.Forecast
 }
 
@@ -207,6 +210,14 @@ func (p *planner) planOne(ctx context.Context, o *manifest.Object) (*sidecarSetP
 	}
 	if len(pods) > 1000 { // takes longer than a second
 		fmt.Fprintf(p.ErrOut, "judging %d Pods\n", len(pods))
+	}
+	if program, ok := after.Snapshot.Get(o.Name); ok {
+		spec, _ := applied["spec"].(map[string]any)
+		content, err := explain.Content(spec)
+		if err != nil {
+			return nil, o.Errorf("%w", err)
+		}
+		plan.Missing = p.missing(ctx, program, content, after.Excluded, pods)
 	}
 	plan.Forecast, err = forecast.Of(ctx, forecast.Input{
 		Old: old, New: applied, Before: before, After: after, Revisions: p.parts.Revisions, Pods: pods, Resizes: p.resizes,

@@ -15,6 +15,11 @@ func (a *app) printPlan(p *sidecarSetPlan) {
 	fmt.Fprintln(a.Out, paint.bold("SidecarSet "+p.Name+": "+title))
 	a.printUnified(p.Diff)
 	a.printList("Warnings", p.Warnings)
+	var lacking []string
+	for _, m := range p.Missing {
+		lacking = append(lacking, m.String())
+	}
+	a.printList("Missing", lacking)
 	if p.Forecast == nil {
 		return
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -134,11 +135,12 @@ func planned(t *testing.T, objects []client.Object, file, output string) (text s
 	var out bytes.Buffer
 	p := &planner{app: &app{Streams: Streams{Out: &out, ErrOut: &out}, operatorNamespace: "sidecarset-system"}, resizes: true}
 	var copies []client.Object
+	byName := func(object client.Object) []string { return []string{object.GetName()} }
 	for _, object := range objects {
 		copies = append(copies, object.DeepCopyObject().(client.Object))
 	}
 	// The fake client answers a dry run with what was sent, so this one writes.
-	p.client = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(copies...).WithInterceptorFuncs(interceptor.Funcs{
+	p.client = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(copies...).WithIndex(&corev1.ConfigMap{}, "metadata.name", byName).WithIndex(&corev1.Secret{}, "metadata.name", byName).WithInterceptorFuncs(interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
 			if !slices.Contains(options, client.PatchOption(client.DryRunAll)) {
 				t.Error("planning writes")

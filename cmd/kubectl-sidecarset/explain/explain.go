@@ -37,6 +37,8 @@ const (
 
 	Current          Decision = "Current"
 	Outdated         Decision = "Outdated"
+	Altered          Decision = "Altered"  // another program changed the sidecars after the injection
+	ByRecord         Decision = "ByRecord" // the Pod records it; the SidecarSet cannot be read
 	Unproven         Decision = "Unproven" // the Pod claims to carry it, and no record proves that
 	Lacking          Decision = "Lacking"  // it selects the Pod, which lacks it
 	NoLongerSelected Decision = "NoLongerSelected"
@@ -87,8 +89,9 @@ type Report struct {
 	Notes       []string `json:"notes,omitempty"`
 	SidecarSets []Answer `json:"sidecarSets"`
 
-	adds map[string][]string // the containers that the plan adds, by SidecarSet
-	own  []string            // the containers of the Pod as its author wrote it
+	adds     map[string][]string // the containers that the plan adds, by SidecarSet
+	own      []string            // the containers of the Pod as its author wrote it
+	injected *corev1.Pod         // the Pod as the plan makes it; nil if it is refused
 }
 
 // Refusal is why the Pod is not created, and who says so.
@@ -102,6 +105,8 @@ type Explainer struct {
 	World *world.World
 	// Revisions are the ControllerRevisions of SidecarSets, all of them or none.
 	Revisions []*appsv1.ControllerRevision
+	// Exists reports whether a ConfigMap or Secret is in a Namespace; nil without a cluster.
+	Exists func(ctx context.Context, ref Reference, namespace string) (bool, error)
 }
 
 // subject is one Pod and what is known of it.

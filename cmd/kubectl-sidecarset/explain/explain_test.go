@@ -1,13 +1,16 @@
 package explain_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -180,6 +183,93 @@ func TestDeletedSidecarSetsAndPodsThatEnd(t *testing.T) {
 	check(t, report, "gone", explain.NoSuchSidecarSet, "there is no SidecarSet of that name")
 }
 
+// created is the Pod that an API server answers to a dry run.
+func created(t *testing.T, by members, change ...func(*corev1.Pod)) *corev1.Pod {
+	t.Helper()
+	pod := &corev1.Pod{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(injected(t, by), pod); err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range change {
+		change(pod)
+	}
+	return pod
+}
+
+// native is a stored SidecarSet with a native sidecar, and its Pod.
+func native() members {
+	return stored(fixtures.SidecarSet("log").Spec("initContainers", []any{members{
+		"name": "log", "image": "log:v1", "restartPolicy": "Always", "envFrom": []any{members{"secretRef": members{"name": "token"}}},
+		"volumeMounts": []any{members{"name": "config", "mountPath": "/config"}},
+	}}).Spec("volumes", []any{members{"name": "config", "configMap": members{"name": "config"}}, members{"name": "more", "configMap": members{"name": "more", "optional": true}}}))
+}
+
+// What another program has changed of a sidecar is told, for the next Pod, for a running one, and to those
+// who may not read SidecarSets.
+func TestWhatAnotherProgramChangedIsTold(t *testing.T) {
+	t.Parallel()
+	for says, change := range map[string]func(*corev1.Pod){
+		"":                                   func(*corev1.Pod) {},
+		`"log" has lost restartPolicy`:       func(p *corev1.Pod) { p.Spec.InitContainers[0].RestartPolicy = nil },
+		`"log" has image mirror/log:v1`:      func(p *corev1.Pod) { p.Spec.InitContainers[0].Image = "mirror/log:v1" },
+		`"log" has lost its mounts /config`:  func(p *corev1.Pod) { p.Spec.InitContainers[0].VolumeMounts = nil },
+		`"log" has other volumes at /config`: func(p *corev1.Pod) { p.Spec.InitContainers[0].VolumeMounts[0].Name = "other" },
+	} {
+		set := native()
+		e := explainer(t, set)
+		next, err := e.Next(t.Context(), "default", fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj())
+		if err != nil {
+			t.Fatal(err)
+		}
+		next.Created(created(t, set, change))
+		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(created(t, set, change))
+		if err != nil {
+			t.Fatal(err)
+		}
+		running, err := e.Running(t.Context(), object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if says == "" {
+			check(t, next, "log", explain.Injects)
+			check(t, running, "log", explain.Current)
+			check(t, e.Recorded(t.Context(), created(t, set)), "log", explain.ByRecord, "Brings container log, image log:v1")
+			continue
+		}
+		check(t, next, "log", explain.Altered, says, "mutatingwebhookconfigurations")
+		check(t, running, "log", explain.Altered, says, "recreate the Pod")
+		if strings.Contains(says, "restartPolicy") {
+			check(t, e.Recorded(t.Context(), created(t, set, change)), "log", explain.Altered, says)
+		}
+	}
+}
+
+func TestWhatTheNamespaceLacksIsNamed(t *testing.T) {
+	t.Parallel()
+	set := native()
+	e := explainer(t, set)
+	e.Exists = func(_ context.Context, ref explain.Reference, namespace string) (bool, error) {
+		if ref.Kind == "Secret" {
+			return false, errors.New("you may not read it")
+		}
+		return false, nil
+	}
+	next, err := e.Next(t.Context(), "default", fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj())
+	if err != nil {
+		t.Fatal(err)
+	}
+	running, err := e.Running(t.Context(), injected(t, set))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, report := range []*explain.Report{next, running, e.Recorded(t.Context(), created(t, set))} {
+		check(t, report, "log", report.SidecarSets[0].Decision, "It needs ConfigMap config, which namespace default does not have", "Create ConfigMap config in namespace default", "It needs Secret token in namespace default. Whether that exists is not known: you may not read it")
+		if text := strings.Join(report.SidecarSets[0].Because, " "); strings.Contains(text, "more") {
+			t.Errorf("an optional one is named: %s", text)
+		}
+	}
+}
+
 // What the API server answers to a dry run changes the answers.
 func TestTheAPIServersAnswer(t *testing.T) {
 	next := func(sets ...members) *explain.Report {
@@ -192,12 +282,12 @@ func TestTheAPIServersAnswer(t *testing.T) {
 	log, mesh := stored(logging()), stored(fixtures.SidecarSet("mesh").Container("proxy", "proxy:v1"))
 
 	report := next(log, mesh)
-	report.Created(map[string]string{appsv1beta1.AnnotationInjectedList: "log"})
+	report.Created(created(t, log))
 	check(t, report, "log", explain.Injects)
 	check(t, report, "mesh", explain.NotInForce, "dry run of the API server returned the Pod without it")
 
 	report = next(stored(logging(), condition("Ready", "False", "NotInForce")))
-	report.Created(map[string]string{appsv1beta1.AnnotationInjectedList: "log"})
+	report.Created(created(t, log))
 	check(t, report, "log", explain.NotInForce, "Ready is False, NotInForce", "did get it just now")
 
 	for message, by := range map[string]string{

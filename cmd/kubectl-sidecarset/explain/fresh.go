@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/podstate"
@@ -34,6 +36,17 @@ func (e *Explainer) Next(ctx context.Context, namespace string, template map[str
 		r.Refused = &Refusal{"the operator's webhook", s.decision.Refused.Error()}
 	}
 	r.SidecarSets = s.answers(s.next)
+	if s.decision.Refused != nil {
+		return r, nil
+	}
+	if r.injected, err = injectedPod(template, &s.decision); err != nil {
+		return nil, err
+	}
+	for i := range r.SidecarSets {
+		if a := &r.SidecarSets[i]; a.Decision == Injects || a.Decision == NotInForce {
+			e.lacking(ctx, r.injected, namespace, s.adds[a.SidecarSet], a)
+		}
+	}
 	return r, nil
 }
 
@@ -133,10 +146,9 @@ func isAbout(message, container string) bool {
 		slices.Contains(strings.FieldsFunc(listed, func(r rune) bool { return strings.ContainsRune(" ,;", r) }), container)
 }
 
-// Created compares the answers with the Pod that the API server would create, by the annotations
-// of that Pod.
-func (r *Report) Created(annotations map[string]string) {
-	listed := podstate.ParseInjectedList(annotations[appsv1beta1.AnnotationInjectedList])
+// Created compares the answers with the Pod that the API server would create.
+func (r *Report) Created(pod *corev1.Pod) {
+	listed := podstate.ParseInjectedList(pod.Annotations[appsv1beta1.AnnotationInjectedList])
 	for i := range r.SidecarSets {
 		a := &r.SidecarSets[i]
 		if a.Decision == NotInForce && slices.Contains(listed, a.SidecarSet) {
@@ -146,6 +158,17 @@ func (r *Report) Created(annotations map[string]string) {
 			a.Decision = NotInForce
 			a.Because = append(a.Because, "But a dry run of the API server returned the Pod without it: the API server did not call the operator, or the operator excludes the namespace.")
 			a.Do = append(a.Do, "Look at the operator's Pods, and at the webhooks in MutatingWebhookConfigurations sidecarset-pods-*.")
+		}
+		if r.injected == nil || !slices.Contains(listed, a.SidecarSet) {
+			continue
+		}
+		var said []string
+		for _, name := range r.adds[a.SidecarSet] {
+			want, _ := find(r.injected, name)
+			said = append(said, altered(want, pod)...)
+		}
+		if len(said) > 0 {
+			a.Decision, a.Because, a.Do = Altered, append(a.Because, said...), append(a.Do, findTheProgram)
 		}
 	}
 }

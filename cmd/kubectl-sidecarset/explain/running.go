@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -49,7 +50,7 @@ func (e *Explainer) Running(ctx context.Context, object map[string]any) (*Report
 	if run.seen.TooLarge {
 		return nil, errors.New("the Pod is too large for the operator, which counts it nowhere: shorten its labels and annotations (docs/reference/status.md)")
 	}
-	r.SidecarSets = append(run.deleted(), s.answers(run.answer)...)
+	r.SidecarSets = append(run.deleted(), s.answers(func(p *inject.Program, selected bool) Answer { return run.answer(ctx, p, selected) })...)
 	return r, nil
 }
 
@@ -73,7 +74,7 @@ func (r *running) deleted() (all []Answer) {
 	return all
 }
 
-func (r *running) answer(p *inject.Program, selected bool) Answer {
+func (r *running) answer(ctx context.Context, p *inject.Program, selected bool) Answer {
 	name := p.Name()
 	content := inplace.ContentOf(p)
 	count := content.Count(r.seen, r.World.Now.Unix())
@@ -94,6 +95,7 @@ func (r *running) answer(p *inject.Program, selected bool) Answer {
 			a.Because = append(a.Because, fmt.Sprintf("Its sidecar %s does not run (%s): %s.", sidecar, why, meaning))
 			a.Do = append(a.Do, sentence(remedy))
 		}
+		r.lacking(ctx, r.pod, r.pod.Namespace, maps.Collect(r.record.Sidecars())[name], &a)
 	default:
 		if skip, is := r.skipped(p); is && skip.Decision != Paused {
 			return skip
@@ -129,6 +131,12 @@ func (r *running) carried(p *inject.Program, count inplace.Count, a *Answer) {
 	if err == nil {
 		if recorded := u.Recorded(r.pod); recorded != nil {
 			known, a.Revision = true, cmp.Or(a.Revision, recorded.Name)
+		}
+	}
+	if err == nil {
+		if said := r.alteredOf(p, u); len(said) > 0 {
+			a.Decision, a.Because, a.Do = Altered, said, []string{findTheProgram, "After that, recreate the Pod: " + r.renewal()}
+			return
 		}
 	}
 	a.Decision = Unproven
