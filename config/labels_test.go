@@ -12,7 +12,7 @@ var wantLabels = map[string]string{
 }
 
 func TestEveryObjectHasTheCommonLabels(t *testing.T) {
-	for _, layout := range everyLayout(t) {
+	for _, layout := range append(everyLayout(t), "required") {
 		for _, document := range built(t, layout) {
 			metadata, _ := document["metadata"].(map[string]any)
 			found, _ := metadata["labels"].(map[string]any)

@@ -163,7 +163,7 @@ var update = flag.Bool("update", false, "write the released manifests instead of
 // Users apply dist/install.yaml, and the operator names it in messages. A chart has only files of its own directory.
 func TestTheReleasedManifestsAreThoseOfConfig(t *testing.T) {
 	want := map[string]string{"../dist/install.yaml": render(t, standard)}
-	for copied, file := range map[string]string{"crd": "crd/bases/apps.kruise.io_sidecarsets", "roles": "rbac/role", "user_roles": "rbac/user_roles"} {
+	for copied, file := range map[string]string{"crd": "crd/bases/apps.kruise.io_sidecarsets", "roles": "rbac/role", "user_roles": "rbac/user_roles", "policy": "required/policy", "bindings": "required/bindings"} {
 		text, err := os.ReadFile(file + ".yaml")
 		if err != nil {
 			t.Fatal(err)

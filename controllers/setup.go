@@ -114,6 +114,9 @@ func Setup(mgr ctrl.Manager, sets SidecarSets, o Options) error {
 		event:     o.RecordEvent,
 		m:         m,
 	}
+	if r.required, err = newRequiredPolicy(mgr.GetAPIReader(), o.ExcludedNamespaces); err != nil {
+		return fmt.Errorf("reading the policy for required SidecarSets: %w", err)
+	}
 	pods.changed, pods.unrecorded, pods.pause = r.countsChanged, r.changed, o.WatchPause
 	if o.Readiness != nil {
 		o.Readiness.Notify(r.changed)

@@ -39,6 +39,7 @@ type SidecarSetReconciler struct {
 	wake      *waker
 	event     func(events.Event)
 	m         *collectors
+	required  *requiredPolicy
 	// unrecorded has, by name, the failure of each SidecarSet whose content cannot be recorded.
 	unrecorded sync.Map
 }

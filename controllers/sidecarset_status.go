@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -30,6 +31,8 @@ func (r *SidecarSetReconciler) patchStatus(ctx context.Context, p *pass) (again 
 	case !p.complete: // without readiness it waits longest: recording is tried again first
 		next, readiness = status.Behind(p.before, p.seen), nil
 	}
+	unknown := r.required.judge(ctx, p.object.GetLabels(), &next, p.seen.Now)
+	defer func() { err = errors.Join(err, unknown) }()
 	r.m.observeStatus(p.name, next)
 	if status.Equal(p.before, next) {
 		return 0, nil

@@ -52,6 +52,7 @@ func TestReferencePagesSayWhatTheCodeSays(t *testing.T) {
 		"status.md fields":           fieldTable(t),
 		"status.md columns":          columnTable(t),
 		"status.md ready":            reasonTable(keys, "InForce", "AnotherInjector"),
+		"status.md required":         reasonTable(keys, "PolicyBound", "PolicyModified"),
 		"status.md progressing":      reasonTable(keys, "RollingOut", "Deleting"),
 		"status.md degraded":         reasonTable(keys, "SidecarsNotRunning", "AsExpected"),
 		"status.md doing":            reasonTable(keys, "NotAcknowledged", "Settling"),

@@ -67,7 +67,7 @@ func environment(t *testing.T, c *fixtures.Judged, set *hub.SidecarSet) validati
 			env.Base = &other.ObjectMeta
 		}
 	}
-	env.Conflicts = validation.FindConflicts(set.Set, others)
+	env.Stored, env.Conflicts = others, validation.FindConflicts(set.Set, others)
 	return env
 }
 

@@ -24,7 +24,7 @@ func FuzzValidationNeverPanics(f *testing.F) {
 		other.Spec.Selector = set.Spec.Selector // so that they select the same Pods
 		validateAll(t, &set, &old, validation.Environment{
 			Base: &old.ObjectMeta, Conflicts: validation.FindConflicts(&set, []*appsv1beta1.SidecarSet{&old, &other}), Recorded: seed%2 == 0,
-			Whitelist: validation.Whitelist{Content: allowAll},
+			Whitelist: validation.Whitelist{Content: allowAll}, Stored: []*appsv1beta1.SidecarSet{&old, &other},
 		})
 	})
 }

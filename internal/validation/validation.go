@@ -29,6 +29,8 @@ type Environment struct {
 	Whitelist Whitelist
 	// Conflicts are those with the stored, defaulted SidecarSets.
 	Conflicts Conflicts
+	// Stored are all stored, defaulted SidecarSets, with or without the one under review.
+	Stored []*appsv1beta1.SidecarSet
 	// Recorded is true if injectionStrategy.revision names a ControllerRevision
 	// that exists and is this SidecarSet's. It is not read unless that is set.
 	Recorded bool
@@ -65,6 +67,7 @@ func Create(set *appsv1beta1.SidecarSet, env Environment) field.ErrorList {
 func contentProblems(set *appsv1beta1.SidecarSet, env Environment) (errs field.ErrorList) {
 	metadata, spec := place{field.NewPath("metadata"), &errs}, place{field.NewPath("spec"), &errs}
 	validateMetadata(&set.ObjectMeta, metadata)
+	validateRequired(set, metadata)
 	validateCanary(set, env.Base, metadata, spec)
 	validateAnnotations(set.Annotations, metadata)
 	validateSpec(&set.Spec, env.Recorded, spec)

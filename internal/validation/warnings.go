@@ -46,6 +46,7 @@ func Warnings(set *appsv1beta1.SidecarSet, env Environment) []string {
 	if appsv1beta1.Enforced(set.Annotations) {
 		w.enforcedVolumes(set, path.Child("volumes"))
 	}
+	w.required(set, env.Stored)
 	w.list = append(w.list, env.Conflicts.warned...)
 	if env.Replaced != nil && spec.UpdateStrategy.Type == appsv1beta1.RollingUpdateSidecarSetStrategyType {
 		w.update(env)

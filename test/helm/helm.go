@@ -47,6 +47,7 @@ var Switches = [][]string{
 	{"certificates.mode=cainjector", "layout=hardened"},
 	{"certificates.mode=files", "certificates.secretName=serving"},
 	{"excludedNamespaces={kube-system,calico-system}", "requesterCheck=enforce", "failurePolicy=Ignore", "extraArgs={--tls-1.2}"},
+	{"required.enabled=true", "excludedNamespaces={kube-system,calico-system}", "labels.team=platform"},
 	{"crd.create=false"},
 	{"networkPolicy.enabled=false", "flowSchemas=false"},
 	{"networkPolicy.metricsFrom=null", "layout=hardened"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -100,7 +102,7 @@ func (s *scenario) run(t *testing.T, first int, roles []string) {
 		t.Fatal(err)
 	}
 	testkit.AwaitCalled(t, s.api)
-	for _, step := range []func(*testing.T){s.inject, s.conflict, s.revise, s.roll, s.askForEverything, s.repair, s.lose, s.scrape, s.uninstall, s.leave} {
+	for _, step := range []func(*testing.T){s.inject, s.require, s.conflict, s.revise, s.roll, s.askForEverything, s.repair, s.lose, s.scrape, s.uninstall, s.leave} {
 		step(t)
 	}
 }
@@ -142,6 +144,26 @@ func (s *scenario) inject(t *testing.T) {
 		status, err := s.status(ctx, "log")
 		if err == nil && (status.MatchedPods == 0 || status.UpdatedPods == 0) {
 			err = fmt.Errorf("the status is %+v", status)
+		}
+		return err
+	})
+}
+
+// require makes the leader read the policy for required SidecarSets.
+func (s *scenario) require(t *testing.T) {
+	t.Helper()
+	policy := filepath.Join(deploy.Root(), "config/required")
+	testkit.Kubectl(t, s.cluster, "", "apply", "--server-side", "-k", policy)
+	t.Cleanup(func() {
+		if _, err := s.cluster.Kubectl(context.WithoutCancel(t.Context()), "", "delete", "-k", policy); err != nil {
+			t.Error(err)
+		}
+	})
+	testkit.Kubectl(t, s.cluster, "", "label", "sidecarset", "log", appsv1beta1.LabelRequired+"=true")
+	await.Within(t, rolloutPatience, "the condition Required", func(ctx context.Context) error {
+		status, err := s.status(ctx, "log")
+		if c := meta.FindStatusCondition(status.Conditions, appsv1beta1.ConditionRequired); err == nil && (c == nil || c.Reason != appsv1beta1.ReasonPolicyBound) {
+			err = fmt.Errorf("it is %+v", c)
 		}
 		return err
 	})

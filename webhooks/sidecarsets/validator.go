@@ -218,6 +218,7 @@ func (v *validator) gather(ctx context.Context, set *appsv1beta1.SidecarSet) (va
 	if err != nil {
 		return env, err
 	}
+	env.Stored = others
 	env.Conflicts, err = v.conflicts(ctx, set, others)
 	return env, err
 }
@@ -263,7 +264,7 @@ func (v *validator) conflicts(ctx context.Context, set *appsv1beta1.SidecarSet, 
 	if len(gone) == 0 {
 		return found, nil
 	}
-	others = slices.DeleteFunc(others, func(other *appsv1beta1.SidecarSet) bool { return gone.Has(other.Name) })
+	others = slices.DeleteFunc(slices.Clone(others), func(other *appsv1beta1.SidecarSet) bool { return gone.Has(other.Name) })
 	return validation.FindConflicts(set, others), nil
 }
 

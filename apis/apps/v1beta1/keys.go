@@ -78,6 +78,14 @@ const DefaultContainerApp = "App"
 // proven.
 const AnnotationMinReadySeconds = "sidecarset.io/min-ready-seconds"
 
+// LabelRequired on a SidecarSet makes API servers refuse a selected Pod that lacks its sidecars ("true"), or
+// warn of it ("warn"), where config/required is applied.
+const LabelRequired = "sidecarset.io/required"
+
+// LabelNone is a label that no Pod has to have. A required SidecarSet whose selector is only that it does not exist
+// selects all Pods, and a Pod that has it is refused.
+const LabelNone = "sidecarset.io/none"
+
 // AnnotationRecreate on a SidecarSet had earlier versions of the operator evict running Pods. It has
 // no effect: admission warns about it.
 const AnnotationRecreate = "sidecarset.io/recreate"
@@ -233,6 +241,19 @@ const (
 	ReasonRevisionNotRecorded = "RevisionNotRecorded"
 	// ReasonAsExpected says that no action is needed.
 	ReasonAsExpected = "AsExpected"
+
+	// ConditionRequired reports whether API servers judge Pods as LabelRequired says. Only a
+	// SidecarSet with that label has it.
+	ConditionRequired = "Required"
+	// ReasonPolicyBound says that the policy of config/required is installed, with the binding for the
+	// value of the label.
+	ReasonPolicyBound = "PolicyBound"
+	// ReasonPolicyMissing says that the policy or its binding is not installed: API servers
+	// refuse no Pod, and warn of none.
+	ReasonPolicyMissing = "PolicyMissing"
+	// ReasonPolicyModified says that the policy or its binding is not as this version of the operator has
+	// it, or that the policy leaves out other namespaces than the operator. The message has the remedy.
+	ReasonPolicyModified = "PolicyModified"
 
 	// ConditionReconciling and ConditionStalled are for tools that read the status of any
 	// object by kstatus. Each is True, or absent. Stalled is present while Degraded is True

@@ -345,3 +345,13 @@ func TestNextAgreesWithTheEngine(t *testing.T) {
 		t.Error("no case injects")
 	}
 }
+
+func TestRequiredIsSaid(t *testing.T) {
+	set := stored(logging(), condition("Required", "False", "PolicyMissing"))
+	set["metadata"].(members)["labels"] = members{appsv1beta1.LabelRequired: "true"}
+	report, err := explainer(t, set).Next(t.Context(), "default", fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj())
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, report, "log", explain.Injects, "It has the label sidecarset.io/required (Required is False, PolicyMissing): because of it")
+}

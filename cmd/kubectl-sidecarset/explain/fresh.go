@@ -92,6 +92,7 @@ func (s *subject) next(p *inject.Program, selected bool) Answer {
 		a.Because = append(a.Because, problem, onFailure(p.Set))
 		a.Do = []string{"kubectl describe sidecarset " + name + "; docs/troubleshooting.md#ready-is-false has what to do for each reason."}
 	}
+	a.Because = append(a.Because, required(p.Set)...)
 	return a
 }
 

@@ -161,7 +161,7 @@ func (s *subject) judge(in Input, all []*appsv1beta1.SidecarSet) {
 func (s *subject) environment(in Input, all []*appsv1beta1.SidecarSet) validation.Environment {
 	set := s.set.Set
 	env := validation.Environment{
-		Conflicts: validation.FindConflicts(set, all), Object: s.set.Object,
+		Conflicts: validation.FindConflicts(set, all), Stored: all, Object: s.set.Object,
 		ExcludedNamespaces: in.ExcludedNamespaces, Recorded: true,
 	}
 	unchecked := func(field, what string) {
