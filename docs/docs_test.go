@@ -310,7 +310,7 @@ func documents(t *testing.T) map[string]string {
 		}
 		return err
 	}
-	for _, root := range []string{"README.md", "README.zh-CN.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "config", "test"} {
+	for _, root := range []string{"README.md", "README.zh-CN.md", "CONTRIBUTING.md", "SECURITY.md", "charts", "docs", "config", "test"} {
 		if err := filepath.WalkDir(filepath.Join(module, root), add); err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,5 @@
 // Package health reads a SidecarSet as deployment tools do: by kstatus, as Flux and Helm, and by
-// the health check for Argo CD in gitops/argocd.
+// the health check for Argo CD in docs/examples/gitops/argocd.
 package health
 
 import (
@@ -21,7 +21,7 @@ func Kstatus(object *unstructured.Unstructured) (string, error) {
 
 // customization is the health check for Argo CD, in the form in which Argo CD takes contributions. Callers are in a directory two
 // below the root of the module.
-const customization = "../../gitops/argocd/resource_customizations/apps.kruise.io/SidecarSet/"
+const customization = "../../docs/examples/gitops/argocd/resource_customizations/apps.kruise.io/SidecarSet/"
 
 // Argo is the status that this health check returns: Healthy, Progressing, Degraded or Suspended.
 func Argo(object *unstructured.Unstructured) (string, error) {

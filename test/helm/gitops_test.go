@@ -54,7 +54,7 @@ func TestGitOps(t *testing.T) {
 func documents(t *testing.T, files ...string) (all [][]byte) {
 	t.Helper()
 	for _, file := range files {
-		text, err := os.ReadFile(filepath.Join(deploy.Root(), "gitops", file))
+		text, err := os.ReadFile(filepath.Join(deploy.Root(), "docs/examples/gitops", file))
 		if err != nil {
 			t.Fatal(err)
 		}

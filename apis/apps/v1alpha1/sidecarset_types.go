@@ -63,19 +63,23 @@ type SidecarSetSpec struct {
 	// initContainers are injected into the Pod's initContainers, sorted by name
 	// across all SidecarSets. An init container with restartPolicy Always is a
 	// native sidecar: it starts before the app's containers, and a Job does not
-	// wait for it to end.
+	// wait for it to end. All other fields of a container of a Pod may be used too:
+	// kubectl explain pod.spec.initContainers.
 	// +patchMergeKey=name
 	// +patchStrategy=merge
 	InitContainers []appsv1beta1.SidecarContainer `json:"initContainers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 	// containers are injected into the Pod's containers in the order given here.
 	// At least one container or init container is required, each with a name and
 	// an image. An update may remove containers, but not add or rename them.
+	// All other fields of a container of a Pod may be used too: kubectl explain
+	// pod.spec.containers.
 	// +patchMergeKey=name
 	// +patchStrategy=merge
 	Containers []appsv1beta1.SidecarContainer `json:"containers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 	// volumes that the containers above mount or use as devices. A volume is added
 	// to the Pod only if an injected container uses it and the Pod has no volume of
-	// that name.
+	// that name. The fields are those of a volume of a Pod: kubectl explain
+	// pod.spec.volumes.
 	// +patchMergeKey=name
 	// +patchStrategy=merge
 	// +kubebuilder:pruning:PreserveUnknownFields

@@ -59,19 +59,23 @@ type SidecarSetSpec struct {
 	// initContainers are injected into the Pod's initContainers, sorted by name
 	// across all SidecarSets. An init container with restartPolicy Always is a
 	// native sidecar: it starts before the app's containers, and a Job does not
-	// wait for it to end.
+	// wait for it to end. All other fields of a container of a Pod may be used too:
+	// kubectl explain pod.spec.initContainers.
 	// +patchMergeKey=name
 	// +patchStrategy=merge
 	InitContainers []SidecarContainer `json:"initContainers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 	// containers are injected into the Pod's containers in the order given here.
 	// At least one container or init container is required, each with a name and
 	// an image. An update may remove containers, but not add or rename them.
+	// All other fields of a container of a Pod may be used too: kubectl explain
+	// pod.spec.containers.
 	// +patchMergeKey=name
 	// +patchStrategy=merge
 	Containers []SidecarContainer `json:"containers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 	// volumes that the containers above mount or use as devices. A volume is added
 	// to the Pod only if an injected container uses it and the Pod has no volume of
-	// that name.
+	// that name. The fields are those of a volume of a Pod: kubectl explain
+	// pod.spec.volumes.
 	// +patchMergeKey=name
 	// +patchStrategy=merge
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -347,7 +351,7 @@ const (
 // SidecarSetUpdateStrategy is how running Pods are updated.
 type SidecarSetUpdateStrategy struct {
 	// type is RollingUpdate (default) or NotUpdate. RollingUpdate: the sidecars of
-	// running Pods are updated in place, if only images changed. NotUpdate: running
+	// running Pods are updated in place, if only images, cpu and memory changed. NotUpdate: running
 	// Pods keep their sidecars, and new Pods get the new ones.
 	Type SidecarSetUpdateStrategyType `json:"type,omitempty"`
 	// paused stops a rolling update where it is. Default false.

@@ -100,7 +100,7 @@ func TestNamedCommandsExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range append(pages, "../../../README.md", "../../../contrib/k9s/plugins.yaml") {
+	for _, page := range append(pages, "../../../README.md", "../../../docs/examples/k9s/plugins.yaml") {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,104 @@
+package docs
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/test/testkit"
+)
+
+// reference/sidecarset.md has each field of the spec. The source is the CustomResourceDefinition, which kubectl explain reads too.
+func TestSpecReferenceSaysWhatTheDefinitionSays(t *testing.T) {
+	var definition apiextensionsv1.CustomResourceDefinition
+	if err := yaml.UnmarshalStrict([]byte(read(t, "config/crd/bases/apps.kruise.io_sidecarsets.yaml")), &definition); err != nil {
+		t.Fatal(err)
+	}
+	specs := map[string]apiextensionsv1.JSONSchemaProps{}
+	for _, version := range definition.Spec.Versions {
+		specs[version.Name] = version.Schema.OpenAPIV3Schema.Properties["spec"]
+	}
+	newer, older := specFields(specs["v1beta1"], "", "containers", "initContainers"), specFields(specs["v1alpha1"], "", "containers", "initContainers")
+	for field, row := range newer {
+		if older[field] == row {
+			delete(older, field) // what is left differs
+		}
+	}
+	const head = "| Field | Type | Default | Meaning |\n|---|---|---|---|\n"
+	for part, rows := range map[string]map[string]string{
+		"spec":      newer,
+		"container": specFields(*specs["v1beta1"].Properties["containers"].Items.Schema, ""),
+		"v1alpha1":  older,
+	} {
+		text := head
+		for _, field := range slices.Sorted(maps.Keys(rows)) {
+			text += rows[field]
+		}
+		fixtures.CheckWritten(t, filepath.Join(module, "docs/reference/sidecarset.md"), part, text, "go test ./docs -run Reference -update")
+	}
+}
+
+var (
+	defaulted = regexp.MustCompile(`Default (.+?)\.(?: |$)|(\w+) \(default\)`)
+	subject   = regexp.MustCompile(`^[a-z]\w* (?:is|are) (?:the )?`)
+	markdown  = strings.NewReplacer("|", `\|`, "*", `\*`, "<", "&lt;")
+)
+
+// specFields are the rows of the table by field. Fields of the given names have no rows for their members.
+func specFields(schema apiextensionsv1.JSONSchemaProps, prefix string, closed ...string) map[string]string {
+	rows := map[string]string{}
+	for name, property := range schema.Properties {
+		description := strings.Join(strings.Fields(property.Description), " ")
+		value, kind := "", property.Type
+		if found := defaulted.FindStringSubmatch(description); found != nil {
+			value = cmp.Or(found[1], found[2])
+		}
+		if property.Default != nil {
+			value = strings.Trim(string(property.Default.Raw), `"`)
+		}
+		members, path := property, prefix+name
+		switch {
+		case property.XIntOrString:
+			kind = "integer or percentage"
+		case property.Items != nil && property.Items.Schema != nil && property.Items.Schema.Type == "object":
+			kind, members = "list", *property.Items.Schema
+			path += "[]"
+		case property.Items != nil:
+			kind = "list of strings"
+		case property.AdditionalProperties != nil:
+			kind = "map of strings"
+		case property.Properties["matchLabels"].Type != "":
+			kind, members = "label selector", apiextensionsv1.JSONSchemaProps{}
+		case kind == "":
+			kind = "list" // of which the schema knows nothing
+		}
+		rows[prefix+name] = fmt.Sprintf("| `%s` | %s | %s | %s |\n", prefix+name, kind, markdown.Replace(value), markdown.Replace(subject.ReplaceAllString(description, "")))
+		if !slices.Contains(closed, name) {
+			maps.Copy(rows, specFields(members, path+"."))
+		}
+	}
+	return rows
+}
+
+// The manifests on the page have fields that exist.
+func TestSpecReferenceHasManifests(t *testing.T) {
+	all := testkit.Blocks(t, filepath.Join(module, "docs/reference/sidecarset.md"), "yaml")
+	if len(all) == 0 {
+		t.Error("the page has no manifest")
+	}
+	for _, manifest := range all {
+		if err := yaml.UnmarshalStrict([]byte(manifest), new(appsv1beta1.SidecarSet)); err != nil {
+			t.Errorf("%v:\n%s", err, manifest)
+		}
+	}
+}
