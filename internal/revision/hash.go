@@ -39,7 +39,7 @@ func (e *TypeError) Error() string {
 
 var containers = list(sidecarContainer)
 
-// preimage is the text that is hashed. docs/design/0002-hash-preimage.md
+// preimage is the text that is hashed. docs/reference/hash.md
 // describes it for those who want to compute it elsewhere.
 func preimage(spec map[string]any) ([]byte, error) {
 	e := encoder{buf: []byte(`{"containers":`)}
