@@ -22,9 +22,9 @@ func (a *app) doctor() *cobra.Command {
 		Use:   "doctor",
 		Short: "Look at an installation, and say what is wrong and what to do",
 		Long: `Look at an installation of the operator: whether API servers reach it (Pods are tried under
-dry-run), the CRD, webhooks, other injectors, replicas, the conditions of SidecarSets, versions. Each
-finding has a remedy and a page of the documentation. What could not be looked at is a line SKIP
-with the reason. Nothing in the cluster is changed.
+dry-run), the CRD, webhooks, other injectors, replicas, the CA, the conditions of SidecarSets. Each
+finding has a remedy and a page of the documentation. What could not be looked at is a line SKIP with
+the reason. Nothing in the cluster is changed.
 
 The exit code is 0 without errors, 2 if an error was found, and 1 if nothing could be looked at.`,
 		Example: `  kubectl sidecarset doctor
@@ -57,11 +57,11 @@ The exit code is 0 without errors, 2 if an error was found, and 1 if nothing cou
 
 // examine runs the checks, again and again until they find no error or the time is over.
 func (a *app) examine(ctx context.Context, wait time.Duration) ([]doctor.Result, error) {
-	c, config, err := a.client()
+	c, _, err := a.client()
 	if err != nil {
 		return nil, err
 	}
-	cluster := doctor.Cluster{Client: c, Config: config, Namespace: a.operatorNamespace, Version: a.version, Read: func(ctx context.Context, parts *world.Parts) error {
+	cluster := doctor.Cluster{Client: c, Namespace: a.operatorNamespace, Read: func(ctx context.Context, parts *world.Parts) error {
 		parts.Namespaces = map[string]labels.Set{}
 		return errors.Join(a.namespaces(ctx, c, parts.Namespaces), a.readCluster(ctx, parts))
 	}}

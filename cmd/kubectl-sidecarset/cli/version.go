@@ -6,8 +6,6 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,20 +14,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// The oldest and the newest minor version of Kubernetes 1 in docs/reference/versions.md.
-const oldestMinor, newestMinor = 31, 37
-
-// versionTimeout is how long the cluster may take; without an answer, the rest is printed.
-const versionTimeout = 10 * time.Second
-
 // versionReport is what version prints. What was not asked is empty.
 type versionReport struct {
 	Plugin     string `json:"plugin"`
-	Supports   string `json:"supports"`
 	Kubernetes string `json:"kubernetes,omitempty"`
 	// Operator has the number of the operator's Pods by their versions.
-	Operator   map[string]int `json:"operator,omitempty"`
-	Compatible string         `json:"compatible,omitempty"` // yes, no or not known, and why
+	Operator map[string]int `json:"operator,omitempty"`
+	// Warning says why the versions do not fit, or are not known.
+	Warning string `json:"warning,omitempty"`
 }
 
 func (a *app) versions() *cobra.Command {
@@ -37,25 +29,34 @@ func (a *app) versions() *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use:   "version",
-		Short: "Print the versions of the plugin, the operator and Kubernetes, and whether they fit",
-		Long: `Print the versions of the plugin, the operator and Kubernetes, and whether they fit together.
+		Short: "Print the versions of the plugin, the operator and Kubernetes",
+		Long: `Print the versions of the plugin, the operator and Kubernetes, and whether plugin and operator fit.
 
 The version of the operator is read from the logs of its Pods: the tag of an image may say anything.
 Without a cluster, the plugin's own version is printed.`,
 		Args: arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			report := &versionReport{Plugin: a.version, Supports: fmt.Sprintf("Kubernetes 1.%d to 1.%d", oldestMinor, newestMinor)}
+			report := &versionReport{Plugin: a.version}
 			if !only {
-				ctx, cancel := context.WithTimeout(c.Context(), versionTimeout)
+				ctx, cancel := context.WithTimeout(c.Context(), 10*time.Second)
 				defer cancel()
 				if err := a.askVersions(ctx, report); err != nil {
-					report.Compatible = "not known: " + err.Error()
+					report.Warning = "not known: " + err.Error()
 				}
 			}
 			if output != "" {
 				return a.printAs(output, report)
 			}
-			a.printVersions(report)
+			fmt.Fprintf(a.Out, "Plugin:      %s\n", report.Plugin)
+			if report.Kubernetes != "" {
+				fmt.Fprintf(a.Out, "Kubernetes:  %s\n", report.Kubernetes)
+			}
+			for _, version := range slices.Sorted(maps.Keys(report.Operator)) {
+				fmt.Fprintf(a.Out, "Operator:    %s, Pods: %d\n", version, report.Operator[version])
+			}
+			if report.Warning != "" {
+				fmt.Fprintf(a.Out, "Warning:     %s\n", report.Warning)
+			}
 			return nil
 		},
 	}
@@ -72,7 +73,7 @@ func (a *app) askVersions(ctx context.Context, report *versionReport) error {
 	if err != nil {
 		return err
 	}
-	config.Timeout = versionTimeout
+	config.Timeout = 10 * time.Second
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
@@ -82,10 +83,6 @@ func (a *app) askVersions(ctx context.Context, report *versionReport) error {
 		return fmt.Errorf("asking the API server for its version: %w", err)
 	}
 	report.Kubernetes = server.GitVersion
-	minor, err := strconv.Atoi(strings.TrimRight(server.Minor, "+"))
-	if err != nil {
-		return fmt.Errorf("reading the version of Kubernetes: %w", err)
-	}
 	pods := clients.CoreV1().Pods(a.operatorNamespace)
 	list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=sidecarset-operator"})
 	if err != nil {
@@ -103,36 +100,11 @@ func (a *app) askVersions(ctx context.Context, report *versionReport) error {
 		}
 		report.Operator[string(found[1])]++
 	}
-	if len(report.Operator) == 0 {
-		return fmt.Errorf("namespace %s has no Pod of the operator; name its namespace with --operator-namespace", a.operatorNamespace)
-	}
-	report.Compatible = compatible(report, minor)
-	return nil
-}
-
-func compatible(report *versionReport, minor int) string {
 	switch {
-	case minor < oldestMinor:
-		return fmt.Sprintf("no: the operator needs Kubernetes 1.%d or later", oldestMinor)
-	case len(report.Operator) > 1:
-		return "no: the operator's Pods run several versions; wait for the end of its rollout"
-	case report.Operator[report.Plugin] == 0:
-		return "no: what the plugin predicts may differ from what the operator does; use the plugin of the operator's version"
-	case minor > newestMinor:
-		return fmt.Sprintf("not known: this version was not tested with Kubernetes 1.%d", minor)
+	case len(report.Operator) == 0:
+		return fmt.Errorf("namespace %s has no Pod of the operator; name its namespace with --operator-namespace", a.operatorNamespace)
+	case len(report.Operator) > 1 || report.Operator[report.Plugin] == 0:
+		report.Warning = "what the plugin predicts may differ from what the operator does: use the plugin of the operator's version"
 	}
-	return "yes: the plugin has the engine of the operator"
-}
-
-func (a *app) printVersions(report *versionReport) {
-	fmt.Fprintf(a.Out, "Plugin:      %s, for %s\n", report.Plugin, report.Supports)
-	if report.Kubernetes != "" {
-		fmt.Fprintf(a.Out, "Kubernetes:  %s\n", report.Kubernetes)
-	}
-	for _, version := range slices.Sorted(maps.Keys(report.Operator)) {
-		fmt.Fprintf(a.Out, "Operator:    %s, Pods: %d\n", version, report.Operator[version])
-	}
-	if report.Compatible != "" {
-		fmt.Fprintf(a.Out, "Compatible:  %s\n", report.Compatible)
-	}
+	return nil
 }

@@ -6,7 +6,6 @@ package doctor
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -55,7 +54,6 @@ var checks = []struct {
 	{"replicas", (*facts).lookAtReplicas, false},
 	{"ca", (*facts).lookAtSecret, false},
 	{"sidecarsets", (*facts).lookAtSidecarSets, true},
-	{"versions", (*facts).lookAtVersions, false},
 }
 
 // deadline bounds each check, and what they share.
@@ -99,13 +97,4 @@ func Count(results []Result, level Level) (n int) {
 		}
 	}
 	return n
-}
-
-// brief names the first few of many.
-func brief(names []string) string {
-	const few = 5
-	if more := len(names) - few; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), more)
-	}
-	return strings.Join(names, ", ")
 }

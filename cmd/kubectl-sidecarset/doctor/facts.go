@@ -10,11 +10,9 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
@@ -23,11 +21,8 @@ import (
 // Cluster is how a cluster is reached.
 type Cluster struct {
 	Client client.Client
-	Config *rest.Config
 	// Namespace is the operator's.
 	Namespace string
-	// Version is the plugin's.
-	Version string
 	// Read reads the SidecarSets, and the Namespaces with their labels.
 	Read func(context.Context, *world.Parts) error
 }
@@ -37,7 +32,6 @@ type facts struct {
 	Cluster
 	installation
 	deployments appsv1.DeploymentList // of the operator
-	pods        corev1.PodList        // of its namespace
 	endpoints   discoveryv1.EndpointSliceList
 	lease       coordinationv1.Lease // empty if there is none
 	mutating    admissionregistrationv1.MutatingWebhookConfigurationList
@@ -63,7 +57,6 @@ func gather(ctx context.Context, c Cluster) (*facts, error) {
 	if err := cmp.Or( // the first error
 		apiextensionsv1.AddToScheme(c.Client.Scheme()),
 		c.Client.List(ctx, &f.deployments, in, client.MatchingLabels{"app.kubernetes.io/part-of": "sidecarset"}),
-		c.Client.List(ctx, &f.pods, in),
 		c.Client.List(ctx, &f.endpoints, in),
 		c.Client.List(ctx, &f.mutating),
 		c.Client.List(ctx, &f.validating),
@@ -111,8 +104,7 @@ func (f *facts) called() (all []admissionregistrationv1.WebhookClientConfig) {
 func newInstallation(namespace string, deployments []appsv1.Deployment, called []admissionregistrationv1.WebhookClientConfig) installation {
 	in := installation{namespace: namespace}
 	for i := range deployments {
-		pod := &deployments[i].Spec.Template.Spec
-		for _, c := range pod.Containers {
+		for _, c := range deployments[i].Spec.Template.Spec.Containers {
 			in.args = append(in.args, c.Args...)
 		}
 	}
