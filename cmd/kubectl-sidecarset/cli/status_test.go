@@ -46,8 +46,24 @@ func inState(t *testing.T, text string) *progress.Summary {
 	return progress.Of(set)
 }
 
+// standing is a rollout that a bad image has stopped, while no replica can be called.
+const standing = `
+metadata: {name: log-agent, generation: 3}
+status:
+  observedGeneration: 3
+  matchedPods: 4
+  updatedPods: 1
+  latestRevision: log-agent-b
+  revisions: [{name: log-agent-a, pods: 3, readyPods: 3}, {name: log-agent-b, pods: 1}]
+  notRunningPods: [{reason: ImagePullBackOff, pods: 1, first: [shop/web-1], message: log-agent}]
+  conditions:
+  - {type: Ready, status: "False", reason: NoReplica, message: No replica answers., observedGeneration: 3}
+  - {type: Progressing, status: "False", reason: Stalled, message: The rollout waits for shop/web-1., observedGeneration: 3}
+  - {type: Degraded, status: "True", reason: Stalled, message: The rollout waits for shop/web-1., observedGeneration: 3}
+`
+
 func TestPicture(t *testing.T) {
-	want := `sidecarset/log-agent: 14 of 40 Pods updated, 12 of these ready
+	for state, want := range map[string]string{inTheMiddle: `sidecarset/log-agent: 14 of 40 Pods updated, 12 of these ready
   new Pods      InForce: New Pods get the sidecars.
   rollout       RollingOut: 14 of 40 matched Pods are updated. 26 Pods are still to be updated.
   revision      log-agent-a: 26 Pods, 26 ready
@@ -55,9 +71,17 @@ func TestPicture(t *testing.T) {
   blocked       5 ImmutableFieldChanged: shop/web-1, shop/web-2, shop/web-3 and 2 more; more changed than an update in place can write; recreate the Pod
   not injected  1 OlderThanSidecarSet: shop/old; created before the SidecarSet; recreate the Pod
   to do         kubectl sidecarset rollout restart log-agent restarts the workloads of the 6 Pods that need it
-`
-	if got := (&app{}).picture(inState(t, inTheMiddle)); got != want {
-		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+`, standing: `sidecarset/log-agent: 1 of 4 Pods updated, 0 of these ready
+  new Pods      NoReplica: No replica answers.
+  rollout       Stalled: The rollout waits for shop/web-1.
+  revision      log-agent-a: 3 Pods, 3 ready
+  revision      log-agent-b: 1 Pods, 0 ready, current
+  not running   1 ImagePullBackOff: shop/web-1; the image cannot be pulled; container log-agent; correct the image in the SidecarSet, or give it the pull Secret that is missing (spec.imagePullSecrets)
+  to do         kubectl sidecarset rollout undo log-agent goes back to revision log-agent-a, which 3 ready Pods have; the Pods that broke are repaired at once
+`} {
+		if got := (&app{}).picture(inState(t, state)); got != want {
+			t.Errorf("got:\n%s\nwant:\n%s", got, want)
+		}
 	}
 }
 

@@ -85,6 +85,16 @@ func altered(want *corev1.Container, pod *corev1.Pod) (said []string) {
 	return said
 }
 
+// isAltered reports whether another program has changed sidecars of a running Pod, and answers so.
+func (r *running) isAltered(p *inject.Program, u *Updater, a *Answer) bool {
+	said := r.alteredOf(p, u)
+	if len(said) == 0 {
+		return false
+	}
+	a.Decision, a.Because, a.Do = Altered, said, []string{findTheProgram, "After that, recreate the Pod: " + r.renewal()}
+	return true
+}
+
 // alteredOf says what another program has changed of the sidecars of a running Pod: of the content that
 // the Pod records, as far as that is known.
 func (r *running) alteredOf(p *inject.Program, u *Updater) (said []string) {

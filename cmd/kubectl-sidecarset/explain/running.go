@@ -133,16 +133,12 @@ func (r *running) carried(p *inject.Program, count inplace.Count, a *Answer) {
 			known, a.Revision = true, cmp.Or(a.Revision, recorded.Name)
 		}
 	}
-	if err == nil {
-		if said := r.alteredOf(p, u); len(said) > 0 {
-			a.Decision, a.Because, a.Do = Altered, said, []string{findTheProgram, "After that, recreate the Pod: " + r.renewal()}
-			return
-		}
-	}
 	a.Decision = Unproven
 	switch unmarked := r.unmarked(p); {
 	case unmarked != "":
 		a.Because = []string{fmt.Sprintf("The Pod lists it, but its container %q lacks %s=true, which every injected container has.", unmarked, appsv1beta1.EnvInjected)}
+	case err == nil && r.isAltered(p, u, a):
+		return
 	case count&inplace.Updated != 0:
 		a.Decision = Current
 		return

@@ -1,6 +1,7 @@
 package restart
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubectl/pkg/drain"
 	"k8s.io/kubectl/pkg/polymorphichelpers"
@@ -277,7 +277,7 @@ func (j *job) settle(ctx context.Context) (passed string, err error) {
 
 // try evicts one Pod, and waits until its replacement was Ready for long enough.
 func (j *job) try(ctx context.Context) (passed string, err error) {
-	old, err := j.known(ctx)
+	before, err := j.pods(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -286,38 +286,58 @@ func (j *job) try(ctx context.Context) (passed string, err error) {
 		return passed, err
 	}
 	j.say("evicted Pod %s; waiting for its replacement", victim.Name)
-	var found types.UID
-	stuck, err := j.poll(ctx, func() (bool, string, error) {
-		pods, err := j.pods(ctx)
-		if err != nil {
-			return false, "", err
-		}
-		at := slices.IndexFunc(pods, func(pod *corev1.Pod) bool {
-			return !old[pod.UID] && j.inPlaceOf(victim, pod) && (found == "" || found == pod.UID)
-		})
-		if at < 0 {
-			found = "" // it was deleted; another one may come
-			return false, "Pod " + victim.Name + " has no replacement yet", nil
-		}
-		pod := pods[at]
-		found = pod.UID
-		switch how, why := j.watch.look(pod, time.Now()); how {
-		case available:
-			j.say("Pod %s, in place of %s, has the current content and was Ready for %s", pod.Name, victim.Name, j.MinReady)
-			return true, "", nil
-		case failed:
-			return false, "", j.stopped("Pod %s, in place of %s, %s. No Pod of it was replaced after that", pod.Name, victim.Name, why)
-		default:
-			return false, "Pod " + pod.Name + " " + why, nil
-		}
+	problem, err := j.awaitNew(ctx, before, func(all []*corev1.Pod) (bool, string, string, error) {
+		replaced := slices.ContainsFunc(all, func(pod *corev1.Pod) bool { return j.inPlaceOf(victim, pod) })
+		return replaced, "Pod " + victim.Name + " has no replacement yet", "", nil
 	})
 	switch {
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("interrupted after Pod %s was evicted; run the command again to go on: %w", victim.Name, ctx.Err())
-	case stuck != "":
-		return "", j.stopped("%s. No Pod of it was replaced after that", stuck)
+	case problem != "":
+		return "", j.stopped("%s. Pod %s was evicted for it, and no other Pod after that", problem, victim.Name)
 	}
 	return "", err
+}
+
+// awaitNew waits until there are enough new Pods beside those before, and all of these were Ready for long
+// enough. enough says what is waited for, or why there will not be enough. problem says why the wait is over
+// without them.
+func (j *job) awaitNew(ctx context.Context, before []*corev1.Pod, enough func(all []*corev1.Pod) (is bool, waits, problem string, err error)) (problem string, err error) {
+	stuck, err := j.poll(ctx, func() (bool, string, error) {
+		all, err := j.pods(ctx)
+		if err != nil {
+			return false, "", err
+		}
+		all = slices.DeleteFunc(all, func(pod *corev1.Pod) bool {
+			return slices.ContainsFunc(before, func(old *corev1.Pod) bool { return old.UID == pod.UID })
+		})
+		is, waits, why, err := enough(all)
+		if err != nil {
+			return false, "", err
+		}
+		if is {
+			waits = ""
+		}
+		for _, pod := range all {
+			switch how, text := j.watch.look(pod, time.Now()); how {
+			case waiting:
+				waits = strings.TrimPrefix(waits+"; Pod "+pod.Name+" "+text, "; ")
+			case failed:
+				why = cmp.Or(why, "its new Pod "+pod.Name+" "+text)
+			case available:
+			}
+		}
+		if problem = why; problem != "" {
+			return true, "", nil
+		}
+		if waits == "" {
+			for _, pod := range all[:min(1, len(all))] {
+				j.say("its new Pods, such as %s, have the current content and were Ready for %s", pod.Name, j.MinReady)
+			}
+		}
+		return waits == "", waits, nil
+	})
+	return cmp.Or(problem, stuck), err
 }
 
 // evict evicts one of the Pods that need to be replaced, and returns it; nil if there is none any
@@ -383,7 +403,7 @@ func (j *job) inPlaceOf(victim, pod *corev1.Pod) bool {
 // restart restarts the workload as kubectl rollout restart does, and waits until its new Pods were
 // Ready for long enough.
 func (j *job) restart(ctx context.Context) (passed string, err error) {
-	old, err := j.known(ctx)
+	pods, err := j.pods(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -395,42 +415,12 @@ func (j *job) restart(ctx context.Context) (passed string, err error) {
 		return "", fmt.Errorf("restarting it: %w", err)
 	}
 	j.say("restarted")
-	const after = "%s. It was restarted, so as many of its Pods are replaced as its own limits allow"
-	stuck, err := j.poll(ctx, func() (bool, string, error) {
-		done, says, problem, err := j.rolledOut(ctx)
-		if err != nil {
-			return false, "", err
-		}
-		pods, err := j.pods(ctx)
-		if err != nil {
-			return false, "", err
-		}
-		waits := ""
-		for _, pod := range pods {
-			if old[pod.UID] {
-				continue
-			}
-			switch how, why := j.watch.look(pod, time.Now()); how {
-			case waiting:
-				waits = "Pod " + pod.Name + " " + why
-			case failed:
-				return false, "", j.stopped(after, "its new Pod "+pod.Name+" "+why)
-			case available:
-			}
-		}
-		switch {
-		case problem != "":
-			return false, "", j.stopped(after, problem)
-		case done:
-			return waits == "", waits, nil
-		}
-		return false, strings.TrimSuffix(says+" "+waits, " "), nil
-	})
+	problem, err := j.awaitNew(ctx, pods, func([]*corev1.Pod) (bool, string, string, error) { return j.rolledOut(ctx) })
 	switch {
 	case errors.Is(err, errDeleted):
 		return err.Error(), nil
-	case stuck != "":
-		return "", j.stopped(after, stuck)
+	case problem != "":
+		return "", j.stopped("%s. It was restarted, so as many of its Pods are replaced as its own limits allow", problem)
 	case err != nil:
 		return "", err
 	}
@@ -438,20 +428,7 @@ func (j *job) restart(ctx context.Context) (passed string, err error) {
 	if err == nil && len(todo) > 0 {
 		return fmt.Sprintf("%d of its Pods were not replaced, such as %s: somebody has taken the restart back", len(todo), todo[0].Name), nil
 	}
-	if err == nil {
-		j.say("all of its Pods have the current content")
-	}
 	return "", err
-}
-
-// known are the Pods of the workload now.
-func (j *job) known(ctx context.Context) (map[types.UID]bool, error) {
-	pods, err := j.pods(ctx)
-	known := map[types.UID]bool{}
-	for _, pod := range pods {
-		known[pod.UID] = true
-	}
-	return known, err
 }
 
 // stopped is the error of a workload whose new Pods fail.
