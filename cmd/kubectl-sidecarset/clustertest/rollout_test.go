@@ -32,7 +32,7 @@ func TestARolloutIsFollowedUndoneAndListed(t *testing.T) {
 	refuses(t, []string{"set", "image", name, "other=a:b"}, "has no container other; it has log-agent")
 
 	listed := wants(t, []string{"rollout", "history", name}, "log-agent=example.com/log-agent:v1", "2 (current)", "log-agent=example.com/log-agent:v2")
-	if lines := strings.Split(strings.TrimSpace(listed), "\n"); len(lines) != 3 || strings.Fields(lines[1])[0] != "1" {
+	if lines := strings.Split(strings.TrimSpace(listed), "\n"); len(lines) != 4 || strings.Fields(lines[1])[0] != "1" {
 		t.Errorf("history:\n%s", listed)
 	}
 	wants(t, []string{"rollout", "history", name, "--revision=1"}, "spec:\n  containers:\n", "- image: example.com/log-agent:v1\n")
