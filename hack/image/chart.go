@@ -69,7 +69,7 @@ func packChart(dir, work, version, registry string) (chart, error) {
 		if relative == "Chart.yaml" {
 			text = chartVersion.ReplaceAll(text, []byte("version: "+c.version))
 			text = appVersion.ReplaceAll(text, []byte(`appVersion: "`+version+`"`))
-			text = imageOfCheckout.ReplaceAll(text, []byte("${1}"+version))
+			text = imageOfCheckout.ReplaceAll(text, []byte("${1}:"+version))
 			if c.metadata, err = yaml.YAMLToJSON(text); err != nil {
 				return err
 			}

@@ -137,7 +137,8 @@ func checkPushedChart(t *testing.T, reference, file string) {
 		t.Errorf("the manifest of the chart is %+v", manifest)
 	}
 	config, err := image.RawConfigFile()
-	if want := `{"apiVersion":"v2","appVersion":"v1.2.3","name":"sidecarset","version":"1.2.3"}`; err != nil || string(config) != want {
+	host, _, _ := strings.Cut(reference, "/charts/")
+	if want := `{"annotations":{"images":"image: ` + host + `/sidecarset-operator:v1.2.3\n"},"apiVersion":"v2","appVersion":"v1.2.3","name":"sidecarset","version":"1.2.3"}`; err != nil || string(config) != want {
 		t.Errorf("the config is %s, %v; want %s", config, err, want)
 	}
 	layers, err := image.Layers()
@@ -156,7 +157,6 @@ func checkPushedChart(t *testing.T, reference, file string) {
 		t.Fatal(err)
 	}
 	files := untar(t, unpacked)
-	host, _, _ := strings.Cut(reference, "/charts/")
 	want := map[string]string{
 		"sidecarset/Chart.yaml":  "apiVersion: v2\nname: sidecarset\nversion: 1.2.3\nappVersion: \"v1.2.3\"\nannotations:\n  images: |\n    image: " + host + "/sidecarset-operator:v1.2.3\n",
 		"sidecarset/values.yaml": "image: " + host + "/sidecarset-operator # not registry.invalid/\n",
