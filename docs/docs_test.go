@@ -190,7 +190,7 @@ var (
 	inAnchor   = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	metricName = regexp.MustCompile("`(sidecarset_[a-z_]+)[`{]")
 	ourFlag    = regexp.MustCompile("`--([a-z][a-z0-9.-]*[a-z0-9])")
-	otherFlags = []string{"admission-control-config-file", "cascade", "context", "force", "for", "help", "namespace", "set"} // of kube-apiserver, kubectl, every program
+	otherFlags = []string{"admission-control-config-file", "cascade", "context", "copy-to", "force", "for", "help", "keep-labels", "namespace", "set", "set-image"} // of kube-apiserver, kubectl, every program
 )
 
 // headings returns the anchors of a document's headings, as GitHub makes them.

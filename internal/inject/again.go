@@ -33,9 +33,6 @@ func (c *computation) grow(in podList, s *placed) error {
 	}
 	env, mounts, devices := len(has.env.list), len(has.mounts.list), len(has.devices.list)
 	c.share(*s, &has)
-	if err := s.fitShared(has.mounts.list[mounts:], &has); err != nil {
-		return err
-	}
 	c.addElements(in.list, s, "env", found.Env, has.env.list[env:])
 	c.addElements(in.list, s, "volumeMounts", found.VolumeMounts, has.mounts.list[mounts:])
 	c.addElements(in.list, s, "volumeDevices", found.VolumeDevices, has.devices.list[devices:])

@@ -35,7 +35,6 @@ type compiled struct {
 	hasPorts       bool          // a sidecar has ports
 	hasNodePorts   bool          // one of them is a port of the node in any Pod
 	hasNamedPorts  bool          // a Service can find one of them by its name
-	resourcesOf    []reference   // what has a resourceFieldRef, and the container that it names
 }
 
 // part is a piece of a Pod, serialised once.

@@ -28,7 +28,6 @@ func (p *Program) compileBodies(spec map[string]any) error {
 		return err
 	}
 	p.volumes = referenced(volumes, p.Set)
-	p.resourcesOf = p.resourceReferences()
 	if p.pullSecrets, err = p.named(spec, "imagePullSecrets"); err != nil {
 		return err
 	}

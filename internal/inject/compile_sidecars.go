@@ -40,11 +40,8 @@ type template struct {
 	deviceVolumes        []element // the volumes of the devices, by name only
 	hotEnv               []element // behind all other variables
 	transfers            []transfer
-	envFrom              bool        // it may have variables that are not in env
-	early                []reference // variables of env that refer to variables which are not before them
 	shareMounts          bool
 	shareDevices         bool
-	privileged           bool
 	resources            *resourcesPolicy // nil: resources are among the rest
 }
 
@@ -86,7 +83,7 @@ func (p *Program) sidecars(spec map[string]any, list List, typed []appsv1beta1.S
 				return nil, p.fieldError(field, err)
 			}
 			s.list, s.native, s.field, s.ports = list, isNative, field, typed[i].Ports
-			s.demands = newDemands(&typed[i], c, s.name, p.Set.Spec.Volumes)
+			s.demands = newDemands(&typed[i], c, p.Set.Spec.Volumes)
 			out = append(out, s)
 		}
 	}
@@ -206,10 +203,7 @@ func newTemplate(body map[string]any, hotEnv []any, typed *appsv1beta1.SidecarCo
 		transfers:    transfers(typed.TransferEnv),
 		shareMounts:  shares(&typed.ShareVolumePolicy),
 		shareDevices: shares(typed.ShareVolumeDevicePolicy),
-		privileged:   typed.SecurityContext != nil && isTrue(typed.SecurityContext.Privileged),
 		resources:    policy,
-		envFrom:      len(typed.EnvFrom) > 0,
-		early:        earlyReferences(typed),
 	}
 	for _, device := range typed.VolumeDevices {
 		t.deviceVolumes = append(t.deviceVolumes, element{key: device.Name})

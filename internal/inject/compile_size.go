@@ -57,7 +57,6 @@ func (p *Program) estimate() int {
 			size += len(list[i].body) + list[i].template.bytes() + list[i].demands.bytes() + len(list[i].ports)*portBytes
 		}
 	}
-	size += len(p.resourcesOf) * entryBytes
 	for _, texts := range []map[string]string{p.Set.Annotations, p.Set.Labels} {
 		for key, value := range texts {
 			size += entryBytes + len(key) + len(value)
@@ -70,7 +69,7 @@ func (t *template) bytes() int {
 	if t == nil {
 		return 0
 	}
-	size := len(t.rest) + len(t.early)*entryBytes
+	size := len(t.rest)
 	for _, list := range [][]element{t.env, t.mounts, t.devices, t.hotEnv} {
 		for i := range list {
 			size += entryBytes + len(list[i].key) + len(list[i].body)

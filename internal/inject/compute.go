@@ -130,7 +130,7 @@ const (
 func (c *computation) checkSize() error {
 	total, copies := len(c.pod.Spec.Resources), 1
 	for _, view := range c.podContainers() {
-		total += len(view.Env) + len(view.VolumeMounts) + len(view.VolumeDevices) + len(view.Resources) + len(view.Ports) + len(view.SecurityContext)
+		total += len(view.Env) + len(view.VolumeMounts) + len(view.VolumeDevices) + len(view.Resources) + len(view.Ports)
 	}
 	for s := range sidecarsOf(c.takingPart()) {
 		if s.template != nil {
@@ -190,7 +190,7 @@ func (c *computation) inject() error {
 	}
 	c.writeRecords(injects)
 	c.notice()
-	return c.fitAnnotations()
+	return nil
 }
 
 func (c *computation) countParts() (n int) {

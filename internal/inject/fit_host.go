@@ -1,7 +1,6 @@
 package inject
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 
@@ -126,53 +125,4 @@ func (c *computation) fitPortsOf(s placed, taken map[nodePort]string) error {
 		return err
 	}
 	return nil
-}
-
-// fitHostProcess checks that either all containers of the Pod are HostProcess containers of
-// Windows, or none. The Pod has the network of the node then.
-func (c *computation) fitHostProcess() error {
-	ofPod := hostProcess(c.pod.Spec.SecurityContext)
-	var is, isNot string // containers of the Pod's own, if it has that network
-	if c.pod.Spec.HostNetwork {
-		for _, view := range c.podContainers() {
-			if c.isInjectedNow(view) {
-				continue
-			}
-			if isTrue(cmp.Or(hostProcess(view.SecurityContext), ofPod)) {
-				is = view.Name
-			} else {
-				isNot = view.Name
-			}
-		}
-	}
-	const member, rule = ".securityContext.windowsOptions.hostProcess", ", and either all containers of a Pod are or none"
-	for s := range sidecarsOf(c.injecting()) {
-		var own *bool
-		if s.demands != nil {
-			own = s.demands.hostProcess
-		}
-		switch {
-		case isTrue(own) && !c.pod.Spec.HostNetwork:
-			return s.misfit(member, "a HostProcess container is possible only in a Pod with hostNetwork", "remove hostProcess from the sidecar")
-		case isTrue(own) && isNot != "":
-			return s.misfit(member, ownerOf(isNot, nil)+" is not a HostProcess container"+rule, "remove hostProcess from the sidecar")
-		case is != "" && !isTrue(cmp.Or(own, ofPod)):
-			return s.misfit(member, ownerOf(is, nil)+" is a HostProcess container"+rule, "set hostProcess in spec.securityContext.windowsOptions of the Pod and nowhere else")
-		}
-	}
-	return nil
-}
-
-func isTrue(value *bool) bool { return value != nil && *value }
-
-// hostProcess returns windowsOptions.hostProcess of a security context; nil if it is absent.
-func hostProcess(securityContext []byte) *bool {
-	if !bytes.Contains(securityContext, []byte("hostProcess")) {
-		return nil
-	}
-	var sc corev1.SecurityContext
-	if utiljson.Unmarshal(securityContext, &sc) != nil || sc.WindowsOptions == nil {
-		return nil
-	}
-	return sc.WindowsOptions.HostProcess
 }

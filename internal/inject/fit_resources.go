@@ -3,6 +3,7 @@ package inject
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 
@@ -17,8 +18,57 @@ type consumer struct {
 	added  bool // by this plan
 }
 
+// requests yields what the container requests of each resource.
+func (c *consumer) requests() iter.Seq2[string, *amount] {
+	return func(yield func(string, *amount) bool) {
+		for name, q := range c.Requests {
+			if q != nil && !yield(name, q) {
+				return
+			}
+		}
+		for name, q := range c.Limits { // API servers fill in a missing request
+			if q != nil && c.Requests[name] == nil && !yield(name, q) {
+				return
+			}
+		}
+	}
+}
+
+// usage is what a Pod requests of one resource. All containers and native sidecars run at the
+// same time. Before that the init containers run one by one, each with the native sidecars in
+// front of it.
+type usage struct{ total, native, peak resource.Quantity }
+
+func (u *usage) add(q resource.Quantity, isInit, isNative bool) {
+	if !isInit {
+		u.total.Add(q)
+		return
+	}
+	runs := u.native.DeepCopy()
+	runs.Add(q)
+	if isNative {
+		u.total.Add(q)
+		u.native = runs
+	}
+	keepLarger(&u.peak, runs)
+}
+
+func (u *usage) sum() resource.Quantity {
+	sum := u.total
+	keepLarger(&sum, u.peak)
+	return sum
+}
+
+// demand is what a Pod requests of one resource that added containers request.
+type demand struct {
+	with, without usage // the added containers
+	largest       *consumer
+	requested     *amount // by the largest
+}
+
 // fitPodResources compares the resources of containers with those that the Pod has as a whole:
-// the requests of all together, and the limits one by one.
+// the requests of all together, and the limits one by one. Only resources of added containers
+// can be at fault.
 func (c *computation) fitPodResources() error {
 	if c.pod.Spec.Resources == nil || c.pod.Spec.OS == string(corev1.Windows) {
 		return nil
@@ -35,84 +85,89 @@ func (c *computation) fitPodResources() error {
 	if err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(budget.Limits)) {
-		most := budget.Limits[name]
+	for i := range containers {
+		if err := c.fitLimits(&containers[i], &budget); err != nil {
+			return err
+		}
+	}
+	demands := demandsOf(inits, containers)
+	for _, name := range slices.Sorted(maps.Keys(demands)) {
+		list, most := requests, budget.Requests[name]
+		if most == nil && (name == string(corev1.ResourceCPU) || name == string(corev1.ResourceMemory)) {
+			list, most = limits, budget.Limits[name] // API servers fill in the request with the sum of the containers
+		}
 		if most == nil {
 			continue
 		}
-		for i := range containers {
-			if limit := containers[i].Limits[name]; limit != nil && containers[i].added && limit.Cmp(most.Quantity) > 0 {
-				return c.overBudget(&containers[i], limits, name, fmt.Sprintf("the limit of %s is above spec.resources.limits.%s of the Pod, which is %s", limit, name, most),
-					fmt.Sprintf("set spec.resources.limits.%s of the Pod to %s or more, or lower the limit of the sidecar", name, limit))
-			}
-		}
-		if budget.Requests[name] == nil && (name == string(corev1.ResourceCPU) || name == string(corev1.ResourceMemory)) {
-			// API servers fill in the request of the Pod with the sum of its containers.
-			if err := c.fitRequests(inits, containers, name, limits, most); err != nil {
-				return err
-			}
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(budget.Requests)) {
-		if most := budget.Requests[name]; most != nil {
-			if err := c.fitRequests(inits, containers, name, requests, most); err != nil {
-				return err
-			}
+		if err := c.fitRequests(demands[name], name, list, most); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// fitRequests checks that the containers together request no more of a resource than most,
-// which is among the limits or requests of the Pod.
-func (c *computation) fitRequests(inits, containers []consumer, name, list string, most *amount) error {
-	with := together(inits, containers, name, func(*consumer) bool { return true })
-	without := together(inits, containers, name, func(c *consumer) bool { return !c.added })
-	if with.Cmp(most.Quantity) <= 0 || without.Cmp(most.Quantity) > 0 {
+// fitLimits checks that an added container has no limit above that of the Pod.
+func (c *computation) fitLimits(container *consumer, budget *containerResources) error {
+	if !container.added {
 		return nil
 	}
-	var largest *consumer
-	var requested *amount
+	for _, name := range slices.Sorted(maps.Keys(container.Limits)) {
+		limit, most := container.Limits[name], budget.Limits[name]
+		if limit != nil && most != nil && limit.Cmp(most.Quantity) > 0 {
+			return c.overBudget(container, limits, name, fmt.Sprintf("the limit of %s is above spec.resources.limits.%s of the Pod, which is %s", limit, name, most),
+				fmt.Sprintf("set spec.resources.limits.%s of the Pod to %s or more, or lower the limit of the sidecar", name, limit))
+		}
+	}
+	return nil
+}
+
+// demandsOf adds up what the containers request of each resource that an added one requests.
+func demandsOf(inits, containers []consumer) map[string]*demand {
+	demands := map[string]*demand{}
 	for _, all := range [][]consumer{inits, containers} {
 		for i := range all {
-			if q := all[i].request(name); q != nil && all[i].added && (largest == nil || q.Cmp(requested.Quantity) > 0) {
-				largest, requested = &all[i], q
+			if !all[i].added {
+				continue
+			}
+			for name, q := range all[i].requests() {
+				d := demands[name]
+				if d == nil {
+					d = new(demand)
+					demands[name] = d
+				}
+				if d.largest == nil || q.Cmp(d.requested.Quantity) > 0 {
+					d.largest, d.requested = &all[i], q
+				}
 			}
 		}
 	}
-	if largest == nil {
-		return nil
+	for list, all := range [][]consumer{inits, containers} {
+		for i := range all {
+			for name, q := range all[i].requests() {
+				d := demands[name]
+				if d == nil {
+					continue
+				}
+				d.with.add(q.Quantity, list == 0, all[i].native)
+				if !all[i].added {
+					d.without.add(q.Quantity, list == 0, all[i].native)
+				}
+			}
+		}
 	}
-	return c.overBudget(largest, requests, name,
-		fmt.Sprintf("the sidecar requests %s; so the containers of the Pod together request %s, and spec.resources.%s.%s of the Pod is %s", requested, &with, list, name, most),
-		fmt.Sprintf("set spec.resources.%s.%s of the Pod to %s or more, or lower the requests of the sidecar", list, name, &with))
+	return demands
 }
 
-// together is what a Pod requests of a resource: all containers and native sidecars run at the
-// same time, and before that the init containers, one by one, each with the native sidecars in
-// front of it.
-func together(inits, containers []consumer, name string, counts func(*consumer) bool) resource.Quantity {
-	var total, native, peak resource.Quantity
-	for i := range containers {
-		if q := containers[i].request(name); q != nil && counts(&containers[i]) {
-			total.Add(q.Quantity)
-		}
+// fitRequests checks that the containers together request no more of a resource than most,
+// which is among the limits or requests of the Pod.
+func (c *computation) fitRequests(d *demand, name, list string, most *amount) error {
+	with, without := d.with.sum(), d.without.sum()
+	if with.Cmp(most.Quantity) <= 0 || without.Cmp(most.Quantity) > 0 {
+		return nil
 	}
-	for i := range inits {
-		q := inits[i].request(name)
-		if q == nil || !counts(&inits[i]) {
-			continue
-		}
-		runs := native.DeepCopy()
-		runs.Add(q.Quantity)
-		if inits[i].native {
-			total.Add(q.Quantity)
-			native = runs
-		}
-		keepLarger(&peak, runs)
-	}
-	keepLarger(&total, peak)
-	return total
+	return c.overBudget(d.largest, requests, name,
+		fmt.Sprintf("the sidecar requests %s; so the containers of the Pod together request %s, and spec.resources.%s.%s of the Pod is %s", d.requested, &with, list, name, most),
+		fmt.Sprintf("set spec.resources.%s.%s of the Pod to %s or more, or lower the requests of the sidecar", list, name, &with))
 }
 
 func (c *computation) overBudget(of *consumer, list, name, problem, remedy string) error {

@@ -58,8 +58,6 @@ func nodePort(number int) []any {
 
 // These cannot be written by hand, or not in a SidecarSet that the webhook sees.
 func TestOtherMisfits(t *testing.T) {
-	const appArmor = "container.apparmor.security.beta.kubernetes.io/"
-	large := func(bytes int) *fixtures.PodBuilder { return app().Annotation("large", strings.Repeat("x", bytes)) }
 	mounting := fixtures.SidecarSet("a").Container("a", "a:v1").Mount("own", "/data")
 	tests := map[string]struct {
 		pod   *fixtures.PodBuilder
@@ -72,20 +70,6 @@ func TestOtherMisfits(t *testing.T) {
 		},
 		"a volume that nothing brings": {app(), []map[string]any{mounting.Map()}, "", []string{`spec.containers[0].volumeMounts[0].name of container "a"`, `volume "own"`, "spec.volumes"}},
 		"a volume that the Pod brings": {app().Volume("own"), []map[string]any{mounting.Map()}, "", nil},
-		"the AppArmor profile of no container": {
-			app(), []map[string]any{log().PatchAnnotation("Retain", appArmor+"nobody", "unconfined").Map()}, "", []string{"spec.patchPodMetadata", appArmor + "nobody"},
-		},
-		"the AppArmor profile of the app":     {app(), []map[string]any{log().PatchAnnotation("Retain", appArmor+"app", "unconfined").Map()}, "", nil},
-		"the AppArmor profile of the sidecar": {app(), []map[string]any{log().PatchAnnotation("Retain", appArmor+"log", "unconfined").Map()}, "", nil},
-		"annotations that become too large": {
-			large(256<<10 - 100), []map[string]any{log().Map()}, "", []string{`SidecarSet "log" does not fit this Pod: spec: `, "API servers accept 262144", "shorten the annotations of the Pod, or"},
-		},
-		"annotations that patchPodMetadata makes too large": {
-			large(200 << 10), []map[string]any{log().Map(), fixtures.SidecarSet("z").Container("z", "z:v1").PatchAnnotation("Retain", "k/more", strings.Repeat("x", 60<<10)).Map()}, "",
-			[]string{`SidecarSet "z"`, "spec.patchPodMetadata"},
-		},
-		"annotations that are too large": {large(256 << 10), []map[string]any{log().Map()}, "", nil},
-		"annotations that stay small":    {large(250 << 10), []map[string]any{log().Map()}, "", nil},
 		"requests of the Pod that its containers exceed": {
 			app().With("resources", map[string]any{"requests": map[string]any{"cpu": "2"}}).Spec("resources", map[string]any{"requests": map[string]any{"cpu": "1"}}),
 			[]map[string]any{log().With("resources", map[string]any{"requests": map[string]any{"cpu": "1"}}).Map()}, "", nil,

@@ -67,13 +67,9 @@ type PodView struct {
 // SpecView has the members of the Pod's spec that decide whether API servers take the Pod
 // together with sidecars. The zero value is a Pod that has none of them.
 type SpecView struct {
-	HostNetwork   bool
-	NoHostUsers   bool   // hostUsers is false
-	OS            string // os.name
-	RestartPolicy string // API servers have filled it in
-	// These are as submitted; nil where they are absent or null. GracePeriod is
-	// terminationGracePeriodSeconds, which API servers have filled in.
-	Resources, SecurityContext, GracePeriod json.RawMessage
+	HostNetwork bool
+	OS          string          // os.name
+	Resources   json.RawMessage // as submitted; nil where it is absent or null
 	// ResourceClaims are the names of spec.resourceClaims.
 	ResourceClaims []string
 }
@@ -94,8 +90,8 @@ type ContainerView struct {
 	Injected bool
 	EnvFrom  bool // the container has variables from envFrom
 
-	Env, VolumeMounts, VolumeDevices, Resources, Ports, SecurityContext json.RawMessage
-	RestartPolicy                                                       string
+	Env, VolumeMounts, VolumeDevices, Resources, Ports json.RawMessage
+	RestartPolicy                                      string
 }
 
 // isNative reports whether an init container is a native sidecar.

@@ -12,31 +12,22 @@ type NoticeKind string
 const (
 	// NoticeTransferEnv: transferEnv names a container or a variable that the Pod does not have.
 	NoticeTransferEnv NoticeKind = "TransferEnv"
-	// NoticeReference: what a sidecar has or copies refers to something that it does not have.
-	NoticeReference NoticeKind = "Reference"
 	// NoticeVolume: the Pod has another volume of that name, or another SidecarSet brings one.
 	NoticeVolume NoticeKind = "Volume"
-	// NoticeVolumeMount: a mount or a device is not shared, because its path is taken.
-	NoticeVolumeMount NoticeKind = "VolumeMount"
 	// NoticePortName: two containers have a port of that name, and a Service reaches one of them.
 	NoticePortName NoticeKind = "PortName"
-	// NoticeMetadata: an annotation has the value of another SidecarSet.
-	NoticeMetadata NoticeKind = "Metadata"
 )
 
 // NoticeKinds returns all kinds.
 func NoticeKinds() []NoticeKind {
-	return []NoticeKind{NoticeTransferEnv, NoticeReference, NoticeVolume, NoticeVolumeMount, NoticePortName, NoticeMetadata}
+	return []NoticeKind{NoticeTransferEnv, NoticeVolume, NoticePortName}
 }
 
 // remedies say how the author of a SidecarSet ends a Notice.
 var remedies = map[NoticeKind]string{
 	NoticeTransferEnv: "in transferEnv, name one of the app's containers that has the variable in its env, or set the variable in the sidecar's env",
-	NoticeReference:   "set the variable that is missing in the sidecar's env, before those that refer to it, or correct the reference",
 	NoticeVolume:      "rename the volume in spec.volumes, or remove it there to use the other one",
-	NoticeVolumeMount: "mount one of the two at another path, by a volumeMount or volumeDevice of the sidecar",
 	NoticePortName:    "rename the port in the SidecarSet; with podInjectPolicy AfterAppContainer, the ports of the app come first",
-	NoticeMetadata:    "set the annotation in the patchPodMetadata of one SidecarSet only",
 }
 
 // Notice says what a SidecarSet asks for and a Pod does not get, and the remedy. Text has at
@@ -93,9 +84,7 @@ func (c *computation) tellOf(t *target, kind NoticeKind, format string, args ...
 
 // notice adds the facts that are known once all is placed, and makes the Notices.
 func (c *computation) notice() {
-	c.noticeResourcesOf()
 	c.noticePorts()
-	c.noticeMetadata()
 	if c.facts == nil {
 		return
 	}

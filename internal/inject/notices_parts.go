@@ -5,8 +5,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
 // noticePorts finds names of ports that a Service resolves to another container, in the order
@@ -63,49 +61,4 @@ func (c *computation) noticePort(hidden, reached *target, format string, args ..
 	case reached != nil:
 		c.tellOf(reached, NoticePortName, format, args...)
 	}
-}
-
-// noticeMetadata finds annotations for which two SidecarSets have values, and one got its own.
-func (c *computation) noticeMetadata() {
-	var patching []*target
-	for t := range c.injecting() {
-		if len(t.metadata) > 0 {
-			patching = append(patching, t)
-		}
-	}
-	if len(patching) < 2 {
-		return
-	}
-	// forEach is in the order in which the patches were carried out. It leaves out those that
-	// keep the Pod's own value.
-	forEach := func(do func(i int, rule *metadataRule, key string)) {
-		for i, t := range patching {
-			for j := range t.metadata {
-				rule := &t.metadata[j]
-				for _, key := range rule.keys {
-					if _, own := c.pod.Annotations[key]; !own || !rule.retains() {
-						do(i, rule, key)
-					}
-				}
-			}
-		}
-	}
-	writers := map[string]int{} // by annotation, the target whose value it has
-	forEach(func(i int, rule *metadataRule, key string) {
-		if _, written := writers[key]; !written || rule.policy == appsv1beta1.SidecarSetOverwritePatchPolicy {
-			writers[key] = i
-		}
-	})
-	forEach(func(i int, rule *metadataRule, key string) {
-		writer := writers[key]
-		has, _ := c.annotation(key)
-		if (writer > i || writer < i && rule.retains()) && has != rule.values[key] {
-			c.tellOf(patching[i], NoticeMetadata, "annotation %s has the value of SidecarSet %q", quoted(key), patching[writer].Name())
-		}
-	})
-}
-
-// retains reports whether an annotation that is present stays.
-func (r *metadataRule) retains() bool {
-	return r.policy == appsv1beta1.SidecarSetRetainPatchPolicy || r.policy == ""
 }

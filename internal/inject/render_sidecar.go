@@ -15,9 +15,6 @@ func (c *computation) render(s placed) (json.RawMessage, error) {
 	}
 	c.share(s, &has)
 	c.noticeEnv(s, &has.env)
-	if err := s.fitShared(has.mounts.list[len(t.mounts):], &has); err != nil {
-		return nil, err
-	}
 	body := append(make([]byte, 0, len(t.rest)+1024), '{')
 	body = appendMember(body, "env", append(has.env.list, t.hotEnv...))
 	body = appendMember(body, "volumeMounts", has.mounts.list)
@@ -39,10 +36,10 @@ type lists struct{ env, mounts, devices, volumes keyed }
 func (c *computation) share(s placed, has *lists) {
 	c.transferEnv(s, &has.env)
 	if s.template.shareMounts {
-		c.shareMounts(s, &has.mounts, &has.devices, &has.env)
+		c.shareMounts(&has.mounts, &has.devices, &has.env)
 	}
 	if s.template.shareDevices {
-		c.shareDevices(s, &has.devices, &has.mounts, &has.volumes)
+		c.shareDevices(&has.devices, &has.mounts, &has.volumes)
 	}
 }
 
@@ -73,9 +70,7 @@ func (c *computation) transferEnv(s placed, env *keyed) {
 	for _, transfer := range s.template.transfers {
 		if from := c.source(c.sourceName(transfer)); from != nil {
 			for _, name := range transfer.names {
-				if from.copyVariable(name, env) {
-					c.noticeCopied(s, from, env)
-				}
+				from.copyVariable(name, env)
 			}
 		}
 	}
@@ -124,29 +119,18 @@ func (c *computation) appContainers() []*source {
 // shareMounts appends the mounts of the Pod's own containers where their paths
 // are free, and the variables that their sub-paths are made of. Those come along
 // even for a mount whose path is taken (T28).
-func (c *computation) shareMounts(s placed, mounts, devices, env *keyed) {
-	own, shown := len(mounts.list), []mounted(nil) // shown is by each of mounts behind its own
+func (c *computation) shareMounts(mounts, devices, env *keyed) {
 	for _, from := range c.appContainers() {
 		if from.Injected { // a user's container may opt out this way, too (T27)
 			continue
 		}
-		var checked map[string]bool // variables
 		for i := range from.mounts {
 			m := &from.mounts[i]
 			for name := range referencesIn(m.subPathExpr) {
-				if from.copyVariable(name, env) {
-					c.noticeCopied(s, from, env)
-				}
+				from.copyVariable(name, env)
 			}
-			at := mounts.find(m.key)
-			switch {
-			case at >= 0 && (at < own || shown[at-own] == m.mounted): // its author chose it, or it is the same
-			case at >= 0 || devices.has(m.key):
-				c.tell(s, NoticeVolumeMount, "container %s does not share %s of container %s, because it has something else at that path", quoted(s.name), quoted(m.key), quoted(from.Name))
-			default:
+			if !mounts.has(m.key) && !devices.has(m.key) {
 				mounts.add(m.element)
-				shown = append(shown, m.mounted)
-				checked = c.noticeSubPath(s, from, m, env, checked)
 			}
 		}
 	}
@@ -155,18 +139,14 @@ func (c *computation) shareMounts(s placed, mounts, devices, env *keyed) {
 // shareDevices appends the devices of the Pod's own containers where their paths are free.
 // Two containers may have one volume at different paths, but one container must not have it
 // twice: the first path counts.
-func (c *computation) shareDevices(s placed, devices, mounts, volumes *keyed) {
+func (c *computation) shareDevices(devices, mounts, volumes *keyed) {
 	for _, from := range c.appContainers() {
 		if from.Injected {
 			continue
 		}
 		for i := range from.devices {
 			d := &from.devices[i]
-			switch {
-			case volumes.has(d.volume):
-			case devices.has(d.key) || mounts.has(d.key):
-				c.tell(s, NoticeVolumeMount, "container %s does not share %s of container %s, because it has something else at that path", quoted(s.name), quoted(d.key), quoted(from.Name))
-			default:
+			if !volumes.has(d.volume) && !devices.has(d.key) && !mounts.has(d.key) {
 				devices.add(d.element)
 				volumes.add(element{key: d.volume})
 			}

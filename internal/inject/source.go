@@ -18,11 +18,8 @@ type source struct {
 // podElement is a mount or a device, with its JSON as submitted.
 type podElement struct {
 	element
-	mounted
+	volume, subPathExpr string
 }
-
-// mounted says what a mount or a device shows.
-type mounted struct{ volume, subPath, subPathExpr string }
 
 func newSource(view *ContainerView) *source {
 	s := &source{ContainerView: view}
@@ -30,10 +27,10 @@ func newSource(view *ContainerView) *source {
 		return element{m.Name, body}, m.Name != ""
 	})
 	s.mounts = podElements(view.VolumeMounts, func(m *elementMembers, body json.RawMessage) (podElement, bool) {
-		return podElement{element{m.MountPath, body}, mounted{m.Name, m.SubPath, m.SubPathExpr}}, m.MountPath != ""
+		return podElement{element{m.MountPath, body}, m.Name, m.SubPathExpr}, m.MountPath != ""
 	})
 	s.devices = podElements(view.VolumeDevices, func(m *elementMembers, body json.RawMessage) (podElement, bool) {
-		return podElement{element{m.DevicePath, body}, mounted{volume: m.Name}}, m.DevicePath != ""
+		return podElement{element{m.DevicePath, body}, m.Name, ""}, m.DevicePath != ""
 	})
 	return s
 }
@@ -43,7 +40,6 @@ type elementMembers struct {
 	Name        string `json:"name"`
 	MountPath   string `json:"mountPath"`
 	DevicePath  string `json:"devicePath"`
-	SubPath     string `json:"subPath"`
 	SubPathExpr string `json:"subPathExpr"`
 }
 
@@ -67,17 +63,11 @@ func podElements[T any](list json.RawMessage, element func(*elementMembers, json
 }
 
 // copyVariable appends the container's variable of that name to env, unless it is
-// there already, and reports whether it did. Of several the last one counts, as it
-// does in the container.
-func (s *source) copyVariable(name string, env *keyed) bool {
-	if env.has(name) {
-		return false
-	}
-	i := s.env.find(name)
-	if i >= 0 {
+// there already. Of several the last one counts, as it does in the container.
+func (s *source) copyVariable(name string, env *keyed) {
+	if i := s.env.find(name); i >= 0 && !env.has(name) {
 		env.add(s.env.list[i])
 	}
-	return i >= 0
 }
 
 // referencesIn yields the variables $(NAME) in a subPathExpr. As in OpenKruise,

@@ -1,13 +1,10 @@
 package inject
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -35,11 +32,11 @@ func (c *computation) addVolumes() error {
 			brought, at := c.volumes.find(v.name), c.volumeAt(v.name)
 			switch {
 			case brought < 0: // the Pod keeps its own, which may be something better than an emptyDir
-				if kindOf(v.body) != "emptyDir" && !satisfies(c.pod.Volumes[at].Body, v.body) {
+				if kindOf(v.body) != "emptyDir" && kindOf(c.pod.Volumes[at].Body) != kindOf(v.body) {
 					c.tellOf(t, NoticeVolume, "the Pod has another volume %s of its own", quoted(v.name))
 				}
 			case c.volumes.by[brought] != t:
-				if !satisfies(c.volumes.list[brought].body, v.body) {
+				if kindOf(c.volumes.list[brought].body) != kindOf(v.body) {
 					c.tellOf(t, NoticeVolume, "SidecarSet %q brings another volume %s", c.volumes.by[brought].Name(), quoted(v.name))
 				}
 			case at >= 0:
@@ -93,28 +90,12 @@ func (c *computation) volumeAt(name string) int {
 	return slices.IndexFunc(c.pod.Volumes, func(v VolumeView) bool { return v.Name == name })
 }
 
-// fitVolume checks that the Pod has the volume of a demand after injection, and as what. The
-// SidecarSet may bring it, and still get that of the Pod or of another SidecarSet.
+// fitVolume checks that the Pod has a volume after injection.
 func (c *computation) fitVolume(s placed, d *volumeDemand) error {
-	var body []byte
-	whose := "that of the SidecarSet"
-	switch brought, at := c.volumes.find(d.name), c.volumeAt(d.name); {
-	case brought >= 0:
-		body = c.volumes.list[brought].body
-		if by := c.volumes.by[brought]; by != s.target {
-			whose = fmt.Sprintf("that of SidecarSet %q", by.Name())
-		}
-	case at >= 0:
-		body, whose = c.pod.Volumes[at].Body, "that of the Pod"
-	default:
-		return s.misfit(d.member, fmt.Sprintf("neither the SidecarSet nor the Pod brings volume %q", d.name), "declare it in spec.volumes of the SidecarSet")
-	}
-	kind := kindOf(body)
-	if d.kinds == nil || slices.Contains(d.kinds, kind) {
+	if c.volumes.has(d.name) || c.volumeAt(d.name) >= 0 {
 		return nil
 	}
-	return s.misfit(d.member, fmt.Sprintf("volume %q is %s, of kind %s, and %s needs one of kind %s", d.name, whose, quoted(kind), d.reason, strings.Join(d.kinds, " or ")),
-		"give the volume of the SidecarSet another name")
+	return s.misfit(d.member, fmt.Sprintf("neither the SidecarSet nor the Pod brings volume %q", d.name), "declare it in spec.volumes of the SidecarSet")
 }
 
 // kindOf returns the member of a volume that says where its content is.
@@ -144,69 +125,4 @@ func claimOf(volume []byte) string {
 	}
 	_ = utiljson.Unmarshal(volume, &v) // kindOf has read it
 	return v.PersistentVolumeClaim.ClaimName
-}
-
-// satisfies reports whether a volume is the wanted one. API servers have filled in defaults.
-func satisfies(has, want []byte) bool { return matches(has, want, meets) }
-
-// meets reports whether a JSON value is the wanted one with defaults filled in.
-func meets(has, want any) bool {
-	switch want := want.(type) {
-	case map[string]any:
-		members, ok := has.(map[string]any)
-		for name, value := range members {
-			if _, wanted := want[name]; !wanted {
-				ok = ok && mayBeDefault(value)
-			}
-		}
-		for name, value := range want {
-			ok = ok && meets(members[name], value)
-		}
-		return ok
-	case []any:
-		items, ok := has.([]any)
-		return ok && slices.EqualFunc(items, want, meets)
-	default:
-		return has == want || has == nil && (want == "" || want == false)
-	}
-}
-
-// mayBeDefault reports whether API servers may have filled in a member of a volume. None of
-// their defaults is an object, a list or true.
-func mayBeDefault(value any) bool {
-	switch value.(type) {
-	case map[string]any, []any:
-		return false
-	}
-	return value != true
-}
-
-// fitShared checks what a sidecar takes from the Pod's containers: these mounts, and, with
-// them, all that it has.
-func (s placed) fitShared(shared []element, all *lists) error {
-	propagates := func(m corev1.VolumeMount) bool {
-		return m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationBidirectional
-	}
-	for _, m := range shared {
-		if !s.template.privileged && bytes.Contains(m.body, []byte(corev1.MountPropagationBidirectional)) && propagates(m.mount()) {
-			return s.misfit(".shareVolumePolicy", fmt.Sprintf("a mount at %s of the Pod's containers, which the sidecar shares, has mountPropagation Bidirectional, and only a privileged container may have that", quoted(m.key)),
-				"set securityContext.privileged of the sidecar, or remove shareVolumePolicy")
-		}
-	}
-	if len(all.mounts.list) == 0 || len(all.devices.list) == 0 {
-		return nil
-	}
-	for _, m := range all.mounts.list {
-		if name := m.mount().Name; all.volumes.has(name) {
-			return s.misfit(".shareVolumePolicy", fmt.Sprintf("with what it shares, the sidecar has volume %s both as a mount and as a block device", quoted(name)),
-				"remove shareVolumePolicy or shareVolumeDevicePolicy")
-		}
-	}
-	return nil
-}
-
-// mount decodes a mount that was read before.
-func (e element) mount() (mount corev1.VolumeMount) {
-	_ = utiljson.Unmarshal(e.body, &mount)
-	return mount
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -66,9 +67,49 @@ func (q Question) readRefusal(cause error) (v Verdict, err error) {
 			v.Warnings = append(v.Warnings, fmt.Sprintf("spec: API servers refuse a Pod with these sidecars unless its own %s is right (%s); select only Pods for which it is", path, c.Message))
 			continue
 		}
+		if !q.asks(c) {
+			return Verdict{}, fmt.Errorf("another program has changed the question: %w", cause)
+		}
 		v.Refused = append(v.Refused, asError(c, path, owner))
 	}
 	return v, nil
+}
+
+// asks reports whether the value that is refused may come from the question. A policy or a webhook
+// for PodTemplates may have set another one, which the author did not write: a text that is
+// nowhere in the question. Quantities do not count, since API servers spell them anew.
+func (q Question) asks(cause metav1.StatusCause) bool {
+	kind := field.ErrorType(cause.Type)
+	if kind != field.ErrorTypeInvalid && kind != field.ErrorTypeNotSupported {
+		return true
+	}
+	quoted, err := strconv.QuotedPrefix(strings.TrimPrefix(cause.Message, kind.String()+": "))
+	if err != nil {
+		return true // no text
+	}
+	text, _ := strconv.Unquote(quoted)
+	if _, err := resource.ParseQuantity(text); err == nil || text == "" {
+		return true
+	}
+	return hasText(q.spec, text)
+}
+
+// hasText reports whether a JSON value has a text, as a part of a string or of a name: API servers
+// may name the wrong part of a value only.
+func hasText(value any, text string) bool {
+	switch value := value.(type) {
+	case string:
+		return strings.Contains(value, text)
+	case []any:
+		return slices.ContainsFunc(value, func(element any) bool { return hasText(element, text) })
+	case map[string]any:
+		for name, member := range value {
+			if strings.Contains(name, text) || hasText(member, text) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // asError is a cause as an error that has the same text, with the owner and the remedy added.
@@ -172,6 +213,11 @@ func (q Question) readWarnings(answered map[string]any, warnings []string) []str
 		findDropped(q.spec[list], answered[list], field.NewPath("spec", list), dropped)
 	}
 	maps.Copy(dropped, unknown)
+	for _, n := range q.needs {
+		if !isWithin(n.path, dropped) { // a member that is dropped needs nothing
+			lines = append(lines, n.path+": "+n.warning)
+		}
+	}
 	const mostDecoded = 100 // after so many the API server's decoder reports no more
 	isCut = isCut || len(unknown) >= mostDecoded
 	paths := slices.Sorted(maps.Keys(dropped))
@@ -189,6 +235,16 @@ func (q Question) readWarnings(answered map[string]any, warnings []string) []str
 		lines = append(lines, fmt.Sprintf("spec: the API server drops %d more members of containers and volumes from Pods; correct or remove them", more))
 	}
 	return lines
+}
+
+// isWithin reports whether a path, or one that it continues, is among paths.
+func isWithin(path string, paths map[string]bool) bool {
+	for i := range path {
+		if (path[i] == '.' || path[i] == '[') && paths[path[:i]] {
+			return true
+		}
+	}
+	return paths[path]
 }
 
 // findDropped adds the paths of the members that are asked and not answered. It compares which

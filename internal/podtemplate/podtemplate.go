@@ -6,11 +6,13 @@ package podtemplate
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/hub"
@@ -24,9 +26,13 @@ const (
 
 // Question is a PodTemplate, and the SidecarSet that it is made from.
 type Question struct {
-	set  *appsv1beta1.SidecarSet
-	spec map[string]any // of the template's Pod
+	set   *appsv1beta1.SidecarSet
+	spec  map[string]any // of the template's Pod
+	needs []need         // what the template's Pod has for its sidecars, and most Pods lack
 }
+
+// need is a member of a sidecar, by its path, that only some Pods can have.
+type need struct{ path, warning string }
 
 // lists are the members of a SidecarSet that its Pods get, and that API servers can check.
 var lists = []string{"containers", "initContainers", "volumes", "imagePullSecrets"}
@@ -71,36 +77,49 @@ func New(of *hub.SidecarSet) Question {
 
 // bringWhatPodsBring adds the members that a Pod has to have beside its sidecars, because not
 // every Pod lacks them. It reports whether the sidecars are HostProcess containers of Windows.
-func (q Question) bringWhatPodsBring() (isHostProcess bool) {
+func (q *Question) bringWhatPodsBring() (isHostProcess bool) {
 	grace := int64(corev1.DefaultTerminationGracePeriodSeconds)
 	stops, isWindows := false, false
 	var claims []any
 	claimed := map[string]bool{"": true}
-	for _, c := range slices.Concat(q.set.Spec.InitContainers, q.set.Spec.Containers) {
-		for _, claim := range c.Resources.Claims {
+	need := func(path *field.Path, format string, args ...any) {
+		q.needs = append(q.needs, need{path.String(), fmt.Sprintf(format, args...)})
+	}
+	for c, path := range q.containers {
+		for i, claim := range c.Resources.Claims {
 			if !claimed[claim.Name] {
-				claimed[claim.Name] = true
 				claims = append(claims, map[string]any{"name": claim.Name, "resourceClaimTemplateName": "placeholder"})
 			}
+			claimed[claim.Name] = true
+			need(path.Child("resources", "claims").Index(i).Child("name"), "a Pod without an element %s of spec.resourceClaims is refused; select only Pods that have it", claim.Name)
 		}
 		if hooks := c.Lifecycle; hooks != nil {
-			for _, hook := range []*corev1.LifecycleHandler{hooks.PostStart, hooks.PreStop} {
-				if hook != nil && hook.Sleep != nil {
+			path := path.Child("lifecycle")
+			for i, hook := range []*corev1.LifecycleHandler{hooks.PostStart, hooks.PreStop} {
+				if hook != nil && hook.Sleep != nil && hook.Sleep.Seconds > corev1.DefaultTerminationGracePeriodSeconds {
 					grace = max(grace, hook.Sleep.Seconds)
+					need(path.Child([]string{"postStart", "preStop"}[i], "sleep", "seconds"), "a Pod with a shorter terminationGracePeriodSeconds, which is %d by default, is refused; select only Pods with a longer one, or sleep at most %[1]d seconds", corev1.DefaultTerminationGracePeriodSeconds)
 				}
 			}
-			stops = stops || hooks.StopSignal != nil
+			if hooks.StopSignal != nil {
+				stops = true
+				need(path.Child("stopSignal"), "a Pod without spec.os.name is refused; select only Pods that have it")
+			}
 		}
-		sc := c.SecurityContext
+		sc, path := c.SecurityContext, path.Child("securityContext")
 		if sc == nil {
 			continue
 		}
 		if sc.ProcMount != nil && *sc.ProcMount == corev1.UnmaskedProcMount {
 			q.spec["hostUsers"] = false
+			need(path.Child("procMount"), "a Pod without hostUsers false is refused; select only Pods that have it")
 		}
 		if o := sc.WindowsOptions; o != nil {
 			isWindows = true
-			isHostProcess = isHostProcess || o.HostProcess != nil && *o.HostProcess
+			if o.HostProcess != nil && *o.HostProcess {
+				isHostProcess = true
+				need(path.Child("windowsOptions", "hostProcess"), "a Pod without hostNetwork, or with a container that does not have it, is refused; select only Pods of HostProcess containers")
+			}
 		}
 	}
 	q.spec["terminationGracePeriodSeconds"] = grace
@@ -118,6 +137,20 @@ func (q Question) bringWhatPodsBring() (isHostProcess bool) {
 		q.spec["securityContext"] = map[string]any{"windowsOptions": map[string]any{"hostProcess": true}}
 	}
 	return isHostProcess
+}
+
+// containers yields the containers of the SidecarSet with their paths.
+func (q *Question) containers(yield func(*appsv1beta1.SidecarContainer, *field.Path) bool) {
+	for i := range q.set.Spec.InitContainers {
+		if !yield(&q.set.Spec.InitContainers[i], field.NewPath("spec", "initContainers").Index(i)) {
+			return
+		}
+	}
+	for i := range q.set.Spec.Containers {
+		if !yield(&q.set.Spec.Containers[i], field.NewPath("spec", "containers").Index(i)) {
+			return
+		}
+	}
 }
 
 // Equal reports whether two questions have the same answer.

@@ -5,22 +5,43 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
 // Uses lists the fields of a SidecarSet, as v1beta1 JSON, that use more than the baseline Pod
-// Security Standard allows a Pod, or that read Secrets. A member of a volume's source, a
-// security context or a variable's source that this build does not know counts as well.
+// Security Standard allows a Pod, that read Secrets, or that fetch from the Pod what may be one.
+// A member of a volume's source, a security context or a variable's source that this build does
+// not know counts as well.
 func Uses(object map[string]any) []string {
 	spec, _ := object["spec"].(map[string]any)
-	f := &finder{}
+	enforce, _ := member(member(object, "metadata"), "annotations")[appsv1beta1.AnnotationEnforce].(string)
+	f := &finder{bringsVolumes: appsv1beta1.Enforced(map[string]string{appsv1beta1.AnnotationEnforce: enforce})}
 	for _, list := range []string{"initContainers", "containers"} {
 		f.each(spec, list, "spec."+list, f.container)
 	}
 	f.each(spec, "volumes", "spec.volumes", f.volume)
+	f.each(spec, "patchPodMetadata", "spec.patchPodMetadata", f.annotations)
 	return f.found
 }
 
-type finder struct{ found []string }
+type finder struct {
+	found         []string
+	bringsVolumes bool // also if the Pod has one of that name
+}
+
+// annotations adds those that take the AppArmor profile from a container of the Pod.
+func (f *finder) annotations(entry map[string]any, path string) {
+	all := member(entry, "annotations")
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if strings.HasPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix) && all[key] == corev1.DeprecatedAppArmorBetaProfileNameUnconfined {
+			f.add(path + ".annotations[" + key + "]")
+		}
+	}
+}
 
 func (f *finder) add(path string) { f.found = append(f.found, path) }
 
@@ -62,6 +83,26 @@ func (f *finder) container(c map[string]any, path string) {
 	hooks := member(c, "lifecycle")
 	for _, hook := range []string{"postStart", "preStop"} {
 		f.action(member(hooks, hook), path+".lifecycle."+hook)
+	}
+	f.policies(c, path)
+}
+
+// policies adds those that fetch from the containers of a Pod what may be a Secret, a path of
+// the node or a block device, and the volumes of the Pod that a container mounts by name.
+func (f *finder) policies(c map[string]any, path string) {
+	for _, policy := range []string{"shareVolumePolicy", "shareVolumeDevicePolicy"} {
+		if member(c, policy)["type"] == string(appsv1beta1.ShareVolumePolicyEnabled) {
+			f.add(path + "." + policy)
+		}
+	}
+	if list, _ := c["transferEnv"].([]any); len(list) > 0 {
+		f.add(path + ".transferEnv")
+	}
+	if f.bringsVolumes {
+		return
+	}
+	for _, list := range []string{"volumeMounts", "volumeDevices"} { // of two volumes with one name, the Pod's counts
+		f.each(c, list, path+"."+list, func(_ map[string]any, path string) { f.add(path + ".name") })
 	}
 }
 

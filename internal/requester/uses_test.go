@@ -39,7 +39,13 @@ func TestUses(t *testing.T) {
 		"a projected Secret":              {volume("projected: {sources: [{configMap: {name: c}}, {secret: {name: s}}]}"), []string{"spec.volumes[0].projected.sources[1].secret"}},
 		"a driver that is given a Secret": {volume("csi: {driver: d, nodePublishSecretRef: {name: s}}"), []string{"spec.volumes[0].csi.nodePublishSecretRef"}},
 		"an unknown kind of volume":       {volume("invented: {}"), []string{"spec.volumes[0].invented"}},
-		"not what every Pod may have":     {"volumes: [{name: a, emptyDir: {}}, {name: b, configMap: {name: c}}, {name: c, persistentVolumeClaim: {claimName: c}}, {name: d, downwardAPI: {items: []}}, {name: e}]", nil},
+		"mounts of the Pod":               {container("shareVolumePolicy: {type: enabled}, shareVolumeDevicePolicy: {type: disabled}"), []string{c + "shareVolumePolicy"}},
+		"devices of the Pod":              {container("shareVolumePolicy: {type: disabled}, shareVolumeDevicePolicy: {type: enabled}"), []string{c + "shareVolumeDevicePolicy"}},
+		"variables of the Pod":            {container("transferEnv: [{sourceContainerName: app, envName: PASSWORD}]"), []string{c + "transferEnv"}},
+		"a volume that may be the Pod's":  {container("volumeMounts: [{name: tls, mountPath: /a}], volumeDevices: [{name: disk, devicePath: /b}]") + "\nvolumes: [{name: tls, emptyDir: {}}]", []string{c + "volumeMounts[0].name", c + "volumeDevices[0].name"}},
+		"AppArmor of the app's container": {"patchPodMetadata: [{annotations: {a: unconfined, container.apparmor.security.beta.kubernetes.io/app: unconfined, container.apparmor.security.beta.kubernetes.io/b: runtime/default}}]",
+			[]string{"spec.patchPodMetadata[0].annotations[container.apparmor.security.beta.kubernetes.io/app]"}},
+		"not what every Pod may have": {"volumes: [{name: a, emptyDir: {}}, {name: b, configMap: {name: c}}, {name: c, persistentVolumeClaim: {claimName: c}}, {name: d, downwardAPI: {items: []}}, {name: e}]", nil},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -49,4 +55,11 @@ func TestUses(t *testing.T) {
 			}
 		})
 	}
+	t.Run("not a volume that takes the place of the Pod's", func(t *testing.T) {
+		object, _ := decode(t, container("volumeMounts: [{name: v, mountPath: /a}]"))
+		object["metadata"].(map[string]any)["annotations"] = map[string]any{"sidecarset.io/enforce": "true"}
+		if uses := requester.Uses(object); len(uses) > 0 {
+			t.Errorf("fields %q", uses)
+		}
+	})
 }

@@ -58,8 +58,8 @@ var (
 	resourceMembers  = []string{"group", "resource"}
 	podMembers       = []string{"metadata", "spec"}
 	metadataMembers  = []string{"name", "generateName", "labels", "annotations"}
-	specMembers      = []string{"volumes", "initContainers", "containers", "restartPolicy", "terminationGracePeriodSeconds", "hostNetwork", "securityContext", "imagePullSecrets", "os", "hostUsers", "resourceClaims", "resources"}
-	containerMembers = []string{"name", "image", "env", "envFrom", "ports", "volumeMounts", "volumeDevices", "resources", "restartPolicy", "securityContext"}
+	specMembers      = []string{"volumes", "initContainers", "containers", "hostNetwork", "imagePullSecrets", "os", "resourceClaims", "resources"}
+	containerMembers = []string{"name", "image", "env", "envFrom", "ports", "volumeMounts", "volumeDevices", "resources", "restartPolicy"}
 	envMembers       = []string{"name", "value"}
 	nameMember       = []string{"name"}
 )
@@ -289,18 +289,10 @@ func (p *podReader) readSpec() bool {
 			p.pod.Volumes = readList(p, name, p.readVolume)
 		case "imagePullSecrets":
 			p.pod.ImagePullSecrets = readList(p, name, p.readName)
-		case "restartPolicy":
-			p.pod.Spec.RestartPolicy = p.Text()
-		case "terminationGracePeriodSeconds":
-			p.pod.Spec.GracePeriod = p.readRaw()
-		case "securityContext":
-			p.pod.Spec.SecurityContext = p.readRaw()
 		case "hostNetwork":
 			p.pod.Spec.HostNetwork = string(p.readRaw()) == "true"
 		case "os":
 			p.pod.Spec.OS = p.readName()
-		case "hostUsers":
-			p.pod.Spec.NoHostUsers = string(p.readRaw()) == "false"
 		case "resourceClaims":
 			p.pod.Spec.ResourceClaims = readList(p, name, p.readName)
 		case "resources":
@@ -358,8 +350,6 @@ func (p *podReader) readContainer() (view inject.ContainerView) {
 			view.Resources = p.readRaw()
 		case "restartPolicy":
 			view.RestartPolicy = p.Text()
-		case "securityContext":
-			view.SecurityContext = p.readRaw()
 		}
 	})
 	return view

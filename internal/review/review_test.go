@@ -51,32 +51,25 @@ type oracle struct {
 				Containers       []oracleContainer `json:"containers"`
 				Volumes          []json.RawMessage `json:"volumes"`
 				ImagePullSecrets []oracleName      `json:"imagePullSecrets"`
-				RestartPolicy    string            `json:"restartPolicy"`
 				HostNetwork      bool              `json:"hostNetwork"`
 				OS               oracleName        `json:"os"`
-				HostUsers        *bool             `json:"hostUsers"`
 				ResourceClaims   []oracleName      `json:"resourceClaims"`
 				Resources        json.RawMessage   `json:"resources"`
-				SecurityContext  json.RawMessage   `json:"securityContext"`
-				GracePeriod      json.RawMessage   `json:"terminationGracePeriodSeconds"`
 			} `json:"spec"`
 		} `json:"object"`
 	} `json:"request"`
 }
 
 type oracleContainer struct {
-	Name          string          `json:"name"`
-	Image         string          `json:"image"`
-	Env           oracleEnv       `json:"env"`
-	VolumeMounts  json.RawMessage `json:"volumeMounts"`
-	VolumeDevices json.RawMessage `json:"volumeDevices"`
-	Resources     json.RawMessage `json:"resources"`
-	RestartPolicy string          `json:"restartPolicy"`
-
-	SecurityContext json.RawMessage `json:"securityContext"`
-
-	Ports   json.RawMessage   `json:"ports"`
-	EnvFrom []json.RawMessage `json:"envFrom"`
+	Name          string            `json:"name"`
+	Image         string            `json:"image"`
+	Env           oracleEnv         `json:"env"`
+	VolumeMounts  json.RawMessage   `json:"volumeMounts"`
+	VolumeDevices json.RawMessage   `json:"volumeDevices"`
+	Resources     json.RawMessage   `json:"resources"`
+	RestartPolicy string            `json:"restartPolicy"`
+	Ports         json.RawMessage   `json:"ports"`
+	EnvFrom       []json.RawMessage `json:"envFrom"`
 }
 
 // oracleEnv is a container's env and its JSON.
@@ -104,10 +97,8 @@ func (o *oracle) view() inject.PodView {
 		InitContainers: oracleViews(object.Spec.InitContainers), Containers: oracleViews(object.Spec.Containers),
 		Volumes: oracleVolumes(object.Spec.Volumes), ImagePullSecrets: oracleNames(object.Spec.ImagePullSecrets),
 		Spec: inject.SpecView{
-			HostNetwork: object.Spec.HostNetwork, NoHostUsers: object.Spec.HostUsers != nil && !*object.Spec.HostUsers,
-			OS: object.Spec.OS.Name, RestartPolicy: object.Spec.RestartPolicy,
+			HostNetwork: object.Spec.HostNetwork, OS: object.Spec.OS.Name,
 			ResourceClaims: oracleNames(object.Spec.ResourceClaims), Resources: object.Spec.Resources,
-			SecurityContext: object.Spec.SecurityContext, GracePeriod: object.Spec.GracePeriod,
 		},
 	}
 }
@@ -120,7 +111,7 @@ func oracleViews(containers []oracleContainer) []inject.ContainerView {
 	for i, c := range containers {
 		views[i] = inject.ContainerView{
 			Name: c.Name, Image: c.Image, Env: c.Env.raw, VolumeMounts: c.VolumeMounts, VolumeDevices: c.VolumeDevices, Resources: c.Resources,
-			RestartPolicy: c.RestartPolicy, Ports: c.Ports, EnvFrom: len(c.EnvFrom) > 0, SecurityContext: c.SecurityContext,
+			RestartPolicy: c.RestartPolicy, Ports: c.Ports, EnvFrom: len(c.EnvFrom) > 0,
 		}
 		for _, env := range c.Env.list {
 			if env.Name == "IS_INJECTED" {

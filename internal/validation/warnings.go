@@ -16,7 +16,6 @@ import (
 
 	appsv1alpha1 "github.com/sidecarset/operator/apis/apps/v1alpha1"
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/selectors"
 )
 
@@ -130,9 +129,6 @@ func (w *warner) container(c *appsv1beta1.SidecarContainer, path *field.Path) {
 	}
 	w.kruiseVariables(c, path.Child("env"))
 	w.pairResources(c, path)
-	for member, warning := range inject.Needs(c) {
-		w.list = append(w.list, path.String()+member+": "+warning)
-	}
 }
 
 func propagatesMounts(mounts []corev1.VolumeMount) bool {

@@ -68,7 +68,6 @@ volumes:
 	for _, says := range []string{
 		`"agent" does not get variable "REGION": container "app" does not have it in env, and what it has from envFrom is not copied`,
 		`"agent" does not get variable "PROXY_PORT" of container "proxy", because it is among the Pod's initContainers`,
-		`variable "ENDPOINT" is copied from container "app" and refers to "HOST"`,
 		`targetPort "http" reaches port 9999 of container "agent", not port 8080 of container "app"`,
 	} {
 		await.Eventually(t, "an Event that says "+says, func(ctx context.Context) error {

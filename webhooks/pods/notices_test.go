@@ -70,7 +70,7 @@ func TestWhatAPodDoesNotGetIsTold(t *testing.T) {
 					}
 				}
 			}
-			want := map[string]int{"TransferEnv": len(tc.want), "Reference": 0, "Volume": 0, "VolumeMount": 0, "PortName": 0, "Metadata": 0}
+			want := map[string]int{"TransferEnv": len(tc.want), "Volume": 0, "PortName": 0}
 			if diff := cmp.Diff(want, counted); diff != "" {
 				t.Errorf("counted (-want +got):\n%s", diff)
 			}

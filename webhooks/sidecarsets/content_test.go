@@ -75,11 +75,13 @@ func (s *apiServer) validator(t *testing.T) http.Handler {
 	return sidecarsets.NewValidator(sidecarsets.ValidatorOptions{Stored: reader.catalog, Reader: reader, Namespace: "ours", Content: content})
 }
 
-func invalid(fields ...string) func(map[string]any) (int, any) {
+func invalid(fields ...string) func(map[string]any) (int, any) { return invalidValue("", fields...) }
+
+func invalidValue(value any, fields ...string) func(map[string]any) (int, any) {
 	return func(map[string]any) (int, any) {
 		var errs field.ErrorList
 		for _, f := range fields {
-			errs = append(errs, &field.Error{Type: field.ErrorTypeInvalid, Field: f, BadValue: "x", Detail: "must be y"})
+			errs = append(errs, &field.Error{Type: field.ErrorTypeInvalid, Field: f, BadValue: value, Detail: "must be y"})
 		}
 		return http.StatusUnprocessableEntity, asStatus(apierrors.NewInvalid(schema.GroupKind{Kind: "PodTemplate"}, "a", errs))
 	}
@@ -112,11 +114,13 @@ func TestTheAPIServerIsAskedAboutContainers(t *testing.T) {
 		"a fault of what Pods bring":    {manifest: betaManifest, answer: invalid("template.spec.hostNetwork"), questions: 1, warned: "spec: API servers refuse a Pod with these sidecars unless its own spec.hostNetwork is right"},
 		"a policy with the same status": {manifest: betaManifest, answer: invalid(""), questions: 1, warned: unchecked},
 		"a policy about one of both":    {manifest: betaManifest, answer: invalid("template.spec.volumes[0]", "spec.x"), questions: 1, warned: unchecked},
+		"a policy that sets a value":    {manifest: betaManifest, answer: invalidValue("Bogus", "template.spec.containers[0].imagePullPolicy"), questions: 1, warned: unchecked + "another program has changed the question"},
+		"a policy that adds a value":    {manifest: betaManifest, answer: invalidValue("Bogus", "template.spec.containers[0].env[0].name"), questions: 1, warned: unchecked + "another program has changed the question"},
 		"nobody may ask":                {manifest: betaManifest, answer: forbidden, questions: 1, warned: unchecked + "podtemplates is forbidden: nobody may"},
 		"an answer that is none":        {manifest: betaManifest, answer: func(map[string]any) (int, any) { return http.StatusOK, "hello" }, questions: 1, warned: unchecked},
 		"an update of the strategy":     {manifest: betaManifest + "  injectionStrategy: {paused: true}\n", old: betaManifest, answer: forbidden},
 		"an update of what no Pod has":  {manifest: strings.Replace(betaManifest, "name: agent", "name: agent, podInjectPolicy: AfterAppContainer", 1), old: betaManifest, answer: forbidden},
-		"an update of what was wrong":   {manifest: strings.Replace(betaManifest, "1.36", "1.37", 1), old: betaManifest, answer: invalid("template.spec.containers[0].env[0].name"), questions: 2, warned: `spec.containers[0].env[0].name: Invalid value: "x": must be y (container agent) (the stored SidecarSet has this problem already)`},
+		"an update of what was wrong":   {manifest: strings.Replace(betaManifest, "1.36", "1.37", 1), old: betaManifest, answer: invalid("template.spec.containers[0].env[0].name"), questions: 2, warned: `spec.containers[0].env[0].name: Invalid value: "": must be y (container agent) (the stored SidecarSet has this problem already)`},
 		"an update that makes it worse": {manifest: betaManifest + "  imagePullSecrets: [{name: s}]\n", old: betaManifest, questions: 2, refused: []string{"spec.containers[0].env[0].name"}, answer: func(template map[string]any) (int, any) {
 			if spec := template["template"].(map[string]any)["spec"].(map[string]any); spec["imagePullSecrets"] == nil {
 				return http.StatusCreated, template

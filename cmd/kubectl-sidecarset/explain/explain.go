@@ -92,6 +92,7 @@ type Report struct {
 	adds     map[string][]string // the containers that the plan adds, by SidecarSet
 	own      []string            // the containers of the Pod as its author wrote it
 	injected *corev1.Pod         // the Pod as the plan makes it; nil if it is refused
+	plan     inject.Plan
 }
 
 // Refusal is why the Pod is not created, and who says so.

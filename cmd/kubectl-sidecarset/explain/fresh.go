@@ -28,7 +28,7 @@ func (e *Explainer) Next(ctx context.Context, namespace string, template map[str
 			s.adds[edit.SidecarSet] = append(s.adds[edit.SidecarSet], edit.Name)
 		}
 	}
-	r := &Report{Namespace: namespace, Notes: s.strangers(), adds: s.adds}
+	r := &Report{Namespace: namespace, Notes: s.strangers(), adds: s.adds, plan: s.decision.Plan}
 	for _, c := range slices.Concat(s.decision.Pod.InitContainers, s.decision.Pod.Containers) {
 		r.own = append(r.own, c.Name)
 	}
@@ -128,6 +128,16 @@ func (r *Report) RefusedBy(message string) {
 			continue
 		}
 		a.Decision = PodRefused
+		if edits := r.plan.Named(message); slices.ContainsFunc(edits, func(e inject.Edit) bool { return e.SidecarSet == a.SidecarSet }) {
+			a.Decision = Refused
+			for _, e := range edits {
+				if e.SidecarSet == a.SidecarSet {
+					a.Because = append(a.Because, fmt.Sprintf("The refusal is about %s %q, which this SidecarSet brings.", elements[e.List], e.Name))
+				}
+			}
+			a.Do = append(a.Do, "Change it in the SidecarSet, or the field of the Pod that the refusal is about; or leave this Pod out in the SidecarSet's selector.")
+			continue
+		}
 		about := func(name string) bool { return isAbout(message, name) }
 		if at := slices.IndexFunc(r.adds[a.SidecarSet], about); at >= 0 {
 			a.Decision = Refused
@@ -138,6 +148,11 @@ func (r *Report) RefusedBy(message string) {
 			}
 		}
 	}
+}
+
+// elements is what messages call the elements of a list.
+var elements = map[inject.List]string{
+	inject.InitContainers: "container", inject.Containers: "container", inject.Volumes: "volume", inject.ImagePullSecrets: "pull secret",
 }
 
 // isAbout reports whether a refusal names a container. Quotas list names without quotation marks.
