@@ -189,7 +189,7 @@ older:
 
 # The operator of an earlier commit, for a test of two versions side by side. Move the commit on
 # when a format changes.
-PREVIOUS := dd35005d383a887d3878f2afe31f884b01eca883
+PREVIOUS := f3eb396186bd0927298f200720413c3a56406872
 .PHONY: previous
 previous:
 	@if git cat-file -e '$(PREVIOUS)^{commit}' 2>/dev/null; then \

@@ -236,6 +236,7 @@ func metricTable(t *testing.T) string {
 var limits = []struct{ dir, name, unit, bounds string }{
 	{"internal/validation", "maxSpecBytes", "bytes", "a `spec`, as JSON"},
 	{"internal/validation", "maxNameLength", "characters", "the name of a SidecarSet"},
+	{"internal/selectors", "MaxBytes", "bytes", "`selector` and `namespaceSelector` of a SidecarSet together"},
 	{"internal/validation", "maxTerms", "", "labels, expressions and values of one selector; of all `weightPriority` together"},
 	{"webhooks/sidecarsets", "maxElements", "", "elements of a list of objects in a SidecarSet"},
 	{"webhooks/sidecarsets", "maxValues", "", "JSON values in a review of a SidecarSet"},

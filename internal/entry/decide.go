@@ -11,8 +11,10 @@ type Fact struct {
 	Stored     bool
 	UID        string // shortened
 	Generation int64
-	// Entry is the name of the entry that its selectors need; "" if it can have none.
+	// Entry is the name of the entry that its selectors need; "" if it can have none. Slot is the slot
+	// that this entry belongs in.
 	Entry string
+	Slot  int
 	// Began is when the read began, by the leader's clock.
 	Began time.Time
 }
@@ -63,6 +65,7 @@ func (r Reviews) First(entry string, n Need) time.Time { return r[reviewKey{entr
 
 // Case are the facts about one need by which Decide decides.
 type Case struct {
+	Slot  int
 	Entry string
 	Need  Need
 	// Fact comes from a read that began after the leader had seen the version of the slot that
@@ -75,8 +78,8 @@ type Case struct {
 	// InUse: a SidecarSet is stored with the selectors of the entry, by the leader's snapshot, or,
 	// since that may be behind, by the reads of the entry's other needs.
 	InUse bool
-	// Moved: every reachable API server uses the entry that Fact names, with a need of this
-	// SidecarSet.
+	// Moved: every reachable API server uses the entry that Fact names, in its slot, with a need of
+	// this SidecarSet; and the slot was last written by a process that finds slots as the leader does.
 	Moved bool
 }
 
@@ -85,7 +88,8 @@ func (c *Case) Decide() Decision {
 	late := !c.First.IsZero() && Wait(c.First, c.Fact.Began, c.InUse) == 0
 	switch is := c.Fact.Stored && c.Fact.UID == c.Need.UID; {
 	case is && c.Fact.Generation >= c.Need.Generation:
-		return Decision{Drop: c.Fact.Entry != c.Entry && (c.Fact.Entry == "" || c.Moved)}
+		isHere := c.Fact.Entry == c.Entry && c.Fact.Slot == c.Slot
+		return Decision{Drop: !isHere && (c.Fact.Entry == "" || c.Moved)}
 	case is && late:
 		return Decision{Lower: c.Fact.Generation}
 	case is:

@@ -16,8 +16,10 @@ func TestJudge(t *testing.T) {
 	const here, there = "here.pods.sidecarset.io", "there.pods.sidecarset.io"
 	need := entry.Need{Name: "log", UID: "u1", Generation: 2}
 	is := func(uid string, generation int64, entryName string) entry.Fact {
-		return entry.Fact{Stored: true, UID: uid, Generation: generation, Entry: entryName}
+		return entry.Fact{Stored: true, UID: uid, Generation: generation, Entry: entryName, Slot: 3}
 	}
+	elsewhere := is("u1", 2, here)
+	elsewhere.Slot = 4
 	var nothing entry.Fact
 	keeps, drops := entry.Decision{}, entry.Decision{Drop: true}
 	tests := map[string]struct {
@@ -28,6 +30,8 @@ func TestJudge(t *testing.T) {
 	}{
 		"(a) it has moved to a proven entry":              {fact: is("u1", 2, there), to: true, want: drops},
 		"(a) it has moved, and that is not proven":        {fact: is("u1", 2, there), after: time.Hour, in: true, want: keeps}, // C11
+		"(a) another slot has its entry now":              {fact: elsewhere, in: true, to: true, want: drops},
+		"(a) another slot should have it":                 {fact: elsewhere, after: time.Hour, in: true, want: keeps},
 		"(a) its selectors can have no entry":             {fact: is("u1", 2, ""), want: drops},
 		"(a) it is stored here":                           {fact: is("u1", 2, here), after: time.Hour, wasStored: true, in: true, to: true, want: keeps}, // C10
 		"(a) an older generation has other selectors":     {fact: is("u1", 1, there), wasStored: true, in: true, to: true, want: keeps},                  // C1
@@ -45,7 +49,7 @@ func TestJudge(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			tc.fact.Began = noon.Add(tc.after)
-			c := entry.Case{Entry: here, Need: need, Fact: tc.fact, WasStored: tc.wasStored, First: noon, InUse: tc.in, Moved: tc.to}
+			c := entry.Case{Slot: 3, Entry: here, Need: need, Fact: tc.fact, WasStored: tc.wasStored, First: noon, InUse: tc.in, Moved: tc.to}
 			if got := c.Decide(); got != tc.want {
 				t.Errorf("decision %+v, want %+v", got, tc.want)
 			}
@@ -63,22 +67,22 @@ func TestEachReviewBeginsTheTimerAnew(t *testing.T) {
 	seen, slots := entry.Reviews{}, [entry.Slots]*entry.Slot{}
 	at := func(after time.Duration, next *configuration, want time.Duration) {
 		t.Helper()
-		slots[e.Slot()] = stored(t, next)
+		slots[e.Slot(ours)] = stored(t, next)
 		seen.Observe(&slots, noon.Add(after))
 		if got := seen.First(e.Name, e.Needs[0]).Sub(noon); got != want {
 			t.Errorf("after %v it is remembered for %v, want %v", after, got, want)
 		}
 	}
 	review := func() *configuration {
-		s := slots[e.Slot()]
+		s := slots[e.Slot(ours)]
 		if s == nil {
-			s = bare(t, e.Slot())
+			s = bare(t, e.Slot(ours))
 		}
 		next, _ := s.Review([]entry.Entry{e}, none, 0, settings())
 		return next
 	}
 	at(0, review(), 0)
-	at(time.Second, slots[e.Slot()].Reconcile(nil, nil, nil, true, settings()).Next, 0)
+	at(time.Second, slots[e.Slot(ours)].Reconcile(nil, nil, nil, true, settings()).Next, 0)
 	at(89*time.Second, review(), 89*time.Second)
 }
 
@@ -89,7 +93,7 @@ func TestReadsShowThatAnEntryIsInUse(t *testing.T) {
 	e, other := entryOf(t, sidecarSet("log", "web")), entryOf(t, sidecarSet("other", "web"))
 	next := e.Needs[0]
 	next.Generation++
-	s := bare(t, e.Slot())
+	s := bare(t, e.Slot(ours))
 	for _, n := range []entry.Need{next, other.Needs[0]} {
 		e.Needs = []entry.Need{n}
 		written, _ := s.Review([]entry.Entry{e}, none, 0, settings())
@@ -100,6 +104,7 @@ func TestReadsShowThatAnEntryIsInUse(t *testing.T) {
 	seen.Observe(&slots, noon)
 	later := noon.Add(entry.StoredSoon)
 	doubts := s.Doubts(nil, entry.Known{
+		InUse:      func(string) bool { return false },
 		Generation: func(entry.Need) (int64, bool) { return 0, false }, Seen: func(entry.Need) bool { return false }, Reviews: seen, Now: later,
 	})
 	never := func(entry.Fact, entry.Need) bool { return false }

@@ -8,6 +8,7 @@ import (
 // Doubt is a need of a slot that the leader's snapshot does not have, or has in an older generation
 // only. Reads decide about it.
 type Doubt struct {
+	Slot  int
 	Entry string
 	Need  Need
 	// Due is true if a read can decide it. Wait is the time until its timer ends otherwise.
@@ -27,6 +28,8 @@ type Known struct {
 	// Generation returns the generation in which the snapshot has the SidecarSet of a need; false if
 	// it has none with that name and UID.
 	Generation func(Need) (int64, bool)
+	// InUse reports whether a SidecarSet of the snapshot has the selectors of an entry.
+	InUse func(entry string) bool
 	// Seen reports whether the leader has seen the SidecarSet of a need stored.
 	Seen    func(Need) bool
 	Reviews Reviews
@@ -45,7 +48,7 @@ func (s *Slot) Doubts(wanted []Entry, k Known) (all []Doubt) {
 			if stored := e.need(n); stored.Name != "" && n.Generation <= stored.Generation {
 				continue
 			}
-			d := Doubt{Entry: name, Need: n, InUse: e != nil, WasStored: k.Seen(n), First: k.Reviews.First(name, n)}
+			d := Doubt{Slot: s.Index, Entry: name, Need: n, InUse: k.InUse(name), WasStored: k.Seen(n), First: k.Reviews.First(name, n)}
 			generation, has := k.Generation(n)
 			d.Wait = Wait(d.First, k.Now, d.InUse)
 			d.Due = d.Wait == 0 || !has && d.WasStored || has && generation >= n.Generation
@@ -86,7 +89,7 @@ func (d *Doubt) Case(facts map[string]Fact, moved func(Fact, Need) bool) (c Case
 		return !read || other.Entry == d.Entry
 	})
 	return Case{
-		Entry: d.Entry, Need: d.Need, Fact: fact, WasStored: d.WasStored, First: d.First, InUse: inUse,
+		Slot: d.Slot, Entry: d.Entry, Need: d.Need, Fact: fact, WasStored: d.WasStored, First: d.First, InUse: inUse,
 		Moved: fact.Entry != "" && moved(fact, d.Need),
 	}, true
 }

@@ -2,8 +2,9 @@
 // that SidecarSets select and for no others. It is pure: values in, values out. webhooks/entries
 // writes the objects.
 //
-// Sixteen configuration objects, the slots, hold the entries. A hash of its selectors names the
-// slot of an entry. Every write of a slot has a serial, which rises. A slot records its needs:
+// Sixteen configuration objects, the slots, hold the entries. A hash of its selectors and of the UID
+// of the operator's Namespace names the slot of an entry, so nobody can fill the slot of somebody
+// else's selectors on purpose. Every write of a slot has a serial, which rises. A slot records its needs:
 // the SidecarSets that a replica must know before it answers a call for one of its Pods. The
 // path of its entries has a number, the serial of the last write that added or raised a need. So
 // a call says what must be known. See docs/design/0005.
@@ -114,14 +115,22 @@ func Of(set *appsv1beta1.SidecarSet) (Entry, error) {
 	return e, nil
 }
 
-// Slot is the index of the slot that the entry belongs in.
-func (e *Entry) Slot() int { return SlotOf(e.Name) }
+// Slot is the index of the slot that the entry belongs in; see SlotOf.
+func (e *Entry) Slot(namespace types.UID) int { return SlotOf(namespace, e.Name) }
 
-// SlotOf is the index of the slot that the entry of that name belongs in.
-func SlotOf(entry string) int {
-	sum := hash(entry)
+// SlotOf is the index of the slot that the entry of that name belongs in, by the UID of the operator's
+// Namespace. If the UID is "", it is the slot in which versions of the operator before v0.1.0 have it.
+func SlotOf(namespace types.UID, entry string) int {
+	parts := []any{string(namespace), entry}
+	if namespace == "" {
+		parts = parts[1:]
+	}
+	sum := hash(parts...)
 	return int(binary.BigEndian.Uint32(sum[:4]) % Slots)
 }
+
+// selectorBytes is the size of the selectors, as validation bounds it.
+func (e *Entry) selectorBytes() int { return selectors.Bytes(e.Selector, e.NamespaceSelector) }
 
 // normal returns an equal selector whose parts are in a fixed order, so that SidecarSets
 // with equal selectors share an entry. An empty selector selects everything, as nil does.
@@ -162,8 +171,8 @@ func timeoutSeconds(annotations map[string]string) int32 {
 	return int32(seconds)
 }
 
-// Combine merges entries of the same name. It returns them by slot, in the order of names.
-func Combine(entries []Entry) (slots [Slots][]Entry) {
+// Combine merges entries of the same name. It returns them by slot, in the order of names; see SlotOf.
+func Combine(namespace types.UID, entries []Entry) (slots [Slots][]Entry) {
 	byName := map[string]*Entry{}
 	for _, e := range entries {
 		merged := byName[e.Name]
@@ -181,7 +190,8 @@ func Combine(entries []Entry) (slots [Slots][]Entry) {
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		e := byName[name]
 		slices.SortFunc(e.Needs, func(a, b Need) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID)) })
-		slots[e.Slot()] = append(slots[e.Slot()], *e)
+		slot := e.Slot(namespace)
+		slots[slot] = append(slots[slot], *e)
 	}
 	return slots
 }

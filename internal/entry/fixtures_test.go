@@ -77,16 +77,19 @@ func appsOf(t testing.TB, slot, n int) (apps []string) {
 	t.Helper()
 	for i := 0; len(apps) < n; i++ {
 		app := fmt.Sprint("app-", i)
-		if e := entryOf(t, sidecarSet("x", app)); e.Slot() == slot {
+		if e := entryOf(t, sidecarSet("x", app)); e.Slot(ours) == slot {
 			apps = append(apps, app)
 		}
 	}
 	return apps
 }
 
+// ours is the UID of the operator's Namespace.
+const ours types.UID = "uid-ours"
+
 func settings() *entry.Settings {
 	return &entry.Settings{
-		Namespace: "ours", NamespaceUID: "uid-ours", ExcludedNamespaces: []string{"ours", "kube-system"}, Bundle: []byte("bundle"),
+		Namespace: "ours", NamespaceUID: ours, ExcludedNamespaces: []string{"ours", "kube-system"}, Bundle: []byte("bundle"),
 		Service: admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhook"},
 	}
 }
@@ -147,8 +150,8 @@ func edited(t testing.TB, s *entry.Slot, edit func(*configuration)) *entry.Slot 
 // holding is a slot with the entries of stored SidecarSets.
 func holding(t testing.TB, entries ...entry.Entry) *entry.Slot {
 	t.Helper()
-	slot := entries[0].Slot()
-	return stored(t, bare(t, slot).Reconcile(entry.Combine(entries)[slot], nil, nil, false, settings()).Next)
+	slot := entries[0].Slot(ours)
+	return stored(t, bare(t, slot).Reconcile(entry.Combine(ours, entries)[slot], nil, nil, false, settings()).Next)
 }
 
 func webhookOf(s *entry.Slot, name string) *webhook {

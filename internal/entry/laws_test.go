@@ -63,7 +63,7 @@ func (w *world) wanted() []entry.Entry {
 	for _, set := range w.sets {
 		all = append(all, entryOf(w.t, set))
 	}
-	return entry.Combine(all)[5]
+	return entry.Combine(ours, all)[5]
 }
 
 // review has a SidecarSet reviewed. Some of these are stored.
@@ -121,7 +121,7 @@ func (w *world) lead() {
 		leftOut[wanted[w.rng.IntN(len(wanted))].Name] = true
 	}
 	said := entry.Decisions{}
-	nothing := entry.Known{Generation: func(entry.Need) (int64, bool) { return 0, false }, Seen: func(entry.Need) bool { return false }}
+	nothing := entry.Known{InUse: func(string) bool { return false }, Generation: func(entry.Need) (int64, bool) { return 0, false }, Seen: func(entry.Need) bool { return false }}
 	for _, d := range before.Doubts(wanted, nothing) {
 		said[d.Is()] = []entry.Decision{{}, {Drop: true}, {Lower: 1 + w.rng.Int64N(max(d.Need.Generation, 1))}}[w.rng.IntN(3)]
 	}

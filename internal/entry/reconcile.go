@@ -1,8 +1,11 @@
 package entry
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -94,7 +97,9 @@ func remaining(needs []Need, e *Entry, decision func(Need) Decision) (stay []Nee
 // needs some have none. What is present keeps its place.
 func (w *writing) want(wanted []*Entry) (refused map[string]error) {
 	refused = map[string]error{}
-	entries, bytes, needsBytes := MaxEntries, maxBytes, maxNeedsBytes // what is left
+	// What is left. Of what is not wanted, and may be leaving, only so much counts as an object can have.
+	leaving, needsLeaving := w.unwanted(wanted)
+	entries, bytes, needsBytes := MaxEntries, min(maxBytes, maxObjectBytes-leaving), min(maxNeedsBytes, maxRecordBytes-needsLeaving)
 	for _, e := range wanted {
 		if at := find(w.object, e.Name); at >= 0 {
 			webhook := w.settings.webhook(e, w.record.Excluded)
@@ -115,7 +120,7 @@ func (w *writing) want(wanted []*Entry) (refused map[string]error) {
 			webhook := w.settings.webhook(e, w.record.Excluded)
 			size := webhook.Size()
 			if entries <= 0 || size > bytes {
-				refused[e.Name] = errFull
+				refused[e.Name] = nil
 				continue
 			}
 			entries, bytes, added = entries-1, bytes-size, append(added, webhook)
@@ -124,7 +129,7 @@ func (w *writing) want(wanted []*Entry) (refused map[string]error) {
 			switch {
 			case slices.ContainsFunc(w.record.Needs[e.Name], n.Is):
 			case n.bytes() > needsBytes:
-				refused[e.Name] = errFull
+				refused[e.Name] = nil
 			default:
 				w.raise(e.Name, n)
 				needsBytes -= n.bytes()
@@ -134,7 +139,62 @@ func (w *writing) want(wanted []*Entry) (refused map[string]error) {
 			w.object.Webhooks = append(w.object.Webhooks, added...)
 		}
 	}
+	if len(refused) > 0 {
+		full := w.full()
+		for name := range refused {
+			refused[name] = full
+		}
+	}
 	return refused
+}
+
+// unwanted is the size of the entries that are not wanted and stay, and that of their needs.
+func (w *writing) unwanted(wanted []*Entry) (bytes, needsBytes int) {
+	for i := range w.object.Webhooks {
+		one := &w.object.Webhooks[i]
+		if len(w.record.Needs[one.Name]) == 0 || slices.ContainsFunc(wanted, func(e *Entry) bool { return e.Name == one.Name }) {
+			continue
+		}
+		bytes += one.Size()
+		for _, n := range w.record.Needs[one.Name] {
+			needsBytes += n.bytes()
+		}
+	}
+	return bytes, needsBytes
+}
+
+// told is how many entries of a full slot an error names.
+const told = 5
+
+// full says that the slot has no room for an entry, and whose entries take it.
+func (w *writing) full() error {
+	type part struct {
+		set         string
+		sets, bytes int
+	}
+	var parts []part
+	total := 0
+	for i := range w.object.Webhooks {
+		one := &w.object.Webhooks[i]
+		if needs := w.record.Needs[one.Name]; isPodEntry(one) && len(needs) > 0 {
+			size := one.Size()
+			parts, total = append(parts, part{needs[0].Name, len(needs), size}), total+size
+		}
+	}
+	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Or(cmp.Compare(b.bytes, a.bytes), strings.Compare(a.set, b.set)) })
+	var names []string
+	for _, p := range parts[:min(len(parts), told)] {
+		name := fmt.Sprintf("%s (%d bytes)", p.set, p.bytes)
+		if p.sets > 1 {
+			name = fmt.Sprintf("%s and %d more that share its selectors (%d bytes)", p.set, p.sets-1, p.bytes)
+		}
+		names = append(names, name)
+	}
+	if more := len(parts) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("%d smaller ones", more))
+	}
+	return fmt.Errorf("MutatingWebhookConfiguration %s, which follows from its selectors, is full: %d webhooks (at most %d) have %d bytes (at most %d). They are for SidecarSets %s. "+
+		"Let SidecarSets share selectors, shorten long selectors, or delete SidecarSets", w.object.Name, len(parts), MaxEntries, total, maxBytes, strings.Join(names, ", "))
 }
 
 // clear removes the entries without needs, and the needs without entries. It returns the webhooks

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/sidecarset/operator/internal/selectors"
 )
 
 // Review returns the object with the needs of SidecarSets that are being admitted. It adds or
@@ -94,7 +96,7 @@ func (r *review) makeRoom(e *Entry) error {
 	case unstored > maxUnstoredNeeds, after.unstoredNeeds > max(r.unstoredNeeds, maxUnstoredNeedsBytes):
 		return errBusy
 	case after.needs > max(r.needs, maxNeedsBytes):
-		return errFull
+		return r.full()
 	}
 	webhook := r.settings.webhook(e, r.record.Excluded)
 	if at := find(r.object, e.Name); at < 0 {
@@ -113,13 +115,13 @@ func (r *review) makeRoom(e *Entry) error {
 func (r *review) place(e *Entry, webhook *admissionregistrationv1.MutatingWebhook) error {
 	size := webhook.Size()
 	if len((&Slot{Object: r.object}).Entries()) >= MaxEntries || r.object.Size()+size > maxBytes {
-		return errFull
+		return r.full()
 	}
 	if !slices.ContainsFunc(e.Needs, func(n Need) bool { return r.stored(e.Name, n) }) {
 		switch {
 		case r.unstored >= MaxUnstored:
 			return errBusy
-		case size-len(webhook.ClientConfig.CABundle) > maxUnstoredBytes:
+		case e.selectorBytes() > selectors.MaxBytes:
 			return errLarge
 		}
 		r.unstored++

@@ -106,7 +106,7 @@ func TestNeedsOfStrangersLeaveRoom(t *testing.T) {
 		more = append(more, e)
 	}
 	late := entryOf(t, sidecarSet(long(9000), apps[40]))
-	p := s.slot.Reconcile(entry.Combine(append(more, late))[3], nil, nil, false, settings())
+	p := s.slot.Reconcile(entry.Combine(ours, append(more, late))[3], nil, nil, false, settings())
 	s.slot = stored(t, p.Next)
 	if size()-strangers < 48<<10 || p.Refused[late.Name] == nil || len(p.Foreign) > 0 || webhookOf(s.slot, late.Name) != nil {
 		t.Errorf("the record has %d bytes after %d; refused are %d entries, foreign %v", size(), strangers, len(p.Refused), p.Foreign)
@@ -118,6 +118,29 @@ func TestNeedsOfStrangersLeaveRoom(t *testing.T) {
 	}
 	if next, refused := s.slot.Review([]entry.Entry{late}, all, 0, settings()); next != nil || refused[late.Name] == nil {
 		t.Error("a review has added a need of a stored SidecarSet that has no room")
+	}
+}
+
+// In an upgrade, all entries of a slot may leave it while as many come. An API server takes the object all the time.
+func TestSidecarSetsThatMoveShareTheRoom(t *testing.T) {
+	t.Parallel()
+	var huge []entry.Entry
+	for i := 0; len(huge) < 4; i++ {
+		if name := fmt.Sprintf("%016x.pods.sidecarset.io", i); entry.SlotOf(ours, name) == 3 {
+			e := entryOf(t, namespaces(fmt.Sprint("huge-", i), 5500)) // 330 KB
+			e.Name = name
+			huge = append(huge, e)
+		}
+	}
+	leaving, coming := huge[:2], huge[2:]
+	s := holding(t, leaving...)
+	p := s.Reconcile(entry.Combine(ours, coming)[3], nil, nil, false, settings())
+	if s = stored(t, p.Next); len(p.Refused) != 1 || len(s.Entries()) != 3 {
+		t.Errorf("beside two that leave, %d of two have no place", len(p.Refused))
+	}
+	p = s.Reconcile(entry.Combine(ours, coming)[3], nil, s.DropAll(), false, settings())
+	if s = stored(t, p.Next); len(p.Refused) != 0 || len(s.Entries()) != 2 {
+		t.Errorf("after they have left, %d of two have no place, and there are %d", len(p.Refused), len(s.Entries()))
 	}
 }
 
@@ -140,7 +163,7 @@ func TestSlotsHaveRoomForWhatIsStored(t *testing.T) {
 		many = append(many, entryOf(t, sidecarSet("set-"+app, app)))
 	}
 	for i := 0; len(huge) < 4; i++ {
-		if e := entryOf(t, namespaces(fmt.Sprint("huge-", i), 5000)); e.Slot() == 3 { // 280 KB: two have room
+		if e := entryOf(t, namespaces(fmt.Sprint("huge-", i), 5000)); e.Slot(ours) == 3 { // 280 KB: two have room
 			huge = append(huge, e)
 		}
 	}
@@ -152,11 +175,21 @@ func TestSlotsHaveRoomForWhatIsStored(t *testing.T) {
 		for _, app := range apps {
 			s.review(sidecarSet("unstored", app))
 		}
-		p := s.slot.Reconcile(entry.Combine(tc.wanted)[3], nil, s.slot.DropAll(), false, settings())
+		p := s.slot.Reconcile(entry.Combine(ours, tc.wanted)[3], nil, s.slot.DropAll(), false, settings())
 		if len(p.Refused) != len(tc.wanted)-tc.places || len(p.Foreign) > 0 {
 			t.Errorf("%d of %d have no place, want %d places; foreign are %v", len(p.Refused), len(tc.wanted), tc.places, p.Foreign)
 		}
 		s.slot = stored(t, p.Next)
+		for _, refused := range p.Refused { // it says who has the places
+			for _, part := range []string{"sidecarset-pods-3", tc.wanted[0].Needs[0].Name, "Let SidecarSets share selectors"} {
+				if name := tc.wanted[0].Name; p.Refused[name] == nil && len(p.Refused) < 30 && !strings.Contains(refused.Error(), part) {
+					t.Errorf("the reason lacks %q: %v", part, refused)
+				}
+			}
+			if len(refused.Error()) > 1000 {
+				t.Errorf("the reason is long: %v", refused)
+			}
+		}
 		for _, e := range tc.wanted {
 			if s.slot.Has(&e, settings()) == (p.Refused[e.Name] != nil) {
 				t.Errorf("%s is refused by %v, and has a place: %v", e.Name, p.Refused[e.Name], s.slot.Has(&e, settings()))
@@ -165,13 +198,13 @@ func TestSlotsHaveRoomForWhatIsStored(t *testing.T) {
 				t.Errorf("a review of %s writes %v", e.Name, next)
 			}
 		}
-		if again := s.slot.Reconcile(entry.Combine(tc.wanted)[3], nil, nil, false, settings()); again.Next != nil || len(again.Refused) != len(p.Refused) {
+		if again := s.slot.Reconcile(entry.Combine(ours, tc.wanted)[3], nil, nil, false, settings()); again.Next != nil || len(again.Refused) != len(p.Refused) {
 			t.Error("a second pass writes: those that have a place do not keep it")
 		}
 	}
 	large := entryOf(t, namespaces("large", 300))
 	for _, stored := range []bool{false, true} { // a stranger may not write more than 16 KB
-		next, refused := bare(t, large.Slot()).Review([]entry.Entry{large}, func(string, entry.Need) bool { return stored }, 0, settings())
+		next, refused := bare(t, large.Slot(ours)).Review([]entry.Entry{large}, func(string, entry.Need) bool { return stored }, 0, settings())
 		if (next != nil) != stored {
 			t.Errorf("an entry of more than 16 KB that is stored: %v; refused are %v", stored, refused)
 		}

@@ -37,6 +37,9 @@ type record struct {
 	Earlier []uint64 `json:"earlier,omitempty"`
 	// Needs are the needs by the names of the entries.
 	Needs map[string][]Need `json:"needs,omitempty"`
+	// Namespace is the UID, shortened, of the operator's Namespace by which the last writer found the slots
+	// of entries. Older versions of the operator leave it out.
+	Namespace string `json:"namespace,omitempty"`
 	// Excluded are the excluded namespaces that the leader wrote the entries with.
 	Excluded []string `json:"excluded,omitempty"`
 }

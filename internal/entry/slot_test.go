@@ -32,7 +32,7 @@ func TestSettingsShowInEntries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			settings := settings()
 			tc.change(settings)
-			reviewed, _ := bareWith(t, e.Slot(), settings).Review([]entry.Entry{e}, none, 0, settings)
+			reviewed, _ := bareWith(t, e.Slot(ours), settings).Review([]entry.Entry{e}, none, 0, settings)
 			s := stored(t, stored(t, reviewed).Reconcile([]entry.Entry{e}, nil, nil, false, settings).Next)
 			if w := webhookOf(s, e.Name); !tc.shows(s, w) || !s.Has(&e, settings) {
 				t.Errorf("the entry is %v", w)

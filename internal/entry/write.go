@@ -3,7 +3,6 @@ package entry
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -33,16 +32,17 @@ const (
 	maxUnstoredNeeds = 16
 	// maxUnstoredNeedsBytes bounds the needs of one slot that are not stored.
 	maxUnstoredNeedsBytes = 64 << 10
-	// maxUnstoredBytes bounds the size of an entry that only reviews ask for.
-	maxUnstoredBytes = 16_000
+
+	// SidecarSets that move between slots, as in an upgrade, are in both for a while. Then less is added
+	// at a time: an API server takes objects of 1.5 MB, and annotations of 256 KiB.
+	maxObjectBytes = 1_200_000
+	maxRecordBytes = 240 << 10
 )
 
 // The reasons why an entry has no place.
 var (
-	errFull = fmt.Errorf("its slot, which follows from its selectors, has the most entries that are allowed (%d), or is too large: "+
-		"let SidecarSets share selectors, or shorten their selectors", MaxEntries)
 	errBusy     = errors.New("too many SidecarSets that are not stored yet are being admitted; the leader writes the webhook entry as soon as this one is stored")
-	errLarge    = errors.New("its selectors are large; the leader writes the webhook entry as soon as the SidecarSet is stored")
+	errLarge    = errors.New("its selectors are longer than those of a new SidecarSet may be; the leader writes the webhook entry as soon as the SidecarSet is stored")
 	errNoBundle = errors.New("the leader has not written the slot of its webhook entry yet; it writes the entry as soon as the SidecarSet is stored")
 	errLost     = errors.New("another program has edited the webhook entry; the leader restores it")
 )
@@ -109,7 +109,7 @@ func (w *writing) rendered(serial uint64) *admissionregistrationv1.MutatingWebho
 	if r.Serial != serial && r.Serial > 0 {
 		r.Earlier = append([]uint64{r.Serial}, r.Earlier[:min(len(r.Earlier), earlier-1)]...)
 	}
-	r.Serial = serial
+	r.Serial, r.Namespace = serial, ShortUID(s.NamespaceUID)
 	if w.raised {
 		r.PathSerial = serial
 	}

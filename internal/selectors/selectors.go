@@ -18,6 +18,19 @@ func IsEmpty(selector *metav1.LabelSelector) bool {
 	return selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0
 }
 
+// MaxBytes bounds the selectors of a SidecarSet together; see Bytes.
+const MaxBytes = 16_000
+
+// Bytes is the size of selectors as a webhook configuration has them; one may be nil.
+func Bytes(selectors ...*metav1.LabelSelector) (n int) {
+	for _, s := range selectors {
+		if s != nil {
+			n += s.Size()
+		}
+	}
+	return n
+}
+
 // IsEquality reports whether a requirement names the values that it accepts.
 func IsEquality(requirement *labels.Requirement) bool {
 	switch requirement.Operator() {

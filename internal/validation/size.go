@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/selectors"
 )
 
 // maxSpecBytes bounds the spec of a SidecarSet as JSON, because every replica of the operator
@@ -40,6 +41,17 @@ func validateSelectorSizes(set, old *appsv1beta1.SidecarSet, spec place) {
 			spec.Child(of.path[0], of.path[1:]...).forbidden(fmt.Sprintf("has %d labels, expressions and values, and the limit is %d, "+
 				"because each SidecarSet that is written is compared with it; give the selected objects a common label, and select by it", n, maxTerms))
 		}
+	}
+	bytes := func(s *appsv1beta1.SidecarSet) int {
+		return selectors.Bytes(s.Spec.Selector, s.Spec.NamespaceSelector)
+	}
+	if n := bytes(set); len(*spec.errs) == 0 && n > selectors.MaxBytes && (old == nil || n > bytes(old)) {
+		longer := "selector"
+		if selectors.Bytes(set.Spec.NamespaceSelector) > selectors.Bytes(set.Spec.Selector) {
+			longer = "namespaceSelector"
+		}
+		spec.Child(longer).forbidden(fmt.Sprintf("has most of the %d bytes that selector and namespaceSelector have together, and the limit is %d, "+
+			"because API servers compare each new Pod with them; give the selected objects a common label, and select by it", n, selectors.MaxBytes))
 	}
 }
 

@@ -56,6 +56,16 @@ func TestTheSizeOfSelectorsIsBounded(t *testing.T) {
 		return selecting(1).Spec("updateStrategy", strategy)
 	}
 	weight := func(values int) any { return map[string]any{"weight": 1, "matchSelector": choosing("In", values)} }
+	named := func(version int) *fixtures.SidecarSetBuilder {
+		return fixtures.SidecarSet("long").Select("app", "web").Container("side", fmt.Sprint("side:v", version))
+	}
+	longNames := func(n int) map[string]any { // 240 bytes each
+		all := map[string]any{}
+		for i := range n {
+			all[fmt.Sprintf("%0117d.example.com/%02d%055d", 0, i, 0)] = strings.Repeat("x", 45)
+		}
+		return map[string]any{"matchLabels": all}
+	}
 	labels := map[string]any{}
 	for i := range 1001 {
 		labels[fmt.Sprint("l", i)] = "x"
@@ -65,6 +75,13 @@ func TestTheSizeOfSelectorsIsBounded(t *testing.T) {
 		field    string
 	}{
 		"999 values":                 {set: selecting(999)},
+		"16,000 bytes of names":      {set: named(1).Spec("namespaceSelector", longNames(66))},
+		"more":                       {set: named(1).Spec("namespaceSelector", longNames(67)), field: "spec.namespaceSelector"},
+		"more, in the other one":     {set: named(1).Spec("selector", longNames(67)), field: "spec.selector"},
+		"more together":              {set: named(1).Spec("selector", longNames(34)).Spec("namespaceSelector", longNames(33)), field: "spec.selector"},
+		"more that were stored":      {set: named(1).Spec("selector", longNames(67)), old: named(2).Spec("selector", longNames(67))},
+		"more that become fewer":     {set: named(1).Spec("selector", longNames(67)), old: named(1).Spec("selector", longNames(68))},
+		"more that become longer":    {set: named(1).Spec("selector", longNames(68)), old: named(1).Spec("selector", longNames(67)), field: "spec.selector"},
 		"1,000 values":               {set: selecting(1000), field: "spec.selector"},
 		"98,000 values":              {set: selecting(98_000), field: "spec.selector"},
 		"many that were stored":      {set: selecting(2000), old: selecting(2000)},

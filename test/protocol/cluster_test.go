@@ -251,6 +251,7 @@ func (w *world) burst(value string) {
 
 // misfortunes are the faults that happen at any time.
 var misfortunes = []func(*world){
+	(*world).rename,
 	(*world).elect,
 	(*world).forge,
 	func(w *world) { // another process begins instead of one that crashes, and leads later
@@ -265,20 +266,23 @@ var misfortunes = []func(*world){
 	},
 	func(w *world) {
 		if s := w.stored.sets[pick(w, w.temper.names)]; s != nil {
-			pick(w, w.servers).goBack(s.entry.Slot())
+			pick(w, w.servers).goBack(pick(w, w.slotsOf(s.entry.Name)))
 			w.after(w.upTo(100*time.Second), func() { w.createPod(s.value) })
 		}
 	},
 	func(w *world) { // somebody deletes a slot, and applies it again soon
 		s := w.stored.sets[pick(w, w.temper.names)]
-		if s == nil || w.stored.slots[s.entry.Slot()] == nil || w.chance(80) {
+		if s == nil || w.chance(80) {
 			return
 		}
-		i := s.entry.Slot()
+		i := pick(w, w.slotsOf(s.entry.Name))
+		if w.stored.slots[i] == nil {
+			return
+		}
 		w.note("somebody deletes slot %d", i)
 		// What was promised of its SidecarSets is void: the removal itself misses Pods.
 		maps.DeleteFunc(w.promised, func(uid, gen int) bool {
-			return slices.ContainsFunc(w.since(uid, gen), func(s *sidecarSet) bool { return s.entry.Slot() == i })
+			return slices.ContainsFunc(w.since(uid, gen), func(s *sidecarSet) bool { return slices.Contains(w.slotsOf(s.entry.Name), i) })
 		})
 		w.stored.slots[i] = nil
 		w.write(record{index: i})

@@ -13,6 +13,8 @@
 //     Requests and answers are slow, or get lost. Replicas crash, and others begin.
 //   - Leaders: elections, leaders that go on beside the next one, and leaders that stop between
 //     their reads and their writes.
+//   - Upgrades from a version that finds the slots of entries without the UID of the operator's Namespace,
+//     process by process, and back while both are there; and Namespaces that are made anew.
 //   - Clients create, update, move and delete SidecarSets; strangers send reviews of real SidecarSets
 //     and of ones that never come.
 //
@@ -68,8 +70,11 @@ type world struct {
 	servers   []*apiServer
 	processes []*process // that run
 	followers []*follower
-	uids      int           // so far
-	past      []*sidecarSet // each version that was stored
+	uids      int // so far
+	// namespaces are the UIDs of the operator's Namespace so far, the last one now. "" stands for an older
+	// version of the operator.
+	namespaces []types.UID
+	past       []*sidecarSet // each version that was stored
 	// promised is the newest generation that the operator has promised to its author, by UID: Pods
 	// have it from now on.
 	promised map[int]int
@@ -98,10 +103,14 @@ func newWorld(seed uint64, wrong mistake, faults bool) *world {
 		wrong: wrong, rng: rand.New(rand.NewPCG(seed, 9)), faults: faults, counts: map[string]int{}, promised: map[int]int{},
 	}
 	w.stored.sets = map[string]*sidecarSet{}
+	if w.namespaces = []types.UID{"ns-0"}; w.chance(40) {
+		w.namespaces[0] = ""
+		w.after(w.upTo(200*time.Second), w.rename)
+	}
 	w.drawTemper()
 	for i := range entry.Slots {
 		w.applySlot(i)
-		w.setSlot(i, w.stored.slots[i].Reconcile(nil, nil, nil, false, settings).Next) // as a leader did before
+		w.setSlot(i, w.stored.slots[i].Reconcile(nil, nil, nil, false, settingsOf(w.namespace())).Next) // as a leader did before
 	}
 	for i := range 1 + w.rng.IntN(3) {
 		w.addServer(i)
@@ -121,15 +130,19 @@ func (w *world) drawTemper() {
 	slots := []int{w.rng.IntN(entry.Slots), w.rng.IntN(entry.Slots)}
 	for many := pick(w, []int{2, 2, 3}); len(t.values) < many; {
 		value := fmt.Sprint("app-", w.rng.IntN(1000))
-		if s := (&sidecarSet{name: "set", value: value}).plan(); slices.Contains(slots, s.entry.Slot()) {
+		if s := (&sidecarSet{name: "set", value: value}).plan(); slices.Contains(slots, s.entry.Slot(w.namespace())) {
 			t.values = append(t.values, value)
 		}
 	}
 	if t.rest = 10 * time.Second; !w.faults {
 		return
 	}
-	for _, m := range misfortunes {
-		if w.chance(35) {
+	often, renames := 35.0, w.chance(15) // some worlds are about Namespaces that are made anew while leaders change
+	if renames {
+		t.misfortunes, often = append(t.misfortunes, (*world).rename, (*world).elect), 15
+	}
+	for i, m := range misfortunes {
+		if w.chance(often) && (i > 0 || w.chance(20)) {
 			t.misfortunes = append(t.misfortunes, m)
 		}
 	}
@@ -139,6 +152,45 @@ func (w *world) drawTemper() {
 	}
 	if w.chance(20) {
 		t.rest = time.Second
+	}
+}
+
+func (w *world) namespace() types.UID { return w.namespaces[len(w.namespaces)-1] }
+
+// slotsOf are the slots in which an entry has been.
+func (w *world) slotsOf(entryName string) (all []int) {
+	for _, uid := range w.namespaces {
+		all = append(all, entry.SlotOf(uid, entryName))
+	}
+	return all
+}
+
+// rename gives the operator's Namespace another UID. Processes of an older version do not look at it, and
+// are replaced one by one; a leader may be of either version meanwhile. Others notice some time later.
+func (w *world) rename() {
+	w.namespaces = append(w.namespaces, types.UID(fmt.Sprint("ns-", len(w.namespaces))))
+	w.note("the Namespace is %s", w.namespace())
+	for i, p := range w.processes {
+		if p.namespace != "" {
+			p.after(w.lag(30*time.Second), func() { p.namespace = w.namespace(); p.wake() })
+			continue
+		}
+		w.after(time.Duration(i)*20*time.Second+w.upTo(20*time.Second), func() {
+			if p.ended {
+				return
+			}
+			w.note("%s is upgraded", p.name)
+			w.addProcess()
+			w.processes = slices.DeleteFunc(w.processes, func(o *process) bool { return o == p })
+			if p.leader != nil && !p.leader.ended {
+				p.leader.ended = true
+				w.elect()
+			}
+			w.after(6*time.Second, func() { // it answers the calls that it has
+				p.ended = true
+				w.followers = slices.DeleteFunc(w.followers, func(f *follower) bool { return f == p.sets || f == p.rest })
+			})
+		})
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/sidecarset/operator/internal/entry"
 )
 
@@ -93,16 +95,17 @@ func (l *leader) prove(then func()) {
 
 // view is what the leader knows in one pass.
 type view struct {
-	sets   map[string]*sidecarSet
-	slots  [entry.Slots]*entry.Slot
-	wanted [entry.Slots][]entry.Entry
-	doubts [entry.Slots][]entry.Doubt
-	names  []string // of the SidecarSets that decide about the doubts
-	facts  map[string]entry.Fact
+	namespace types.UID
+	sets      map[string]*sidecarSet
+	slots     [entry.Slots]*entry.Slot
+	wanted    [entry.Slots][]entry.Entry
+	doubts    [entry.Slots][]entry.Doubt
+	names     []string // of the SidecarSets that decide about the doubts
+	facts     map[string]entry.Fact
 }
 
 func (l *leader) observe() *view {
-	v := &view{sets: maps.Clone(l.p.snapshot), slots: l.p.slots, facts: map[string]entry.Fact{}}
+	v := &view{namespace: l.p.namespace, sets: maps.Clone(l.p.snapshot), slots: l.p.slots, facts: map[string]entry.Fact{}}
 	before := maps.Clone(l.reviews)
 	l.reviews.Observe(&v.slots, l.clock())
 	if l.p.w.wrong == timerByNeed {
@@ -112,12 +115,12 @@ func (l *leader) observe() *view {
 	for _, s := range v.sets {
 		all = append(all, s.entry)
 	}
-	v.wanted = entry.Combine(all)
+	v.wanted = entry.Combine(v.namespace, all)
 	for i, s := range v.slots {
 		if s == nil {
 			continue
 		}
-		v.doubts[i] = s.Doubts(v.wanted[i], l.known(v))
+		v.doubts[i] = s.Doubts(v.wanted[i], l.known(v, i))
 		for at := range v.doubts[i] {
 			d := &v.doubts[i][at]
 			if !d.Due && l.p.w.wrong == none { // a mistake is looked for at any time
@@ -132,9 +135,19 @@ func (l *leader) observe() *view {
 	return v
 }
 
-// known is what the leader knows by its snapshot.
-func (l *leader) known(v *view) entry.Known {
+// known is what the leader knows by its snapshot. An older version looks for the SidecarSets of an entry in
+// the slot that it would choose.
+func (l *leader) known(v *view, i int) entry.Known {
 	return entry.Known{
+		InUse: func(name string) bool {
+			slots := v.wanted[:]
+			if v.namespace == "" {
+				slots = slots[i : i+1]
+			}
+			return slices.ContainsFunc(slots, func(wanted []entry.Entry) bool {
+				return slices.ContainsFunc(wanted, func(e entry.Entry) bool { return e.Name == name })
+			})
+		},
 		Generation: func(n entry.Need) (int64, bool) {
 			s := v.sets[n.Name]
 			if s == nil || !s.need().Is(n) {
@@ -153,7 +166,30 @@ func (l *leader) pass() {
 		return
 	}
 	l.busy, l.again = true, false
-	p, w, v, began := l.p, l.p.w, l.observe(), l.clock()
+	v := l.observe()
+	l.isOurs(v, func(ok bool) {
+		if !ok {
+			l.again = true
+			l.finish(v)
+			return
+		}
+		l.lead(v)
+	})
+}
+
+// isOurs asks which Namespace there is, if another process has written a slot by another one.
+func (l *leader) isOurs(v *view, then func(ok bool)) {
+	own := v.namespace
+	if own == "" || l.p.w.wrong == asksNoNamespace || !slices.ContainsFunc(v.slots[:], func(s *entry.Slot) bool { return s != nil && s.Namespace != entry.ShortUID(own) }) {
+		then(true)
+		return
+	}
+	is := own
+	l.p.call(func() { is = l.p.w.namespace() }, func(ok bool) { then(ok && is == own) })
+}
+
+func (l *leader) lead(v *view) {
+	p, w, began := l.p, l.p.w, l.clock()
 	p.readSets(v.names, func(found map[string]*sidecarSet, ok bool) {
 		if !ok && w.wrong != failedIsNone {
 			l.again = true
@@ -167,6 +203,7 @@ func (l *leader) pass() {
 			}
 			if s != nil {
 				f.Stored, f.UID, f.Generation, f.Entry = true, s.need().UID, int64(s.gen), s.entry.Name
+				f.Slot = s.entry.Slot(v.namespace)
 			}
 			v.facts[name] = f
 		}
@@ -183,9 +220,10 @@ func (l *leader) pass() {
 // plan returns the next versions of the slots that differ.
 func (l *leader) plan(v *view) (changes []*configuration) {
 	moved := func(f entry.Fact, n entry.Need) bool {
-		s := v.slots[entry.SlotOf(f.Entry)]
+		s := v.slots[f.Slot]
 		n.Generation = f.Generation
-		return s != nil && s.Holds(f.Entry, n) && l.proven[s.Index] >= s.Serial
+		ours := s != nil && (v.namespace == "" || l.p.w.wrong == asksNoNamespace || s.Namespace == entry.ShortUID(v.namespace))
+		return ours && s.Holds(f.Entry, n) && l.proven[s.Index] >= s.Serial
 	}
 	for i, s := range v.slots {
 		if s == nil {
@@ -198,6 +236,9 @@ func (l *leader) plan(v *view) (changes []*configuration) {
 				d.WasStored = d.WasStored || l.p.seen[d.Need.UID]
 			}
 			if c, read := d.Case(v.facts, moved); read {
+				if v.namespace == "" && c.Fact.Entry == c.Entry {
+					c.Slot = c.Fact.Slot // an older version knows of one slot only
+				}
 				c.InUse = c.InUse && (l.p.w.wrong != inUseBySnapshot || d.InUse)
 				decisions[d.Is()] = l.p.w.wrong.decide(c)
 			}
@@ -206,7 +247,7 @@ func (l *leader) plan(v *view) (changes []*configuration) {
 		if l.p.w.wrong == dropSatisfied {
 			wanted, decisions = withoutNeeds(wanted), s.DropAll()
 		}
-		if next := s.Reconcile(wanted, nil, decisions, l.anew[i], settings).Next; next != nil {
+		if next := s.Reconcile(wanted, nil, decisions, l.anew[i], settingsOf(v.namespace)).Next; next != nil {
 			changes = append(changes, next)
 		}
 	}
@@ -264,14 +305,14 @@ func (l *leader) finish(v *view) {
 func (l *leader) judge(v *view) {
 	for _, name := range slices.Sorted(maps.Keys(v.sets)) {
 		s := v.sets[name]
-		i := s.entry.Slot()
+		i := entry.SlotOf(v.namespace, s.entry.Name)
 		switch known := l.p.slots[i]; {
 		case s.ready == s.gen && (known == nil || !known.Holds(s.entry.Name, s.need())):
 			l.tell(s, 0, known)
 		case s.ready != s.gen && known != nil:
 			l.p.readSlot(i, func(read *entry.Slot, ok bool) {
 				at := slices.IndexFunc(v.wanted[i], func(e entry.Entry) bool { return e.Name == s.entry.Name })
-				if !ok || !read.Has(&v.wanted[i][at], settings) {
+				if !ok || !read.Has(&v.wanted[i][at], settingsOf(v.namespace)) {
 					return
 				}
 				l.p.ask(map[int]uint64{i: read.Serial}, func(proven map[int]bool) {

@@ -42,7 +42,7 @@ func (w *world) obligations(s *apiServer, pod labels.Set) (all []obligation) {
 		due := o.least > 0
 		for _, content := range w.since(set.uid, o.least) {
 			o.entries = append(o.entries, content.entry.Name)
-			due = due && pod.Has(content.value) && !s.isBack(content.entry.Slot())
+			due = due && pod.Has(content.value) && !slices.ContainsFunc(w.slotsOf(content.entry.Name), s.isBack)
 		}
 		if due {
 			all = append(all, o)
@@ -151,9 +151,15 @@ func (p *pod) check() {
 }
 
 // lost says whether the Pod was on its way while its SidecarSet lost an entry: the slot was
-// deleted, or the SidecarSet has moved to another entry. Then Pods follow the watch.
+// deleted, or the SidecarSet has moved to another entry or slot. Then Pods follow the watch.
 func (p *pod) lost(name string, s *sidecarSet) bool {
-	before, n := p.slots[entry.SlotOf(name)], s.need()
+	n := s.need()
 	n.Generation = 0
-	return p.w.wasReset(before) || name != s.entry.Name && before.Holds(name, n) && !p.w.stored.slots[before.Index].Holds(name, n)
+	return slices.ContainsFunc(p.w.slotsOf(name), func(i int) bool {
+		before := p.slots[i]
+		if before != nil && !before.Holds(name, n) {
+			return false
+		}
+		return p.w.wasReset(before) || !p.w.stored.slots[i].Holds(name, n)
+	})
 }

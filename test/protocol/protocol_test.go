@@ -91,7 +91,7 @@ func TestWithoutFaultsNothingIsLeft(t *testing.T) {
 			}
 		}
 		for name, s := range w.stored.sets {
-			if s.ready != s.gen || !w.stored.slots[s.entry.Slot()].Holds(s.entry.Name, s.need()) || needs != len(w.stored.sets) {
+			if s.ready != s.gen || !w.stored.slots[s.entry.Slot(w.namespace())].Holds(s.entry.Name, s.need()) || needs != len(w.stored.sets) {
 				t.Errorf("seed %d: %s is not Ready, or needs are left: %d", seed, name, needs)
 			}
 		}

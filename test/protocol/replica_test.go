@@ -8,6 +8,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sidecarset/operator/internal/entry"
 )
@@ -18,7 +19,8 @@ type process struct {
 	name       string
 	ended      bool
 	sets, rest *follower
-	leader     *leader // the last leader that this process was; nil if none
+	namespace  types.UID // of the operator, as it knows it
+	leader     *leader   // the last leader that this process was; nil if none
 
 	// The snapshot, in versions by name. Deleted SidecarSets keep their version.
 	snapshot map[string]*sidecarSet
@@ -32,7 +34,7 @@ type process struct {
 
 func (w *world) addProcess() {
 	p := &process{
-		w: w, name: fmt.Sprint("replica-", w.uids), snapshot: map[string]*sidecarSet{}, holds: map[string]uint64{},
+		w: w, name: fmt.Sprint("replica-", w.uids), namespace: w.namespace(), snapshot: map[string]*sidecarSet{}, holds: map[string]uint64{},
 		seen: map[string]bool{}, slots: w.stored.slots, underway: map[string]record{},
 	}
 	w.uids++
@@ -243,7 +245,7 @@ func (p *process) inject(ok bool, slot int, pod labels.Set, carried injected, kn
 		s, had := p.snapshot[name], carried[name]
 		differs := had != nil && (had.uid != s.uid || had.gen != s.gen)
 		switch {
-		case !pod.Has(s.value) || differs && p.w.wrong == ruleSlot && s.entry.Slot() != slot:
+		case !pod.Has(s.value) || differs && p.w.wrong == ruleSlot && s.entry.Slot(p.namespace) != slot:
 		case differs && !slices.Contains(known, name) && p.w.wrong != downgrade && p.w.wrong != ruleSlot:
 			unknown = append(unknown, name)
 		default:
@@ -258,10 +260,12 @@ func (p *process) inject(ok bool, slot int, pod labels.Set, carried injected, kn
 	p.know(unknown, deadline, func(ok bool) { p.inject(ok, slot, pod, carried, append(known, unknown...), deadline, then) })
 }
 
-var settings = &entry.Settings{
-	Namespace: "ours", NamespaceUID: "uid-ours", Bundle: []byte("bundle"),
-	Service:            admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhook"},
-	ExcludedNamespaces: []string{"kube-system", "ours"},
+func settingsOf(namespace types.UID) *entry.Settings {
+	return &entry.Settings{
+		Namespace: "ours", NamespaceUID: namespace, Bundle: []byte("bundle"), Ownerless: true,
+		Service:            admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhook"},
+		ExcludedNamespaces: []string{"kube-system", "ours"},
+	}
 }
 
 // stores says whether the snapshot has the SidecarSet of a need, in any generation, with the
@@ -274,11 +278,12 @@ func (p *process) stores(name string, n entry.Need) bool {
 // widen makes API servers call the operator for a SidecarSet that is being admitted: it writes
 // the need, and awaits the barrier.
 func (p *process) widen(e entry.Entry, r *review, deadline time.Duration, then func(ok bool)) {
-	w, s := p.w, p.slots[e.Slot()]
+	slot := e.Slot(p.namespace)
+	w, s := p.w, p.slots[slot]
 	if s == nil || w.now > deadline {
 		return
 	}
-	next, _ := w.wrong.spoil(s, &e).Review([]entry.Entry{e}, p.stores, 0, settings)
+	next, _ := w.wrong.spoil(s, &e).Review([]entry.Entry{e}, p.stores, 0, settingsOf(p.namespace))
 	if next == nil {
 		return
 	}
@@ -300,18 +305,17 @@ func (p *process) widen(e entry.Entry, r *review, deadline time.Duration, then f
 		if !ok {
 			return
 		}
-		if p.take(e.Slot(), now); !written {
+		if p.take(slot, now); !written {
 			p.widen(e, r, deadline, then)
 			return
 		}
-		p.await(e, now.Serial, deadline, then)
+		p.await(slot, e, now.Serial, deadline, then)
 	})
 }
 
 // await asks all API servers until each uses a serial of a slot that has the need of an entry: the
 // newest one that the process knows.
-func (p *process) await(e entry.Entry, serial uint64, deadline time.Duration, then func(ok bool)) {
-	i := e.Slot()
+func (p *process) await(i int, e entry.Entry, serial uint64, deadline time.Duration, then func(ok bool)) {
 	if s := p.slots[i]; s != nil && s.Holds(e.Name, e.Needs[0]) {
 		serial = max(serial, s.Serial)
 	}
@@ -320,7 +324,7 @@ func (p *process) await(e entry.Entry, serial uint64, deadline time.Duration, th
 		case proven[i] || p.w.wrong == noBarrier:
 			then(true)
 		case p.w.now < deadline:
-			p.after(10*time.Millisecond, func() { p.await(e, serial, deadline, then) })
+			p.after(10*time.Millisecond, func() { p.await(i, e, serial, deadline, then) })
 		}
 	})
 }

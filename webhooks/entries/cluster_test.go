@@ -1,6 +1,7 @@
 package entries
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,9 @@ import (
 
 var configurationResource = schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations"}
 
+// ours is the UID of the operator's Namespace.
+const ours types.UID = "namespace-1"
+
 // cluster is a fake cluster for a Widener and a leader: what is stored, and the API servers that
 // use it. Tests make it fail, hang, edit written objects, and go back to older versions, which the
 // fake clients of the libraries cannot do. In test/integration there is a real API server.
@@ -47,6 +51,8 @@ type cluster struct {
 	replicas       int
 	lags           bool                            // API servers go on using the slots that they use
 	undefined      bool                            // SidecarSets have no CustomResourceDefinition
+	namespace      types.UID                       // of the operator's Namespace
+	anew           types.UID                       // that it has now, if the watch does not know yet
 	leaving        bool                            // the operator's Namespace is being deleted
 	slicesErr      error                           // of lists of endpoints
 	watching       toolscache.ResourceEventHandler // of Namespaces
@@ -95,7 +101,7 @@ func (c *cluster) get(name string, into client.Object) error {
 		case into.Kind == appsv1beta1.Kind.Kind:
 			into.ResourceVersion = set.ResourceVersion
 		}
-		into.Name, into.UID = name, "namespace-1"
+		into.Name, into.UID = name, c.namespace
 		if c.leaving {
 			into.DeletionTimestamp = new(metav1.Now())
 		}
@@ -125,6 +131,9 @@ func (c *cluster) List(_ context.Context, into client.ObjectList, _ ...client.Li
 			list.Items = append(list.Items, discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}}}})
 		}
 		return c.slicesErr
+	case *metav1.PartialObjectMetadataList:
+		list.Items = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Name: "ours", UID: cmp.Or(c.anew, c.namespace)}}}
+		return nil
 	}
 	return fmt.Errorf("listing a %T", into)
 }
@@ -241,7 +250,7 @@ func (c *cluster) have(sets ...*appsv1beta1.SidecarSet) {
 func (c *cluster) webhook(t *testing.T, set *appsv1beta1.SidecarSet) (*admissionregistrationv1.MutatingWebhook, *entry.Slot) {
 	t.Helper()
 	e := entryOf(t, set)
-	s := c.slots.At(e.Slot())
+	s := c.slots.At(e.Slot(ours))
 	if s != nil {
 		for i := range s.Object.Webhooks {
 			if w := &s.Object.Webhooks[i]; w.Name == e.Name {
@@ -297,7 +306,7 @@ func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 	t.Parallel()
 	inCluster(t, []string{addressA, addressB}, func(t *testing.T, p *prober, api *proberCluster) {
 		c := &cluster{
-			api: api, sets: &snapshots{seen: map[string]bool{}}, replicas: 1,
+			api: api, sets: &snapshots{seen: map[string]bool{}}, replicas: 1, namespace: ours,
 			configurations: map[string]*admissionregistrationv1.MutatingWebhookConfiguration{},
 		}
 		c.slots = NewSlots(nil, c)
@@ -387,7 +396,7 @@ func besides(t *testing.T, set *appsv1beta1.SidecarSet) *appsv1beta1.SidecarSet 
 	e := entryOf(t, set)
 	for i := 0; ; i++ {
 		other := reviewed(fmt.Sprint("other-", i))
-		if is := entryOf(t, other); is.Slot() == e.Slot() {
+		if is := entryOf(t, other); is.Slot(ours) == e.Slot(ours) {
 			return other
 		}
 	}

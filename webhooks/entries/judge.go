@@ -64,7 +64,7 @@ func (l *leader) facts(v *view, one *storedSet) readiness.SidecarSet {
 	case l.options.Static:
 		facts.Static = l.staticEntry(v, one)
 	case one.err == nil:
-		facts.Refused, facts.Entry = l.states[one.entry.Slot()].refusal.invalid[one.entry.Name], l.entryFacts(v, one)
+		facts.Refused, facts.Entry = l.states[one.entry.Slot(l.namespace)].refusal.invalid[one.entry.Name], l.entryFacts(v, one)
 	}
 	return facts
 }
@@ -84,7 +84,7 @@ func (l *leader) staticEntry(v *view, one *storedSet) *readiness.Static {
 
 // entryFacts has the facts about the entry of a SidecarSet.
 func (l *leader) entryFacts(v *view, one *storedSet) (facts readiness.Entry) {
-	i := one.entry.Slot()
+	i := one.entry.Slot(l.namespace)
 	s, st := v.slots[i], &l.states[i]
 	facts.Problem = v.problem
 	if s == nil {

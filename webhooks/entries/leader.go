@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -45,6 +46,7 @@ type leader struct {
 
 	replicas replicaWatch
 
+	namespace      types.UID // of the operator's Namespace, as last read
 	sets           storedSets
 	enforcing      enforcing
 	reviews        entry.Reviews
@@ -213,11 +215,15 @@ type view struct {
 	catalog  *match.Snapshot
 	slots    [entry.Slots]*entry.Slot // as they are after the writes of this pass
 	absent   [entry.Slots]error       // why there is no version of a slot that has to have entries
+	base     *entry.Settings          // settings, but for the bundle; nil if there are none
 	settings *entry.Settings          // nil if there are none
+	inUse    map[string]bool          // the entries that SidecarSets need
 	served   bool                     // some replica can answer
 	other    *injectors.Injector
 	reads    int   // of SidecarSets
 	problem  error // why a write has failed
+
+	unsettled error // why there are no base settings
 
 	next time.Duration // when the next pass begins at the latest
 }
@@ -236,9 +242,16 @@ func (l *leader) observe(ctx context.Context) *view {
 	v.served = l.replicas.any(ctx, v.now)
 	l.reviews.Observe(&v.slots, v.now)
 	l.observeEnforcing(v)
-	wanted := entry.Combine(l.sets.observe(catalog, l.options.Settings.ExcludedNamespaces, v.now))
+	if v.base, v.unsettled = l.widener.settings(ctx); v.base != nil {
+		l.namespace = v.base.NamespaceUID
+	}
+	wanted := entry.Combine(l.namespace, l.sets.observe(catalog, l.options.Settings.ExcludedNamespaces, v.now))
 	entries, unstored := 0, 0
+	v.inUse = map[string]bool{}
 	for i := range wanted {
+		for at := range wanted[i] {
+			v.inUse[wanted[i][at].Name] = true
+		}
 		st := &l.states[i]
 		if !reflect.DeepEqual(st.want.entries, wanted[i]) {
 			st.want.entries, st.want.changed, st.want.done = wanted[i], true, nil
@@ -284,13 +297,16 @@ func (l *leader) keep(ctx context.Context, v *view) error {
 // deleted, or the CustomResourceDefinition is deleted with all SidecarSets. If the operator's
 // entries stayed, API servers would refuse Pods, because no replica could answer.
 func (l *leader) uninstalling(ctx context.Context, v *view) (bool, error) {
-	settings, err := l.widener.settings(ctx)
-	if errors.Is(err, errUninstalling) {
+	if errors.Is(v.unsettled, errUninstalling) {
 		return true, nil
 	}
-	if err != nil {
+	if v.unsettled != nil {
+		return false, v.unsettled
+	}
+	if err := l.isOurs(ctx, v); err != nil {
 		return false, err
 	}
+	settings := v.base
 	if settings.Bundle = l.options.Bundle(); len(settings.Bundle) == 0 {
 		return false, errors.New("there is no CA bundle yet")
 	}
@@ -302,6 +318,25 @@ func (l *leader) uninstalling(ctx context.Context, v *view) (bool, error) {
 	}
 	v.settings = settings
 	return l.definitionIsGone(ctx, v)
+}
+
+// isOurs is an error if the operator's Namespace was made anew, and this process has not noticed. Then it
+// would have entries in other slots than the processes that have. It asks if another process has found
+// slots in another way.
+func (l *leader) isOurs(ctx context.Context, v *view) error {
+	own := v.base.NamespaceUID
+	if !slices.ContainsFunc(v.slots[:], func(s *entry.Slot) bool { return s != nil && s.Namespace != entry.ShortUID(own) }) {
+		return nil
+	}
+	namespaces := &metav1.PartialObjectMetadataList{} // the leader may list them
+	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
+	if err := l.live.List(ctx, namespaces, client.MatchingFields{"metadata.name": v.base.Namespace}); err != nil {
+		return fmt.Errorf("reading Namespace %s: %w", v.base.Namespace, err)
+	}
+	if !slices.ContainsFunc(namespaces.Items, func(n metav1.PartialObjectMetadata) bool { return n.UID == own }) {
+		return fmt.Errorf("Namespace %s was made anew; waiting for its watch", v.base.Namespace)
+	}
+	return nil
 }
 
 // definitionIsGone reports whether SidecarSets have no CustomResourceDefinition. The

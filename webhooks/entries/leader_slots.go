@@ -101,7 +101,7 @@ func (l *leader) keepSlot(ctx context.Context, v *view, i int) error {
 	for name := range st.refusal.invalid {
 		leftOut[name] = true
 	}
-	doubts := s.Doubts(wanted, entry.Known{Generation: l.sets.generation, Seen: l.catalog.Seen, Reviews: l.reviews, Now: time.Now()})
+	doubts := s.Doubts(wanted, entry.Known{InUse: func(name string) bool { return v.inUse[name] }, Generation: l.sets.generation, Seen: l.catalog.Seen, Reviews: l.reviews, Now: time.Now()})
 	decisions := l.decide(ctx, v, doubts)
 	decided := len(decisions) > 0
 	plan := s.Reconcile(wanted, leftOut, decisions, anew, v.settings)
@@ -263,18 +263,17 @@ func (l *leader) read(ctx context.Context, name string) (entry.Fact, error) {
 		return fact, nil // nor is it in the snapshot
 	}
 	if e, err := entry.Of(program.Set); err == nil {
-		fact.Entry = e.Name
+		fact.Entry, fact.Slot = e.Name, e.Slot(l.namespace)
 	}
 	return fact, nil
 }
 
 // moved reports whether every reachable API server uses the entry that a fact names, with a need
-// of that SidecarSet.
+// of that SidecarSet, and no other process moves it elsewhere.
 func (l *leader) moved(fact entry.Fact, n entry.Need) bool {
 	n.Generation = fact.Generation
-	i := entry.SlotOf(fact.Entry)
-	s := l.slots.At(i)
-	return s != nil && s.Holds(fact.Entry, n) && l.prober.passed(i, s.Serial)
+	s := l.slots.At(fact.Slot)
+	return s != nil && s.Namespace == entry.ShortUID(l.namespace) && s.Holds(fact.Entry, n) && l.prober.passed(fact.Slot, s.Serial)
 }
 
 // refusedFor is the time for which refused entries are left out. After it, the leader tries again:

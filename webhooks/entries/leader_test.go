@@ -12,6 +12,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -61,6 +62,43 @@ func TestTheLeaderSetsThePolicyWhenItSeesTheSidecarSetStored(t *testing.T) {
 		before := c.writes
 		if l.judged(t); c.writes != before {
 			t.Errorf("%d writes of what is right", c.writes-before)
+		}
+	})
+}
+
+// The UID of the operator's Namespace says in which slot an entry is. If it has changed, and after versions
+// that did not use it, entries move: one goes when every API server uses the other one.
+func TestEntriesMoveWithTheNamespacesUID(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		set := fixtures.LogSet(1)
+		e := entryOf(t, set)
+		before := types.UID("before")
+		for i := 0; e.Slot(before) == e.Slot(ours); i++ {
+			before = types.UID(fmt.Sprint("before-", i))
+		}
+		has := func(uid types.UID) bool { return c.slots.At(e.Slot(uid)).Holds(e.Name, e.Needs[0]) }
+		c.namespace = before
+		if said := l.judged(t); !said.Ready || !has(before) || has(ours) {
+			t.Fatalf("it says %+v", said)
+		}
+		c.anew = ours // the watch is behind: the next leader may have moved the entries
+		writes := c.writes
+		c.apply(e.Slot(before))
+		if said := l.judged(t); said.Ready || c.writes != writes {
+			t.Errorf("a leader that knows the former Namespace writes %d times, and says %+v", c.writes-writes, said)
+		}
+		c.anew = ""
+		l.judged(t)
+		c.namespace = ours
+		c.lags = true
+		if said := l.judged(t); said.Ready || !has(before) || !has(ours) {
+			t.Errorf("no API server uses the new entry: it says %+v; %v %v", said, has(before), has(ours))
+		}
+		c.api.uses(c.slots.At(e.Slot(ours)))
+		c.lags = false
+		l.judged(t)
+		if said := l.judged(t); !said.Ready || has(before) || !has(ours) {
+			t.Errorf("every API server uses the new entry: it says %+v; %v %v", said, has(before), has(ours))
 		}
 	})
 }
@@ -208,8 +246,8 @@ func TestTheLeaderAsksSeldomWhileNoCallIsAnswered(t *testing.T) {
 		used := map[int]bool{}
 		for i := 0; len(used) < entry.Slots; i++ {
 			set := reviewed(fmt.Sprint("set-", i))
-			if e := entryOf(t, set); !used[e.Slot()] {
-				used[e.Slot()] = true
+			if e := entryOf(t, set); !used[e.Slot(ours)] {
+				used[e.Slot(ours)] = true
 				sets = append(sets, set)
 			}
 		}

@@ -33,7 +33,7 @@ func versionsOf(t *testing.T, app string, count int) (versions []*entry.Slot) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: entry.ConfigurationName(e.Slot())}}
+	next := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: entry.ConfigurationName(e.Slot(ours))}}
 	settings := &entry.Settings{Namespace: "ours", Service: admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhooks"}, Bundle: []byte("bundle")}
 	for i := range count + 2 {
 		next.ResourceVersion = strconv.Itoa(100 + i)

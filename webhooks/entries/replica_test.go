@@ -164,7 +164,7 @@ func logSet(uid types.UID, generation int64) *appsv1beta1.SidecarSet {
 func (r *replica) review(set *appsv1beta1.SidecarSet) (slot int, number uint64) {
 	r.t.Helper()
 	e := entryOf(r.t, set)
-	s, err := entry.Parse(r.stands(e.Slot()))
+	s, err := entry.Parse(r.stands(e.Slot(ours)))
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -147,13 +147,18 @@ func (w *Widener) widen(ctx context.Context, set *appsv1beta1.SidecarSet) error 
 	if err != nil {
 		return err
 	}
-	if err := w.add(ctx, &e); err != nil {
+	settings, err := w.settings(ctx)
+	if err != nil {
 		return err
 	}
-	return w.prober.await(ctx, e.Slot(), func() (uint64, error) {
-		s := w.slots.At(e.Slot())
+	slot := e.Slot(settings.NamespaceUID)
+	if err := w.add(ctx, slot, &e); err != nil {
+		return err
+	}
+	return w.prober.await(ctx, slot, func() (uint64, error) {
+		s := w.slots.At(slot)
 		if s == nil || !s.Holds(e.Name, e.Needs[0]) {
-			return 0, fmt.Errorf("another program has removed the webhook entry from MutatingWebhookConfiguration %s; the leader restores it", entry.ConfigurationName(e.Slot()))
+			return 0, fmt.Errorf("another program has removed the webhook entry from MutatingWebhookConfiguration %s; the leader restores it", entry.ConfigurationName(slot))
 		}
 		return s.Serial, nil
 	})
@@ -171,8 +176,7 @@ var errPace = errors.New("too many SidecarSets have been reviewed; the leader wr
 const reviewTimeout = 500 * time.Millisecond
 
 // add returns nil once a slot has the need of an entry.
-func (w *Widener) add(ctx context.Context, e *entry.Entry) error {
-	slot := e.Slot()
+func (w *Widener) add(ctx context.Context, slot int, e *entry.Entry) error {
 	w.mu.Lock()
 	w.waiting[slot] = append(w.waiting[slot], e)
 	w.mu.Unlock()
@@ -217,7 +221,7 @@ func (w *Widener) writeBatch(ctx context.Context, slot int) (refused map[string]
 				elsewhere += len(other.Unstored(stored))
 			}
 		}
-		next, refused := s.Review(entry.Combine(batch)[slot], stored, elsewhere, settings)
+		next, refused := s.Review(entry.Combine(settings.NamespaceUID, batch)[slot], stored, elsewhere, settings)
 		if next == nil {
 			return refused, nil
 		}
