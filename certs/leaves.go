@@ -38,24 +38,25 @@ type held struct {
 	since  time.Time // zero while one refuses it
 }
 
-// look notes what bundles say about the leaf.
-func (h *held) look(v view, now time.Time) verdict {
-	says := v.about(h.Certificate, now)
+// judge notes what bundles say about the leaf.
+func (h *held) judge(v view, now time.Time) *judged {
+	if h == nil {
+		return nil
+	}
+	j := &judged{lasts: -1}
+	j.accepted, j.refused = v.about(h.Certificate, now)
 	switch {
-	case len(says.refused) > 0 || !v.observed:
+	case len(j.refused) > 0 || !v.observed:
 		h.since = time.Time{}
 	case h.since.IsZero():
 		h.since = now
 	}
-	return says
-}
-
-// lasts is for how long all bundles have accepted the leaf.
-func (h *held) lasts(now time.Time) time.Duration {
-	if h.since.IsZero() {
-		return -1
+	if !h.since.IsZero() {
+		j.lasts = now.Sub(h.since)
 	}
-	return now.Sub(h.since)
+	j.endsSoon = now.Add(min(early, h.Leaf.NotAfter.Sub(h.Leaf.NotBefore)/4)).After(h.Leaf.NotAfter)
+	j.ended = now.After(h.Leaf.NotAfter)
+	return j
 }
 
 // Source has the serving certificate of this replica. During a change of CA it holds the next one back until API servers accept it.
@@ -204,76 +205,59 @@ func (s *Source) take(m *material) error {
 	return nil
 }
 
-// look serves the next leaf if it may be served, and judges whether this replica is ready.
+// look does what standing.decide says: it serves the next leaf, and notes whether this replica is ready.
 func (s *Source) look(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, v := time.Now(), s.published.view()
-	if obstacle := s.obstacle(v, now); obstacle != nil {
+	at := s.standing(v, now)
+	is, why, held := at.decide(s.opts.Times)
+	if is == takeNext {
+		s.served, s.next = s.next, nil
+		s.serving.Store(s.served.Certificate)
+		certificateNotAfter.WithLabelValues("serving").Set(float64(s.served.Leaf.NotAfter.Unix()))
+		log.FromContext(ctx).Info("Serving a new certificate", "issuer", s.served.issuer.Subject.CommonName, "notAfter", s.served.Leaf.NotAfter)
+		at = s.standing(v, now)
+		is, why, held = at.decide(s.opts.Times)
+	}
+	if held == nil {
+		s.heldSince = time.Time{}
+		heldBack.Set(0)
+	} else {
 		if s.heldSince.IsZero() {
 			s.heldSince = now
 		}
 		heldBack.Set(now.Sub(s.heldSince).Seconds())
-		log.FromContext(ctx).V(1).Info("Serving the old certificate until the new one is trusted", "reason", obstacle.Error())
-	} else {
-		s.heldSince = time.Time{}
-		heldBack.Set(0)
-		if s.next != nil {
-			s.served, s.next = s.next, nil
-			s.serving.Store(s.served.Certificate)
-			certificateNotAfter.WithLabelValues("serving").Set(float64(s.served.Leaf.NotAfter.Unix()))
-			log.FromContext(ctx).Info("Serving a new certificate", "issuer", s.served.issuer.Subject.CommonName, "notAfter", s.served.Leaf.NotAfter)
+		log.FromContext(ctx).V(1).Info("Serving the old certificate until the new one is trusted", "reason", held.Error())
+	}
+	trusted := why
+	if at.served != nil {
+		if trusted = errors.Join(at.served.refused...); at.served.accepted == 0 && trusted == nil {
+			trusted = errEmpty
 		}
 	}
-	ready, trusted := s.judge(v, now)
-	s.wasReady = s.wasReady || ready == nil
-	s.ready.Store(&ready)
+	s.wasReady = s.wasReady || is == ready
+	s.ready.Store(&why)
 	s.trusted.Store(&trusted)
 }
 
-// errHeld says that API servers may not have noticed yet which CA is published.
-var errHeld = errors.New("API servers may not have noticed yet that the CA of the next certificate is published")
-
-// obstacle returns why the next leaf is not served yet. There is none if there is no next leaf.
-func (s *Source) obstacle(v view, now time.Time) error {
-	if s.next == nil {
-		return nil
+// standing gathers what decides.
+func (s *Source) standing(v view, now time.Time) standing {
+	at := standing{
+		loading: fmt.Errorf("loading the serving certificate: %w", s.failure), notObserved: v.notObserved(), elsewhere: v.elsewhere(),
+		served: s.served.judge(v, now), next: s.next.judge(v, now), first: v.first, wasReady: s.wasReady,
 	}
-	says, lasts := s.next.look(v, now), s.next.lasts(now)
-	if s.served == nil {
-		return nil
+	if s.last != nil {
+		at.known, at.age, at.first = now.Sub(s.known), now.Round(0).Sub(s.last.written), v.first || s.last.first
 	}
-	old, next := s.served.Leaf, s.next.Leaf
-	switch {
-	case now.Add(min(early, old.NotAfter.Sub(old.NotBefore)/4)).After(old.NotAfter):
-		return nil
-	case s.last.leaf != nil && now.Before(next.NotBefore.Add(min(s.opts.Times.Season, next.NotAfter.Sub(next.NotBefore)/10))):
-		return errors.New("API servers' clocks may be behind, and the next certificate has only just begun")
-	case s.last.leaf != nil && now.After(next.NotAfter):
-		return errors.New("the next certificate has ended already")
-	case s.next.issuer.Equal(s.served.issuer):
-		return nil
-	case !v.observed:
-		return v.notObserved()
-	case says.replaces(v.about(s.served.Certificate, now), lasts, s.opts.Times.Hold):
-		return nil
+	if at.served != nil {
+		s.wasRefused = s.wasRefused || len(at.served.refused) > 0
+		at.sameCA = at.next != nil && s.next.issuer.Equal(s.served.issuer)
 	}
-	return errors.Join(append(says.refused, errHeld)...)
-}
-
-// judge returns whether this replica is ready, and whether every bundle accepts the served leaf.
-func (s *Source) judge(v view, now time.Time) (ready, trusted error) {
-	if s.served == nil {
-		err := fmt.Errorf("loading the serving certificate: %w", s.failure)
-		return err, err
+	at.wasRefused = s.wasRefused
+	if at.next != nil {
+		at.next.young = s.last.leaf != nil && now.Before(s.next.Leaf.NotBefore.Add(s.opts.Times.Season))
+		at.next.ended = s.last.leaf != nil && at.next.ended
 	}
-	says := s.served.look(v, now)
-	s.wasRefused = s.wasRefused || len(says.refused) > 0
-	if trusted = errors.Join(says.refused...); says.accepted == 0 && trusted == nil {
-		trusted = errEmpty
-	}
-	return standing{
-		verdict: says, ready: s.wasReady, acceptedFor: s.served.lasts(now), known: now.Sub(s.known), age: now.Round(0).Sub(s.last.written),
-		wasRefused: s.wasRefused, first: v.first || s.last.first, elsewhere: v.elsewhere(), notObserved: v.notObserved(),
-	}.judge(s.opts.Times), trusted
+	return at
 }

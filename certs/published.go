@@ -190,16 +190,16 @@ func (v view) trusts() []trust {
 	return trusts
 }
 
-// about returns what the bundles say about a leaf.
-func (v view) about(leaf *tls.Certificate, now time.Time) (says verdict) {
+// about returns how many bundles accept a leaf, and why others refuse it.
+func (v view) about(leaf *tls.Certificate, now time.Time) (accepted int, refused []error) {
 	for _, t := range v.trusts() {
 		if err := Verify(leaf, []byte(t.bundle), t.host, now); err != nil {
-			says.refused = append(says.refused, fmt.Errorf("checking the serving certificate as %s, %s does: %w", t.object, t.entry, err))
+			refused = append(refused, fmt.Errorf("checking the serving certificate as %s, %s does: %w", t.object, t.entry, err))
 		} else {
-			says.accepted++
+			accepted++
 		}
 	}
-	return says
+	return accepted, refused
 }
 
 // bundles are the certificates of the bundles that are not empty.

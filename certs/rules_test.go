@@ -195,59 +195,6 @@ func TestTrustIsAddedAtOnceAndRemovedLate(t *testing.T) {
 	}
 }
 
-func TestWhenALeafOfAnotherCAIsServed(t *testing.T) {
-	t.Parallel()
-	no := errors.New("refused")
-	for name, tc := range map[string]struct {
-		next, old verdict
-		held      time.Duration
-		want      bool
-	}{
-		"all have accepted it for two minutes": {verdict{accepted: 3}, verdict{accepted: 3}, 2 * time.Minute, true},
-		"for less":                             {verdict{accepted: 3}, verdict{accepted: 3}, 2*time.Minute - 1, false},
-		"one refuses it":                       {verdict{2, []error{no}}, verdict{accepted: 3}, -1, false},
-		"all refuse the old one, and some the new one": {verdict{1, []error{no}}, verdict{0, []error{no, no}}, -1, true},
-		"all refuse both":        {verdict{0, []error{no}}, verdict{0, []error{no}}, -1, false},
-		"each is refused by one": {verdict{1, []error{no}}, verdict{1, []error{no}}, -1, false},
-	} {
-		if got := tc.next.replaces(tc.old, tc.held, DefaultTimes.Hold); got != tc.want {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-}
-
-func TestWhenAReplicaIsReady(t *testing.T) {
-	t.Parallel()
-	no, late := errors.New("refused"), 10*time.Minute
-	all := verdict{accepted: 3}
-	some := verdict{2, []error{no}}
-	for name, tc := range map[string]struct {
-		standing
-		want bool
-	}{
-		"an old Secret, and all accept":             {standing{verdict: all, age: late + 1}, true},
-		"an old Secret, and one has refused a leaf": {standing{verdict: all, age: late + 1, wasRefused: true}, false},
-		"an old Secret, and one refuses":            {standing{verdict: some, age: late + 1}, false},
-		"a new installation":                        {standing{verdict: all, first: true}, true},
-		"a new installation, and one refuses":       {standing{verdict: some, first: true}, false},
-		"all accept, for a minute":                  {standing{verdict: all, acceptedFor: time.Minute}, false},
-		"all accept, for two minutes":               {standing{verdict: all, acceptedFor: 2 * time.Minute, wasRefused: true}, true},
-		"one refuses for ten minutes":               {standing{verdict: some, known: late}, true},
-		"all refuse for ten minutes":                {standing{verdict: verdict{0, []error{no}}, known: late}, false},
-		"one refuses, and it was ready":             {standing{verdict: some, ready: true}, true},
-		"all refuse, and it was ready":              {standing{verdict: verdict{0, []error{no}}, ready: true}, false},
-		"all are empty, and it was ready":           {standing{ready: true}, false},
-		"all are empty, after a long time":          {standing{known: late, first: true, age: late + 1}, false},
-		"nothing was observed":                      {standing{verdict: all, ready: true, notObserved: no}, false},
-		"the manifests call another server":         {standing{verdict: all, first: true, elsewhere: no}, false},
-		"the manifests call another server later":   {standing{verdict: all, ready: true, elsewhere: no}, true},
-	} {
-		if err := tc.judge(DefaultTimes); (err == nil) != tc.want {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
 // supplying is a supply whose material a test sets.
 type supplying struct{ *material }
 

@@ -91,8 +91,8 @@ func (l *leader) entryFacts(v *view, one *storedSet) (facts readiness.Entry) {
 		facts.NoObject = whyAbsent(entry.ConfigurationName(i), v.absent[i])
 		return facts
 	}
-	if st.edits.stay || st.edits.goOn(v.now) {
-		facts.Fought, facts.By = s.Object.Name, st.edits.by
+	if st.edited || l.undone.NumRequeues(i) >= editsOfAProgram {
+		facts.Fought, facts.By = s.Object.Name, st.editor
 	}
 	if v.settings == nil {
 		return facts

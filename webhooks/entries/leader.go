@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -51,8 +52,9 @@ type leader struct {
 	enforcing      enforcing
 	reviews        entry.Reviews
 	states         [entry.Slots]slotState
-	bundle         []byte    // the last one that was wanted
-	definitionSeen time.Time // when the CustomResourceDefinition was last found
+	undone         workqueue.TypedRateLimiter[int] // edits of slots by other programs
+	bundle         []byte                          // the last one that was wanted
+	definitionSeen time.Time                       // when the CustomResourceDefinition was last found
 }
 
 func newLeader(w *Widener, live client.Reader) *leader {
@@ -61,7 +63,7 @@ func newLeader(w *Widener, live client.Reader) *leader {
 		options: w.options, slots: w.slots, catalog: w.catalog, cached: w.cached, prober: w.prober, m: w.m, board: &w.board, widener: w,
 		live: live, again: make(chan struct{}, 1), ask: make(chan struct{}, 1),
 		replicas: replicaWatch{live: live, service: settings.Service, assumed: w.options.ServesWebhooks || settings.URL != ""},
-		sets:     storedSets{}, reviews: entry.Reviews{},
+		sets:     storedSets{}, reviews: entry.Reviews{}, undone: workqueue.NewTypedItemExponentialFailureRateLimiter[int](time.Second, longestStay),
 	}
 	for i := range l.states {
 		l.states[i].again = time.Now().Add(l.writeAgain())

@@ -28,8 +28,10 @@ type slotState struct {
 	want    want
 	refusal refusal
 	proof   proof
-	edits   edits
 	again   time.Time // when the slot is written once more; zero if it was
+	undoAt  time.Time // until then another program's next edit stays
+	edited  bool      // such an edit stays
+	editor  string    // the field manager of the last edit that was undone; "" if it is not known
 }
 
 // want is what the stored SidecarSets need.
@@ -58,14 +60,6 @@ type proof struct {
 // writeAgain is Options.WriteAgain.
 func (l *leader) writeAgain() time.Duration { return cmp.Or(l.options.WriteAgain, 30*time.Second) }
 
-// An API server may keep an older copy of a slot, or go back to one, until the object is written. So
-// the leader writes a slot again that an API server does not use any more, or does not use soon;
-// writesAnew times at most.
-const (
-	writesAnew  = 5
-	notUsedSoon = 5 * time.Second
-)
-
 // isStuck reports whether API servers do not use a version of the slot that they should use. If one
 // cannot be asked, it is not known.
 func (st *slotState) isStuck(s *entry.Slot, now time.Time) bool {
@@ -75,41 +69,32 @@ func (st *slotState) isStuck(s *entry.Slot, now time.Time) bool {
 	return st.proof.unproven != nil && st.proof.serial == s.Serial && (st.proof.last == s.Serial || now.Sub(st.proof.since) >= notUsedSoon)
 }
 
-// keepSlot brings one slot up to date.
+// keepSlot brings one slot up to date: it gathers the facts, and does what slotFacts.next says.
 func (l *leader) keepSlot(ctx context.Context, v *view, i int) error {
 	st := &l.states[i]
 	if err := l.find(ctx, v, i); err != nil || v.slots[i] == nil {
 		return err
 	}
 	s := v.slots[i]
-	anew, twice := st.isStuck(s, v.now) && st.proof.tries < writesAnew, !st.again.IsZero() && !v.now.Before(st.again)
-	if !twice && !st.again.IsZero() {
+	f := slotFacts{stuck: st.isStuck(s, v.now), tries: st.proof.tries, again: !st.again.IsZero() && !v.now.Before(st.again), stays: st.undoAt.Sub(v.now)}
+	if !f.again && !st.again.IsZero() {
 		v.wakeAfter(st.again.Sub(v.now))
 	}
-	if st.want.done == s && !anew && !twice {
+	if f.stays <= -longestStay { // it has stopped
+		l.undone.Forget(i)
+	}
+	if st.want.done == s && f.next() == idle {
 		return nil
 	}
-	wanted := st.want.entries
-	if !v.served { // API servers would refuse Pods
-		present := s.Entries()
-		wanted = slices.DeleteFunc(slices.Clone(wanted), func(e entry.Entry) bool { return !slices.Contains(present, e.Name) })
-	}
-	if v.now.Sub(st.refusal.at) >= refusedFor {
-		st.refusal.invalid = map[string]error{}
-	}
-	leftOut := map[string]bool{}
-	for name := range st.refusal.invalid {
-		leftOut[name] = true
-	}
+	wanted, leftOut := st.possible(v, s)
 	doubts := s.Doubts(wanted, entry.Known{InUse: func(name string) bool { return v.inUse[name] }, Generation: l.sets.generation, Seen: l.catalog.Seen, Reviews: l.reviews, Now: time.Now()})
 	decisions := l.decide(ctx, v, doubts)
-	decided := len(decisions) > 0
-	plan := s.Reconcile(wanted, leftOut, decisions, anew, v.settings)
-	if plan.Next == nil && twice {
-		anew, plan = true, s.Reconcile(wanted, leftOut, decisions, true, v.settings)
-	}
-	st.refusal.noPlace, st.edits.stay, st.want.done = plan.Refused, false, nil
-	if plan.Next == nil {
+	plan := s.Reconcile(wanted, leftOut, decisions, false, v.settings)
+	f.differs, f.ours = plan.Next != nil, st.want.changed || len(decisions) > 0
+	action := f.next()
+	st.refusal.noPlace, st.edited, st.want.done = plan.Refused, action == wait, nil
+	switch action {
+	case idle:
 		if v.served {
 			st.want.changed = false
 			if len(doubts) == 0 && len(leftOut) == 0 {
@@ -117,19 +102,32 @@ func (l *leader) keepSlot(ctx context.Context, v *view, i int) error {
 			}
 		}
 		return nil
-	}
-	// Nothing but an edit of another program is left as the cause. The author of a SidecarSet does
-	// not wait until the leader undoes edits in the same object.
-	undoes := !st.want.changed && !decided && !anew
-	if wait := st.edits.wait(v.now); undoes && wait > 0 {
-		st.edits.stay = true
-		v.wakeAfter(wait)
+	case wait:
+		v.wakeAfter(f.stays)
 		return nil
+	case mend, repeat:
+		plan = s.Reconcile(wanted, leftOut, decisions, true, v.settings)
 	}
-	if anew && !twice {
+	if action == mend {
 		st.proof.tries++
 	}
-	return l.writePlan(ctx, v, i, plan, undoes)
+	return l.writePlan(ctx, v, i, plan, action == undo)
+}
+
+// possible are the wanted entries that may be written, and those that the API server does not take.
+func (st *slotState) possible(v *view, s *entry.Slot) (wanted []entry.Entry, leftOut map[string]bool) {
+	wanted, leftOut = st.want.entries, map[string]bool{}
+	if !v.served { // API servers would refuse Pods
+		present := s.Entries()
+		wanted = slices.DeleteFunc(slices.Clone(wanted), func(e entry.Entry) bool { return !slices.Contains(present, e.Name) })
+	}
+	if v.now.Sub(st.refusal.at) >= refusedFor {
+		st.refusal.invalid = map[string]error{}
+	}
+	for name := range st.refusal.invalid {
+		leftOut[name] = true
+	}
+	return wanted, leftOut
 }
 
 // find reads a slot that has to have entries and that Slots does not have.
@@ -170,7 +168,7 @@ func (l *leader) writePlan(ctx context.Context, v *view, i int, plan entry.Plan,
 		return err
 	}
 	if undoes {
-		st.edits.note(v.now, by)
+		st.undoAt, st.editor = v.now.Add(l.undone.When(i)), by
 		l.m.restored.Inc()
 	}
 	v.slots[i], st.want.changed = l.slots.At(i), false
@@ -295,42 +293,4 @@ func (l *leader) isolate(ctx context.Context, v *view, i int, cause error) error
 		return nil // the conditions of its SidecarSets have the reason
 	}
 	return cause
-}
-
-// edits counts how often the leader undid changes of a slot by other programs.
-type edits struct {
-	count int
-	last  time.Time
-	by    string // the field manager of the last change; "" if it is not known
-	stay  bool   // the last change is not undone yet
-}
-
-// Five edits by other programs, each within two minutes of the last, mean that another
-// program keeps editing the object. Until it stops, Ready stays False, even while the
-// entry is correct. The leader waits for a second before it undoes the second edit, and then
-// twice as long each time.
-const (
-	editsOfAProgram = 5
-	pauseOfEdits    = 2 * longestWait
-	longestWait     = time.Minute
-)
-
-func (e *edits) note(now time.Time, by string) {
-	if now.Sub(e.last) >= pauseOfEdits {
-		e.count = 0
-	}
-	e.count++
-	e.last, e.by = now, by
-}
-
-func (e *edits) goOn(now time.Time) bool {
-	return e.count >= editsOfAProgram && now.Sub(e.last) < pauseOfEdits
-}
-
-// wait is how long the next edit stays.
-func (e *edits) wait(now time.Time) time.Duration {
-	if e.count == 0 || now.Sub(e.last) >= pauseOfEdits {
-		return 0
-	}
-	return min(time.Second<<min(e.count-1, 6), longestWait) - now.Sub(e.last)
 }

@@ -1,0 +1,33 @@
+package entries
+
+import (
+	"testing"
+	"time"
+)
+
+func TestWhatASlotNeedsNext(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		slotFacts
+		want slotAction
+	}{
+		"it is as it should be":                          {slotFacts{}, idle},
+		"it is, and something has changed":               {slotFacts{ours: true}, idle},
+		"a SidecarSet has changed":                       {slotFacts{differs: true, ours: true}, write},
+		"a SidecarSet has changed while an edit stays":   {slotFacts{differs: true, ours: true, stays: time.Second}, write},
+		"another program has edited it":                  {slotFacts{differs: true}, undo},
+		"it edits again and again":                       {slotFacts{differs: true, stays: time.Second}, wait},
+		"it edits again and again, and a write is due":   {slotFacts{differs: true, stays: time.Second, again: true}, wait},
+		"its pause has ended":                            {slotFacts{differs: true, stays: -time.Second}, undo},
+		"the second write is due":                        {slotFacts{again: true}, repeat},
+		"the second write is due, and an edit is left":   {slotFacts{again: true, differs: true}, undo},
+		"an API server is stuck":                         {slotFacts{stuck: true}, mend},
+		"an API server is stuck, and an edit is left":    {slotFacts{stuck: true, differs: true, stays: time.Second}, mend},
+		"an API server is stuck for ever":                {slotFacts{stuck: true, tries: writesAnew}, idle},
+		"an API server is stuck, and a SidecarSet comes": {slotFacts{stuck: true, tries: writesAnew, differs: true, ours: true}, write},
+	} {
+		if got := tc.next(); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
