@@ -27,7 +27,6 @@ import (
 	"github.com/sidecarset/operator/controllers/executor"
 	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/events"
-	"github.com/sidecarset/operator/webhooks"
 	"github.com/sidecarset/operator/webhooks/entries"
 	"github.com/sidecarset/operator/webhooks/server"
 	"github.com/sidecarset/operator/webhooks/snapshot"
@@ -191,36 +190,6 @@ func (p *parts) addControllers() error {
 		Leadership:         p.leadership,
 		Registry:           metrics.Registry,
 	})
-}
-
-func (p *parts) addWebhooks(webhookServer *server.Server) error {
-	o := p.options
-	conflicts := newEventWriter(p.mgr.GetEventRecorder(eventSource), events.ReviewLimits)
-	if err := p.mgr.Add(conflicts); err != nil {
-		return err
-	}
-	setup := webhooks.Options{
-		Catalog:                 p.catalog,
-		Knowledge:               p.knowledge,
-		Namespace:               o.namespace,
-		RevisionNamespace:       o.revisionNamespace,
-		ExcludedNamespaces:      o.excludedNamespaces,
-		RequesterCheck:          o.requesterCheck,
-		PatchPodMetadataAllowed: o.patchPodMetadataAllowed,
-		CalledAgain:             o.podWebhook.calledAgain(),
-		OtherInjector:           p.injectors.Injector,
-		RecordEvent:             conflicts.RecordEvent,
-		AddReadiness:            p.probes.AddReadiness,
-	}
-	// A process that may not write entries leaves them to the leader.
-	if p.widener != nil && o.podWebhook.mode == podWebhookExact {
-		setup.Widener = p.widener
-	}
-	if err := webhooks.Setup(p.mgr, webhookServer, setup); err != nil {
-		return err
-	}
-	p.probes.AddReadiness("certificate", func(*http.Request) error { return p.serving.Source.Ready() })
-	return nil
 }
 
 func addAll(mgr ctrl.Manager, runnables ...manager.Runnable) error {

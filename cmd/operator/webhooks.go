@@ -1,0 +1,94 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/events"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/webhooks/conversion"
+	"github.com/sidecarset/operator/webhooks/entries"
+	"github.com/sidecarset/operator/webhooks/pods"
+	"github.com/sidecarset/operator/webhooks/server"
+	"github.com/sidecarset/operator/webhooks/sidecarsets"
+	"github.com/sidecarset/operator/webhooks/snapshot"
+)
+
+// The paths that config/webhook and config/crd name.
+const (
+	pathDefault  = "/mutate-apps-kruise-io-sidecarset"
+	pathValidate = "/validate-apps-kruise-io-sidecarset"
+	pathConvert  = "/convert"
+)
+
+// addWebhooks serves all webhooks on s, and adds the server and its readiness to the manager.
+func (p *parts) addWebhooks(s *server.Server) error {
+	o, live := p.options, p.mgr.GetAPIReader()
+	conflicts := newEventWriter(p.mgr.GetEventRecorder(eventSource), events.ReviewLimits)
+	if err := p.mgr.Add(conflicts); err != nil {
+		return err
+	}
+	s.Instrument(metrics.Registry)
+	recorded := snapshot.RecordedRevisions{Reader: live, Namespace: o.revisionNamespace}
+	injector := pods.NewInjector(pods.Options{
+		Snapshot:           p.catalog.Current,
+		Ensure:             p.knowledge.Ensure,
+		Know:               p.knowledge.Know,
+		Namespaces:         live,
+		Revision:           recorded.Named,
+		CalledAgain:        o.podWebhook.calledAgain(),
+		Client:             server.ClientOf,
+		ExcludedNamespaces: o.excludedNamespaces,
+		OtherInjector:      p.injectors.Injector,
+		RecordEvent:        conflicts.RecordEvent,
+		Registry:           metrics.Registry,
+	})
+	s.Register(server.GroupPods, entry.PathPods, injector.Handle)
+	s.Register(server.GroupPods, entry.PathSlots, injector.Handle)
+	s.Register(server.GroupBarriers, entry.PathBarrier, entries.AnswerBarrier)
+	content, err := sidecarsets.NewContentCheck(p.mgr.GetConfig(), p.mgr.GetHTTPClient(), o.namespace, metrics.Registry)
+	if err != nil {
+		return err
+	}
+	validation := sidecarsets.ValidatorOptions{
+		Stored: func(context.Context) (*match.Snapshot, error) {
+			if known := p.catalog.Current(); known != nil {
+				return known, nil
+			}
+			return nil, errors.New("this replica of the operator has not read all SidecarSets yet")
+		},
+		Current:                 p.catalog.Current,
+		Reader:                  live,
+		Content:                 content,
+		Namespace:               o.revisionNamespace,
+		PatchPodMetadataAllowed: o.patchPodMetadataAllowed,
+		ExcludedNamespaces:      o.excludedNamespaces,
+		Requester: sidecarsets.NewRequesterCheck(sidecarsets.RequesterCheckOptions{
+			Mode:               o.requesterCheck,
+			Catalog:            p.catalog.Current,
+			Access:             sidecarsets.NewCachedAccess(p.mgr.GetClient()),
+			Revisions:          recorded,
+			ExcludedNamespaces: o.excludedNamespaces,
+			Registry:           metrics.Registry,
+		}),
+	}
+	// A process that may not write entries leaves them to the leader.
+	if p.widener != nil && o.podWebhook.mode == podWebhookExact {
+		validation.Widener = p.widener
+	}
+	bound := sidecarsets.NewValueBound()
+	s.Register(server.GroupSidecarSets, pathDefault, bound.Before(sidecarsets.NewDefaulter()))
+	s.Register(server.GroupSidecarSets, pathValidate, bound.Before(sidecarsets.NewValidator(validation)))
+	s.Register(server.GroupConversions, pathConvert, conversion.Handle)
+	if err := p.mgr.Add(s); err != nil {
+		return fmt.Errorf("adding the webhook server: %w", err)
+	}
+	p.probes.AddReadiness("webhook", s.Ready)
+	p.probes.AddReadiness("certificate", func(*http.Request) error { return p.serving.Source.Ready() })
+	return nil
+}
