@@ -113,7 +113,7 @@ func TestRotationLosesNoCall(t *testing.T) {
 	d.phase(t, "an immutable Secret, with garbage, that is deleted", func() {
 		before := caSecret(t)
 		remakeCASecret(t, func(secret *corev1.Secret) { secret.Immutable = new(true) })
-		time.Sleep(certs.DefaultTimes.Remove / deploy.Quicker)
+		<-time.After(certs.DefaultTimes.Remove / deploy.Quicker)
 		if err := clients[0].CoreV1().Secrets(deploy.Namespace).Delete(t.Context(), deploy.CertSecret, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
