@@ -12,7 +12,7 @@ import (
 
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/tracker"
 )
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=nodes,verbs=list;watch
@@ -45,9 +45,9 @@ func nodeOf(obj any) (node, error) {
 	return node{}, fmt.Errorf("reading a Node: unexpected %T", obj)
 }
 
-// nodeStore is where the reflector puts Nodes: they go to the tally's goroutine.
+// nodeStore is where the reflector puts Nodes: they go to the tracker's goroutine.
 type nodeStore struct {
-	do func(func(*tally.Tally)) error
+	do func(func(*tracker.Tracker)) error
 }
 
 var _ cache.TransformingStore = nodeStore{}
@@ -66,7 +66,7 @@ func (s nodeStore) Update(obj any) error {
 	if err != nil {
 		return err
 	}
-	return s.do(func(t *tally.Tally) { t.SetNode(podstate.MakeName(n.name), &n.state) })
+	return s.do(func(t *tracker.Tracker) { t.SetNode(podstate.MakeName(n.name), &n.state) })
 }
 
 // Delete takes a Node that was deleted.
@@ -75,7 +75,7 @@ func (s nodeStore) Delete(obj any) error {
 	if err != nil {
 		return err
 	}
-	return s.do(func(t *tally.Tally) { t.SetNode(podstate.MakeName(n.name), nil) })
+	return s.do(func(t *tracker.Tracker) { t.SetNode(podstate.MakeName(n.name), nil) })
 }
 
 // Replace takes a complete list of Nodes.
@@ -88,8 +88,8 @@ func (s nodeStore) Replace(list []any, _ string) error {
 		}
 		all[podstate.MakeName(n.name)] = n.state
 	}
-	return s.do(func(t *tally.Tally) { t.SetNodes(all) })
+	return s.do(func(t *tracker.Tracker) { t.SetNodes(all) })
 }
 
-// Resync does nothing: the tally has kept every Node.
+// Resync does nothing: the tracker has kept every Node.
 func (nodeStore) Resync() error { return nil }

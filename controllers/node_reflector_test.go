@@ -52,9 +52,9 @@ func TestNodeWatch(t *testing.T) {
 	server.Add(pod)
 	server.Add(webPod(2))
 	nodes := nodeSource{sourcetesting.NewFakeControllerSource()}
-	p := newPodTally(&fixtures.Snapshots{}, server, nil, newCollectors(prometheus.NewRegistry()))
+	p := newPodTracker(&fixtures.Snapshots{}, server, nil, newCollectors(prometheus.NewRegistry()))
 	p.nodeSource = nodes
-	runTally(t, p)
+	runTracker(t, p)
 	for _, step := range []struct {
 		do   func()
 		want int

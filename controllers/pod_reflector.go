@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/sidecarset/operator/internal/podstate"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/tracker"
 )
 
 // podPageSize bounds the Pods that are held whole at a time where the API server
@@ -89,11 +89,11 @@ func recordOf(obj any) (*podstate.Record, error) {
 }
 
 // podStore is where the reflector puts Pods. It keeps none: each becomes a
-// record at once and goes to the tally's goroutine, and a full queue there makes
+// record at once and goes to the tracker's goroutine, and a full queue there makes
 // the reflector wait.
 type podStore struct {
-	// do has the tally's owner run a function, for as long as the watch runs.
-	do     func(func(*tally.Tally)) error
+	// do has the tracker's owner run a function, for as long as the watch runs.
+	do     func(func(*tracker.Tracker)) error
 	synced func() // run by the owner after the first list
 	events *prometheus.CounterVec
 	// version is the resourceVersion that the watch has reached. The reflector's
@@ -113,16 +113,16 @@ func (s *podStore) Transformer() cache.TransformFunc {
 }
 
 // Add takes a Pod that is new to the watch.
-func (s *podStore) Add(obj any) error { return s.pass(obj, "added", (*tally.Tally).Set) }
+func (s *podStore) Add(obj any) error { return s.pass(obj, "added", (*tracker.Tracker).Set) }
 
 // Update takes a Pod that changed.
-func (s *podStore) Update(obj any) error { return s.pass(obj, "updated", (*tally.Tally).Set) }
+func (s *podStore) Update(obj any) error { return s.pass(obj, "updated", (*tracker.Tracker).Set) }
 
 // Delete takes a Pod that was deleted. A reflector passes on the events of the watch, and no
 // tombstones: the next Replace shows a deletion that the watch missed.
-func (s *podStore) Delete(obj any) error { return s.pass(obj, "deleted", (*tally.Tally).Delete) }
+func (s *podStore) Delete(obj any) error { return s.pass(obj, "deleted", (*tracker.Tracker).Delete) }
 
-func (s *podStore) pass(obj any, event string, to func(*tally.Tally, *podstate.Record)) error {
+func (s *podStore) pass(obj any, event string, to func(*tracker.Tracker, *podstate.Record)) error {
 	record, err := recordOf(obj)
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func (s *podStore) pass(obj any, event string, to func(*tally.Tally, *podstate.R
 		version, _ = podstate.ParseVersion(pod.ResourceVersion)
 		s.version = version
 	}
-	return s.do(func(t *tally.Tally) {
+	return s.do(func(t *tracker.Tracker) {
 		to(t, record)
 		t.Watched(version)
 	})
@@ -147,7 +147,7 @@ func (s *podStore) UpdateResourceVersion(resourceVersion string) {
 		return // the last event had this version
 	}
 	s.version = version
-	_ = s.do(func(t *tally.Tally) { t.Watched(version) }) // it fails when the watch ends
+	_ = s.do(func(t *tracker.Tracker) { t.Watched(version) }) // it fails when the watch ends
 }
 
 // Replace takes a complete list of Pods. With the first list the counters are
@@ -163,12 +163,12 @@ func (s *podStore) Replace(list []any, resourceVersion string) error {
 	}
 	s.events.WithLabelValues("listed").Inc()
 	version, _ := podstate.ParseVersion(resourceVersion)
-	return s.do(func(t *tally.Tally) {
+	return s.do(func(t *tracker.Tracker) {
 		t.Replace(records)
 		t.Watched(version)
 		s.synced()
 	})
 }
 
-// Resync does nothing: the tally has kept every record.
+// Resync does nothing: the tracker has kept every record.
 func (s *podStore) Resync() error { return nil }

@@ -21,9 +21,11 @@ import (
 	sourcetesting "k8s.io/client-go/tools/cache/testing"
 
 	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/rollout"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/tracker"
 	"github.com/sidecarset/operator/test/await"
 )
 
@@ -34,18 +36,20 @@ type podSource struct {
 
 func (podSource) IsWatchListSemanticsUnSupported() bool { return true }
 
-// watchedTally runs the real reflector over a source.
-func watchedTally(t *testing.T, source cache.ListerWatcher) *podTally {
+// watchedTracker runs the real reflector over a source.
+func watchedTracker(t *testing.T, source cache.ListerWatcher) *podTracker {
 	t.Helper()
-	p := newPodTally(&fixtures.Snapshots{}, source, nil, newCollectors(prometheus.NewRegistry()))
-	runTally(t, p)
+	p := newPodTracker(&fixtures.Snapshots{}, source, nil, newCollectors(prometheus.NewRegistry()))
+	runTracker(t, p)
 	return p
 }
 
-// runTally runs a podTally with SidecarSet "log", until the test ends.
-func runTally(t *testing.T, p *podTally) {
+// runTracker runs a podTracker with SidecarSet "log", until the test ends.
+func runTracker(t *testing.T, p *podTracker) {
 	t.Helper()
-	p.sets.(*fixtures.Snapshots).Swap(fixtures.LogSet(1))
+	set := fixtures.LogSet(1)
+	set.Status.ObservedGeneration, set.Status.LatestRevision = 1, "log-1"
+	p.sets.(*fixtures.Snapshots).SwapSnapshot(match.Build([]*inject.Program{programOf(t, set)}, nil))
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- p.Start(ctx) }()
@@ -57,43 +61,44 @@ func runTally(t *testing.T, p *podTally) {
 	})
 }
 
+// look is a pass that writes nothing.
+func (p *podTracker) look(ctx context.Context) (tracker.Pass, error) {
+	program, ok := p.sets.Current().Get("log")
+	if !ok || !p.synced.Load() {
+		return tracker.Pass{}, errors.New("the Pods have not been listed")
+	}
+	pass, _, ok, err := p.pass(ctx, tracker.Current{Program: program, Revision: program.Revision(), Status: rollout.Begun})
+	if err == nil && !ok {
+		err = errors.New("the SidecarSet is not known")
+	}
+	return pass, err
+}
+
 // comesTo waits until that many Pods count for the rollout.
-func (p *podTally) comesTo(t *testing.T, want int) {
+func (p *podTracker) comesTo(t *testing.T, want int) {
 	t.Helper()
 	await.Eventually(t, "the Pods that count", func(ctx context.Context) error {
-		n, err := p.count(ctx, "log")
-		if err != nil || !n.Known {
-			return errors.Join(err, errors.New("nothing is known"))
-		}
-		var plan rollout.Plan
-		err = p.ask(ctx, func(tl *tally.Tally) {
-			plan, _ = tl.SetCurrent("log", tally.Current{Program: n.Program, Revision: n.Program.Revision(), Status: rollout.Begun})
-		})
-		if err == nil && plan.Total != want {
-			err = fmt.Errorf("%d Pods count, want %d", plan.Total, want)
+		pass, err := p.look(ctx)
+		if err == nil && pass.Plan.Total != want {
+			err = fmt.Errorf("%d Pods count, want %d", pass.Plan.Total, want)
 		}
 		return err
 	})
 }
 
-func (p *podTally) becomes(t *testing.T, want tally.Counters) {
+func (p *podTracker) becomes(t *testing.T, want tracker.Counters) {
 	t.Helper()
 	await.Eventually(t, "the counters", func(ctx context.Context) error {
-		n, err := p.count(ctx, "log")
-		switch {
-		case err != nil:
-			return err
-		case !n.Synced:
-			return errors.New("the Pods have not been listed")
-		case n.Counters != want:
-			return fmt.Errorf("counters = %+v, want %+v", n.Counters, want)
+		pass, err := p.look(ctx)
+		if err == nil && pass.Counters != want {
+			err = fmt.Errorf("counters = %+v, want %+v", pass.Counters, want)
 		}
-		return nil
+		return err
 	})
 }
 
-func allReady(n int32) tally.Counters {
-	return tally.Counters{Matched: n, Updated: n, Ready: n, UpdatedReady: n}
+func allReady(n int32) tracker.Counters {
+	return tracker.Counters{Matched: n, Updated: n, Ready: n, UpdatedReady: n}
 }
 
 func TestPodWatch(t *testing.T) {
@@ -102,13 +107,13 @@ func TestPodWatch(t *testing.T) {
 	for i := range initial {
 		server.Add(webPod(i))
 	}
-	p := watchedTally(t, server)
+	p := watchedTracker(t, server)
 	p.becomes(t, allReady(initial))
 
 	server.Add(webPod(initial))
 	p.becomes(t, allReady(initial+1))
 	server.Modify(notReady(webPod(0)))
-	p.becomes(t, tally.Counters{Matched: initial + 1, Updated: initial + 1, Ready: initial, UpdatedReady: initial})
+	p.becomes(t, tracker.Counters{Matched: initial + 1, Updated: initial + 1, Ready: initial, UpdatedReady: initial})
 	server.Delete(webPod(0)) // C §17 T15: without a deletionTimestamp before
 	p.becomes(t, allReady(initial))
 
@@ -123,7 +128,7 @@ func TestPodWatch(t *testing.T) {
 	server.DeleteDropWatch(webPod(3))
 	server.AddDropWatch(again)
 	server.ResetWatch()
-	p.becomes(t, tally.Counters{Matched: initial, Updated: initial, Ready: initial - 1, UpdatedReady: initial - 1})
+	p.becomes(t, tracker.Counters{Matched: initial, Updated: initial, Ready: initial - 1, UpdatedReady: initial - 1})
 }
 
 type transport func(*http.Request) (*http.Response, error)
@@ -164,7 +169,7 @@ func TestPodsAreListedInProtobufAndPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	watchedTally(t, source).becomes(t, allReady(3))
+	watchedTracker(t, source).becomes(t, allReady(3))
 	mu.Lock()
 	defer mu.Unlock()
 	// At version "0" API servers would answer with all Pods at once.
@@ -204,11 +209,11 @@ func TestPodStoreTransformsOnce(t *testing.T) {
 	}
 }
 
-// The watch must wait for the tally, not fill the memory.
+// The watch must wait for the tracker, not fill the memory.
 func TestPodStoreWaitsWhileTheQueueIsFull(t *testing.T) {
-	p := newPodTally(&fixtures.Snapshots{}, nil, nil, newCollectors(prometheus.NewRegistry()))
+	p := newPodTracker(&fixtures.Snapshots{}, nil, nil, newCollectors(prometheus.NewRegistry()))
 	ctx, stop := context.WithCancel(t.Context())
-	store := &podStore{do: func(f func(*tally.Tally)) error { return p.do(ctx, f) }, events: p.m.podEvents}
+	store := &podStore{do: func(f func(*tracker.Tracker)) error { return p.do(ctx, f) }, events: p.m.podEvents}
 	for i := range podQueueLength {
 		if err := store.Add(webPod(i)); err != nil {
 			t.Fatalf("Add %d: %v", i, err)

@@ -32,10 +32,10 @@ import (
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/status"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/tracker"
 )
 
-// rig is the SidecarSet controller, with its queue and the tally, in a bubble of
+// rig is the SidecarSet controller, with its queue and the tracker, in a bubble of
 // testing/synctest. The test provides the rest: the cache, the API server, the snapshot, the
 // Pod watch, and readiness.
 type rig struct {
@@ -46,10 +46,11 @@ type rig struct {
 	api     *revisionAPI
 	judged  *judgements
 	objects *announcer // the cache, of SidecarSets and their revisions
-	counts  *announcer // the tally
+	counts  *announcer // the tracker
 
-	mu   sync.Mutex
-	told []string // Events, as "<SidecarSet> <type> <reason>"
+	mu    sync.Mutex
+	told  []string           // Events, as "<SidecarSet> <type> <reason>"
+	begun []tracker.WorkItem // writes of Pods
 }
 
 func (r *rig) hear(e events.Event) {
@@ -62,6 +63,12 @@ func (r *rig) heard() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.told)
+}
+
+func (r *rig) begin(items ...tracker.WorkItem) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.begun = append(r.begun, items...)
 }
 
 // announcer passes announcements on, unless it is dead.
@@ -89,18 +96,19 @@ func control(t *testing.T, generation int64, test func(t *testing.T, r *rig)) {
 			judged:  &judgements{known: map[judged]status.Readiness{}},
 			objects: &announcer{}, counts: &announcer{},
 		}
-		r.store = newStore(t, fixtures.LogSet(generation), func(name string) { r.objects.announce(r.changed, name) })
-		pods := newPodTally(r.sets, nil, nil, newCollectors(prometheus.NewRegistry()))
+		r.store = newStore(t, fixtures.LogSet(generation), func(name string) { r.objects.announce(func(name string) { r.wake.after(name, 0) }, name) })
+		pods := newPodTracker(r.sets, nil, nil, newCollectors(prometheus.NewRegistry()))
 		r.sets.SwapSnapshot(match.Build([]*inject.Program{programOf(t, fixtures.LogSet(generation))}, nil))
 		r.SidecarSetReconciler = &SidecarSetReconciler{
 			reader: r.store, status: r.store.Status(), sets: r.sets, pods: pods, readiness: r.judged, revisions: r.api.keeper(),
-			pace: newPace(), wake: &waker{}, m: pods.m,
-			event: r.hear,
+			debounce: newDebounce(), wake: &waker{}, m: pods.m,
+			event: r.hear, write: r.begin,
 		}
-		pods.changed = func(name string) { r.counts.announce(r.countsChanged, name) }
-		pods.unrecorded = func(name string) { r.counts.announce(r.changed, name) }
+		pods.changed = func(name string, edited bool) {
+			r.counts.announce(func(name string) { r.changed(name, edited) }, name)
+		}
 		r.judged.announcer = &announcer{}
-		r.judged.Notify(r.changed)
+		r.judged.Notify(func(name string) { r.changed(name, true) })
 		r.start(t)
 		test(t, r)
 	})
@@ -137,11 +145,11 @@ func (r *rig) pass(d time.Duration) {
 // feed makes Pods known, as a watch would after its first list.
 func (r *rig) feed(t *testing.T, pods ...*corev1.Pod) {
 	t.Helper()
-	err := r.pods.do(t.Context(), func(tl *tally.Tally) {
+	err := r.pods.do(t.Context(), func(tl *tracker.Tracker) {
 		for _, pod := range pods {
 			tl.Set(podstate.FromPod(pod))
 		}
-		r.pods.synced = true
+		r.pods.synced.Store(true)
 	})
 	if err != nil {
 		t.Fatalf("feeding Pods: %v", err)

@@ -77,12 +77,6 @@ const (
 	// writeInterval is the least time between two writes of one SidecarSet's
 	// status, however many Pods change in between.
 	writeInterval = time.Second
-	// calm is how long the counters of a SidecarSet have to stay as they are before its
-	// status is written, and longest how long a status waits for that.
-	calm, longest = writeInterval / 2, 3 * writeInterval
-	// entryPatience is how long the first status of a generation waits for its webhook
-	// entry to be in force.
-	entryPatience = 5 * time.Second
 	// A reconcile that failed is retried after firstRetry, then after twice the time
 	// of the last retry, and after lastRetry at most.
 	firstRetry, lastRetry = 5 * time.Millisecond, time.Minute
@@ -96,7 +90,7 @@ func Setup(mgr ctrl.Manager, sets SidecarSets, o Options) error {
 	if err != nil {
 		return fmt.Errorf("making a client for Pods: %w", err)
 	}
-	pods := newPodTally(sets, source, o.ExcludedNamespaces, m)
+	pods := newPodTracker(sets, source, o.ExcludedNamespaces, m)
 	if pods.nodeSource, err = newNodeListerWatcher(mgr.GetConfig(), mgr.GetHTTPClient()); err != nil {
 		return fmt.Errorf("making a client for Nodes: %w", err)
 	}
@@ -109,7 +103,7 @@ func Setup(mgr ctrl.Manager, sets SidecarSets, o Options) error {
 			cached: mgr.GetCache(), live: mgr.GetAPIReader(), writer: mgr.GetClient(), namespace: o.RevisionNamespace,
 		},
 		readiness: o.Readiness,
-		pace:      newPace(),
+		debounce:  newDebounce(),
 		wake:      &waker{},
 		event:     o.RecordEvent,
 		m:         m,
@@ -117,14 +111,14 @@ func Setup(mgr ctrl.Manager, sets SidecarSets, o Options) error {
 	if r.required, err = newRequiredPolicy(mgr.GetAPIReader(), o.ExcludedNamespaces); err != nil {
 		return fmt.Errorf("reading the policy for required SidecarSets: %w", err)
 	}
-	pods.changed, pods.unrecorded, pods.pause = r.countsChanged, r.changed, o.WatchPause
+	pods.changed, pods.pause = r.changed, o.WatchPause
 	if o.Readiness != nil {
-		o.Readiness.Notify(r.changed)
+		o.Readiness.Notify(func(sidecarSet string) { r.changed(sidecarSet, true) })
 	}
 	if err := mgr.Add(pods); err != nil {
 		return fmt.Errorf("adding the Pod watch: %w", err)
 	}
-	if err := addExecutor(mgr, pods, o); err != nil {
+	if r.write, err = addExecutor(mgr, pods, o); err != nil {
 		return fmt.Errorf("adding the updates of Pods: %w", err)
 	}
 	err = ctrl.NewControllerManagedBy(mgr).

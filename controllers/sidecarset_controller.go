@@ -18,28 +18,31 @@ import (
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/revision"
 	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/status"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/tracker"
 )
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=apps.kruise.io,resources=sidecarsets/status,verbs=patch
 
-// SidecarSetReconciler writes the status of SidecarSets and records their revisions. The
-// object, a revision, the tally and readiness announce their changes. A lost announcement only
-// costs time: each reconcile looks at everything, and requests the next one.
+// SidecarSetReconciler records the revisions of SidecarSets, has their Pods written, and writes their
+// status. The object, a revision, the Pods and readiness announce their changes. A lost announcement
+// only costs time: each reconcile looks at everything, and requests the next one.
 type SidecarSetReconciler struct {
 	reader    client.Reader // the manager's cache
 	status    client.SubResourceWriter
 	sets      SidecarSets
-	pods      *podTally
+	pods      *podTracker
 	readiness Readiness // nil if nothing is known of any
 	revisions *revisionKeeper
-	pace      *pace
+	debounce  *debounce
 	wake      *waker
-	event     func(events.Event)
-	m         *collectors
-	required  *requiredPolicy
+	// write has Pods written. It does not wait.
+	write    func(...tracker.WorkItem)
+	event    func(events.Event)
+	m        *collectors
+	required *requiredPolicy
 	// unrecorded has, by name, the failure of each SidecarSet whose content cannot be recorded.
 	unrecorded sync.Map
 }
@@ -57,148 +60,147 @@ const (
 	unrecordedAfter = time.Second
 )
 
-// countsChanged has a SidecarSet reconciled when its new counters can be written.
-func (r *SidecarSetReconciler) countsChanged(sidecarSet string) {
-	r.wake.after(sidecarSet, r.pace.counted(sidecarSet, time.Now()))
+// changed has a SidecarSet reconciled: at once if it is urgent, because a user may wait for it.
+func (r *SidecarSetReconciler) changed(sidecarSet string, urgent bool) {
+	if urgent {
+		r.debounce.expedite(sidecarSet)
+	}
+	r.wake.after(sidecarSet, r.debounce.next(sidecarSet, time.Now()))
 }
 
-// changed has a SidecarSet reconciled at once: its readiness has changed, or its content,
-// which is to be recorded before Pods are updated.
-func (r *SidecarSetReconciler) changed(sidecarSet string) { r.wake.after(sidecarSet, 0) }
-
-// pass is one look at a SidecarSet. The steps read and extend it. The object is
+// pass is one look at a SidecarSet. The steps of Reconcile read and extend it. The object is
 // the cache's: it is not changed.
 type pass struct {
 	name    string
 	object  *unstructured.Unstructured
 	before  appsv1beta1.SidecarSetStatus
-	counted counted
+	program *inject.Program // of the object; nil if it cannot be used
+	history revision.History
+	pods    tracker.Pass
 	seen    status.Observation
 	// complete says that seen may be written.
 	complete bool
 }
 
-// Reconcile brings one SidecarSet's revisions and status up to date.
-func (r *SidecarSetReconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ctrl.Result, err error) {
+// Reconcile is one pass over a SidecarSet and all of its Pods.
+func (r *SidecarSetReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	p := &pass{name: req.Name}
-	defer func() {
-		again, failed := r.patchStatus(ctx, p)
-		if err = errors.Join(err, failed); err != nil {
-			result = ctrl.Result{} // the queue decides when to retry
-		} else if again > 0 {
-			result.RequeueAfter = again
-		}
-	}()
-	exists, err := r.readObject(ctx, p)
-	if err != nil || !exists {
-		return ctrl.Result{}, err
+	// 1. What is there: the SidecarSet, and what the snapshot has compiled from it.
+	if wait, err := r.look(ctx, p); err != nil || wait > 0 || p.object == nil {
+		return ctrl.Result{RequeueAfter: wait}, err
 	}
-	if result, err = r.countPods(ctx, p); err != nil || !result.IsZero() {
-		return result, err
+	// 2. What is current: the revision that records its content.
+	unrecorded := r.recordRevision(ctx, p)
+	// 3. What is decided: how its Pods count, and which of them are to be written.
+	wait, undecided := r.decide(ctx, p)
+	// 4. What is written: the Pods. The executor announces each that it has written.
+	r.write(p.pods.Write...)
+	if wait > 0 || undecided != nil {
+		return ctrl.Result{RequeueAfter: wait}, errors.Join(unrecorded, undecided)
 	}
-	if err = errors.Join(r.recordRevision(ctx, p), r.allowUpdates(ctx, p)); err != nil {
-		return ctrl.Result{}, err
+	untidy := r.truncate(ctx, p)
+	// 5. What is said: the status.
+	wait, unsaid := r.patchStatus(ctx, p)
+	if err := errors.Join(unrecorded, untidy, unsaid); err != nil {
+		return ctrl.Result{}, err // the queue decides when to retry
 	}
-	if !p.counted.Known {
-		// The problem may be that of an earlier generation, because the snapshot does not
-		// announce an object that it cannot hold. So look again soon.
-		return ctrl.Result{RequeueAfter: recheckWait}, nil
-	}
+	return ctrl.Result{RequeueAfter: r.again(p, wait)}, nil
+}
+
+// again is when to look again at a SidecarSet if nothing happens.
+func (r *SidecarSetReconciler) again(p *pass, wait time.Duration) time.Duration {
 	again := recheck
 	if in, ok := p.seen.LooksAgainIn(); ok {
 		again = min(again, max(in, time.Second))
 	}
-	return ctrl.Result{RequeueAfter: again}, nil
+	if p.program == nil {
+		// The problem may be that of an earlier generation, because the snapshot does not
+		// announce an object that it cannot hold. So look again soon.
+		again = recheckWait
+	}
+	if wait > 0 {
+		again = min(again, wait)
+	}
+	return again
 }
 
-// readObject reads the SidecarSet and its status. It forgets a SidecarSet that is gone.
-func (r *SidecarSetReconciler) readObject(ctx context.Context, p *pass) (exists bool, err error) {
-	p.object = newSidecarSet()
-	err = r.reader.Get(ctx, client.ObjectKey{Name: p.name}, p.object, client.UnsafeDisableDeepCopy)
+// look reads the SidecarSet and its status, and forgets one that is gone: then there is no object. It
+// waits until the next pass is due, all Pods are known, and the snapshot is about the generation that
+// the cache holds.
+func (r *SidecarSetReconciler) look(ctx context.Context, p *pass) (wait time.Duration, err error) {
+	object := newSidecarSet()
+	err = r.reader.Get(ctx, client.ObjectKey{Name: p.name}, object, client.UnsafeDisableDeepCopy)
 	if apierrors.IsNotFound(err) {
-		r.pace.forget(p.name)
+		r.debounce.forget(p.name)
 		r.unrecorded.Delete(p.name)
 		r.m.forget(p.name)
-		return false, nil
+		return 0, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("reading SidecarSet %s: %w", p.name, err)
+		return 0, fmt.Errorf("reading SidecarSet %s: %w", p.name, err)
 	}
-	p.before, err = statusOf(p.object)
-	return err == nil, err
-}
-
-// countPods gathers what the tally and the snapshot know of the object, and what is known
-// of the next Pod. It waits until both are about the generation that the cache holds.
-func (r *SidecarSetReconciler) countPods(ctx context.Context, p *pass) (ctrl.Result, error) {
-	var err error
-	if p.counted, err = r.pods.count(ctx, p.name); err != nil {
-		return ctrl.Result{}, fmt.Errorf("counting Pods of SidecarSet %s: %w", p.name, err)
+	if p.before, err = statusOf(object); err != nil {
+		return 0, err
 	}
-	if err := r.compareContents(ctx, p); err != nil {
-		return ctrl.Result{}, err
+	p.object = object
+	if !r.pods.synced.Load() {
+		return waitFor(ctx, "the list of all Pods")
 	}
-	n := p.counted
-	p.seen = status.Observation{
-		Generation: p.object.GetGeneration(), Counters: status.Counters(n.Counters), Uninjected: n.Uninjected,
-		Problem: r.sets.Problem(p.name), Now: time.Now(),
-	}
-	if p.object.GetDeletionTimestamp() != nil {
-		p.seen.Finalizers = append([]string{}, p.object.GetFinalizers()...)
+	p.seen = status.Observation{Generation: object.GetGeneration(), Problem: r.sets.Problem(p.name), Now: time.Now()}
+	if snapshot := r.sets.Current(); snapshot != nil {
+		p.program, _ = snapshot.Get(p.name)
 	}
 	switch {
-	case !n.Synced:
-		return waitFor(ctx, "the list of all Pods")
-	case n.Known && !describes(n.Program, p.object):
+	case p.program != nil && !describes(p.program, object):
 		return waitFor(ctx, "the snapshot and the cache to hold the same generation")
-	case !n.Known && p.seen.Problem == nil:
+	case p.program == nil && p.seen.Problem == nil:
 		return waitFor(ctx, "the snapshot to hold the SidecarSet")
 	}
-	if n.Known {
-		p.seen.InjectionPaused = n.Program.Set.Spec.InjectionStrategy.Paused
+	if wait := r.debounce.begin(p.name, object.GetUID(), p.seen.Generation, p.seen.Now); wait > 0 {
+		return wait, nil
+	}
+	if object.GetDeletionTimestamp() != nil {
+		p.seen.Finalizers = append([]string{}, object.GetFinalizers()...)
+	}
+	if p.program != nil {
+		p.seen.InjectionPaused = p.program.Set.Spec.InjectionStrategy.Paused
 	} else {
 		p.seen.Plan = &rollout.Plan{Status: rollout.Begun} // that of an object which cannot be used
 	}
 	if r.readiness != nil {
-		p.seen.Readiness = r.readiness.Of(p.name, p.object.GetUID(), p.seen.Generation)
+		p.seen.Readiness = r.readiness.Of(p.name, object.GetUID(), p.seen.Generation)
 	}
 	p.complete = true
-	return ctrl.Result{}, nil
+	return 0, nil
 }
 
 // waitFor ends a pass until another part announces itself.
-func waitFor(ctx context.Context, what string) (ctrl.Result, error) {
+func waitFor(ctx context.Context, what string) (time.Duration, error) {
 	log.FromContext(ctx).V(1).Info("Waiting", "for", what)
-	return ctrl.Result{RequeueAfter: recheckWait}, nil
+	return recheckWait, nil
 }
 
-// describes reports whether counters of a Program may be written to an object: both must be
+// describes reports whether what is known of a Program may be written to an object: both must be
 // about the same generation of the same object.
 func describes(program *inject.Program, object *unstructured.Unstructured) bool {
 	return program.Set.UID == object.GetUID() && program.Set.Generation == object.GetGeneration()
 }
 
-// recordRevision records the content that the Pods were counted with. A status with a
-// generation promises that a revision records this generation. So without a revision, no
-// status with a new generation is written.
+// recordRevision records the content of the Program. A status with a generation promises that a
+// revision records this generation. So without a revision, no status with a new generation is written.
 func (r *SidecarSetReconciler) recordRevision(ctx context.Context, p *pass) error {
-	if !p.counted.Known || p.object.GetDeletionTimestamp() != nil {
+	if p.program == nil || p.object.GetDeletionTimestamp() != nil {
 		return nil
 	}
 	var err error
-	p.seen.Revision, err = r.record(ctx, p)
-	if p.seen.Revision == nil {
+	if p.seen.Revision, err = r.record(ctx, p); err != nil {
 		p.complete = p.before.ObservedGeneration == p.seen.Generation
 		r.explainFailure(p, err)
 		return err
 	}
 	r.unrecorded.Delete(p.name)
-	recorded := func(name string) (pods, ready int32) {
-		n := p.counted.Revisions[podstate.MakeName(name)]
-		return n.Pods, n.Ready
-	}
-	p.seen.Revisions = status.ByRevision(p.seen.Revision.All, recorded, p.seen.Counters)
-	return err
+	p.seen.Since = p.seen.Revision.Since
+	return nil
 }
 
 // failure says since when the content of an object cannot be recorded.
@@ -208,9 +210,11 @@ type failure struct {
 }
 
 // explainFailure says why the content is not recorded: in an Event, and in the condition Degraded
-// if that lasts.
+// if that lasts. A write conflict is none: the cache was behind.
 func (r *SidecarSetReconciler) explainFailure(p *pass, err error) {
-	r.event(events.RevisionNotRecorded(events.Of(p.counted.Program.Set), err))
+	if !apierrors.IsConflict(err) {
+		r.event(events.RevisionNotRecorded(events.Of(p.program.Set), err))
+	}
 	this := failure{p.object.GetUID(), p.seen.Now}
 	if known, ok := r.unrecorded.Load(p.name); ok && known.(failure).uid == this.uid {
 		this = known.(failure)
@@ -221,27 +225,62 @@ func (r *SidecarSetReconciler) explainFailure(p *pass, err error) {
 	}
 }
 
-// allowUpdates tells the tally what it has to know before Pods are updated, and gets the plan of the
-// rollout. Without a recorded revision it does neither.
-func (r *SidecarSetReconciler) allowUpdates(ctx context.Context, p *pass) error {
-	if p.seen.Revision == nil {
-		return nil
+// decide counts the Pods, and decides which of them to write if the content is recorded. If Pods
+// record contents that were not compared with the current one yet, it does that first.
+func (r *SidecarSetReconciler) decide(ctx context.Context, p *pass) (wait time.Duration, err error) {
+	if p.program == nil {
+		return 0, nil
 	}
-	current := tally.Current{
-		Program: p.counted.Program, Revision: p.seen.Revision.Name, Since: p.seen.Revision.Since,
-		Status: status.RolloutOf(p.before, p.seen.Revision.Name),
+	current := tracker.Current{Program: p.program}
+	if recorded := p.seen.Revision; recorded != nil {
+		current.Revision, current.Since = recorded.Name, recorded.Since
+		current.Status = status.RolloutOf(p.before, recorded.Name)
 	}
-	var plan *rollout.Plan
-	err := r.pods.ask(ctx, func(t *tally.Tally) {
-		t.Settle(time.Now()) // a plan of a second ago would name a next change that is over
-		if now, ok := t.SetCurrent(p.name, current); ok {
-			plan = &now
+	for {
+		pods, took, ok, err := r.pods.pass(ctx, current)
+		if err != nil {
+			return 0, fmt.Errorf("counting Pods of SidecarSet %s: %w", p.name, err)
 		}
-	})
+		if !ok {
+			return waitFor(ctx, "the Pods to be compared with the snapshot")
+		}
+		p.pods = pods
+		r.debounce.passed(p.name, pods.Busy, took)
+		if !pods.Differs || p.seen.Revision == nil {
+			break
+		}
+		if err := r.compareContents(ctx, p); err != nil {
+			return 0, err
+		}
+		if !pods.Undecided {
+			break
+		}
+	}
+	p.seen.Counters, p.seen.Uninjected, p.seen.Plan = status.Counters(p.pods.Counters), p.pods.Uninjected, p.pods.Plan
+	if p.seen.Revision != nil {
+		p.seen.Revisions = status.ByRevision(p.seen.Revision.All, func(name string) (pods, ready int32) {
+			n := p.pods.Revisions[podstate.MakeName(name)]
+			return n.Pods, n.Ready
+		}, p.seen.Counters)
+		r.m.observe(p.name, p.seen)
+	}
+	return 0, nil
+}
+
+// compareContents passes the differences between the recorded contents of a SidecarSet and the
+// current one to the tracker. Each pair of contents is compared once.
+func (r *SidecarSetReconciler) compareContents(ctx context.Context, p *pass) error {
+	known := p.pods.Content.Differences()
+	spec, err := inject.SpecOf(p.object.Object)
 	if err != nil {
 		return err
 	}
-	p.seen.Plan, p.seen.Since = plan, current.Since
-	r.m.observe(p.name, p.seen)
-	return nil
+	differences, err := known.With(p.history, spec, p.program.HashWithoutImage)
+	if err != nil {
+		return fmt.Errorf("comparing SidecarSet %s with its revisions: %w", p.name, err)
+	}
+	if known != nil && len(differences) == len(known) {
+		return nil
+	}
+	return r.pods.do(ctx, func(t *tracker.Tracker) { t.SetDifferences(p.name, p.program.HashWithoutImage, differences) })
 }

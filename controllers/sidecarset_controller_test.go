@@ -21,7 +21,7 @@ import (
 func TestStatusSaysWhatWasCounted(t *testing.T) {
 	control(t, 3, func(t *testing.T, r *rig) {
 		r.feed(t, webPod(1), notReady(webPod(2)))
-		r.pass(entryPatience)
+		r.pass(writeInterval)
 		want := []map[string]any{{
 			"metadata": map[string]any{"resourceVersion": "103"},
 			"status": map[string]any{
@@ -30,13 +30,13 @@ func TestStatusSaysWhatWasCounted(t *testing.T) {
 				"latestRevision": r.api.stored(t)[0].Name, "collisionCount": 0.0,
 				"conditions": []any{map[string]any{
 					"type": "Accepted", "status": "True", "reason": "Compiled", "message": "The operator uses this SidecarSet.",
-					"observedGeneration": 3.0, "lastTransitionTime": "2000-01-01T00:00:05Z",
+					"observedGeneration": 3.0, "lastTransitionTime": "2000-01-01T00:00:01Z",
 				}, map[string]any{
 					"type": "Progressing", "status": "False", "reason": "Complete", "message": "All 2 matched Pods are updated.",
-					"observedGeneration": 3.0, "lastTransitionTime": "2000-01-01T00:00:05Z",
+					"observedGeneration": 3.0, "lastTransitionTime": "2000-01-01T00:00:01Z",
 				}, map[string]any{
 					"type": "Degraded", "status": "False", "reason": "AsExpected", "message": "No action is needed.",
-					"observedGeneration": 3.0, "lastTransitionTime": "2000-01-01T00:00:05Z",
+					"observedGeneration": 3.0, "lastTransitionTime": "2000-01-01T00:00:01Z",
 				}},
 			},
 		}}
@@ -51,7 +51,7 @@ func TestNoStatusIsWrittenBeforeAllPodsAreKnown(t *testing.T) {
 		r.pass(time.Hour)
 		r.wantWrites(t, 0)
 		r.feed(t, webPod(1))
-		r.pass(entryPatience)
+		r.pass(writeInterval)
 		r.wantWrites(t, 1)
 	})
 }
@@ -75,7 +75,7 @@ func TestStatusNamesTheGenerationThatWasCounted(t *testing.T) {
 		r.pass(time.Minute)
 		r.wantWrites(t, 0)
 		r.compiled(t, fixtures.LogSet(2))
-		r.pass(entryPatience)
+		r.pass(writeInterval)
 		if got := r.written(t).ObservedGeneration; got != 2 {
 			t.Errorf("observedGeneration = %d, want 2", got)
 		}
@@ -111,7 +111,7 @@ func TestAForgedObservedGenerationIsCorrected(t *testing.T) {
 			return unstructured.SetNestedField(o.Object, int64(99), "status", "observedGeneration")
 		})
 		r.feed(t, webPod(1))
-		r.pass(entryPatience)
+		r.pass(writeInterval)
 		if got := r.written(t).ObservedGeneration; got != 1 {
 			t.Errorf("observedGeneration = %d, want 1", got)
 		}
@@ -136,7 +136,7 @@ func TestWriteErrors(t *testing.T) {
 			control(t, 1, func(t *testing.T, r *rig) {
 				r.feed(t, webPod(1))
 				r.store.fail(tc.err)
-				r.pass(entryPatience)
+				r.pass(writeInterval)
 				r.wantWrites(t, 1)
 				if tc.result != "" && metricsOf(r.m.statusWrites) != 1 {
 					t.Errorf("%d results are counted", metricsOf(r.m.statusWrites))
@@ -159,7 +159,7 @@ func TestAnObjectThatDoesNotCompileIsReported(t *testing.T) {
 		r.wantWrites(t, 0)
 		// The snapshot announces nothing about an object that it does not hold.
 		r.sets.SetProblem("log", errors.New("spec.containers[0]: what is wrong"))
-		r.pass(recheckWait + entryPatience)
+		r.pass(recheckWait + writeInterval)
 		if got := r.written(t); got.MatchedPods != 0 || got.ObservedGeneration != 2 || !meta.IsStatusConditionFalse(got.Conditions, appsv1beta1.ConditionAccepted) ||
 			!meta.IsStatusConditionFalse(got.Conditions, appsv1beta1.ConditionReady) {
 			t.Errorf("status = %+v", got)
@@ -173,14 +173,14 @@ func TestAnObjectThatDoesNotCompileIsReported(t *testing.T) {
 func TestADeletedSidecarSetIsForgotten(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t, webPod(1))
-		r.pass(entryPatience)
+		r.pass(writeInterval)
 		if n := metricsOf(r.m.matched); n != 1 {
 			t.Errorf("%d gauges of matched Pods, want 1", n)
 		}
 		r.store.replace(nil)
 		r.pass(0)
-		if n := metricsOf(r.m.matched); n != 0 || len(r.pace.known) != 0 {
-			t.Errorf("%d gauges and %d writes are remembered", n, len(r.pace.known))
+		if n := metricsOf(r.m.matched); n != 0 || len(r.debounce.known) != 0 {
+			t.Errorf("%d gauges and %d writes are remembered", n, len(r.debounce.known))
 		}
 	})
 }
@@ -191,23 +191,23 @@ func metricsOf(c prometheus.Collector) int {
 	return len(metrics)
 }
 
-// However fast Pods change, the status of a SidecarSet is written every three seconds. A
+// However fast Pods change, the status of a SidecarSet is written once a second. A
 // second after the last change, the written status is right.
-func TestAStatusIsWrittenEveryThreeSecondsWhilePodsChange(t *testing.T) {
+func TestAStatusIsWrittenOnceASecondWhilePodsChange(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t)
 		r.judge("set-1", 1, inForce)
 		first := r.store.writes()
 		for step := range 1500 { // 15 seconds of 100 events each
 			change := func(pod *corev1.Pod) *corev1.Pod { return pod }
-			if step/10%2 == 1 {
+			if step/70%2 == 1 {
 				change = notReady
 			}
 			r.feed(t, change(webPod(step%10)))
 			r.pass(10 * time.Millisecond)
 		}
-		if n := r.store.writes() - first; n < 4 || n > 6 {
-			t.Errorf("%d writes in 15 seconds, want one in three", n)
+		if n := r.store.writes() - first; n < 7 || n > 16 {
+			t.Errorf("%d writes in 15 seconds, want about one a second", n)
 		}
 		r.pass(writeInterval)
 		if got := r.written(t); got.MatchedPods != 10 || got.ReadyPods != 0 {
@@ -222,7 +222,7 @@ func TestASidecarSetThatIsReadySoonIsWrittenOnce(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t)
 		r.judge("set-1", 1, notYet)
-		r.pass(entryPatience - time.Millisecond)
+		r.pass(writeInterval - time.Millisecond)
 		r.wantWrites(t, 0)
 		r.judge("set-1", 1, inForce)
 		r.wantWrites(t, 1)
@@ -239,7 +239,7 @@ func TestReadyIsWrittenAtOnceAfterASlowStart(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t)
 		r.judge("set-1", 1, notYet)
-		r.pass(entryPatience + 100*time.Millisecond)
+		r.pass(writeInterval + 100*time.Millisecond)
 		r.wantWrites(t, 1)
 		r.judge("set-1", 1, inForce)
 		r.wantWrites(t, 2)
@@ -284,7 +284,7 @@ func TestARecreatedSidecarSetInheritsNoStatus(t *testing.T) {
 				r.wantWrites(t, 1) // nothing of the old one, which the snapshot still has
 
 				r.compiled(t, young)
-				r.pass(entryPatience)
+				r.pass(writeInterval)
 				s := r.written(t)
 				if s.MatchedPods != 2 || s.ObservedGeneration != 1 {
 					t.Errorf("status = %+v", s)
@@ -309,7 +309,7 @@ func TestAnUnannouncedChangeIsFoundWithinAMinute(t *testing.T) {
 		do   func(t *testing.T, r *rig)
 		want func(s appsv1beta1.SidecarSetStatus) bool
 	}{
-		"the tally, of a Pod": {
+		"the tracker, of a Pod": {
 			func(r *rig) *announcer { return r.counts },
 			func(t *testing.T, r *rig) { r.feed(t, webPod(1), webPod(2)) },
 			func(s appsv1beta1.SidecarSetStatus) bool { return s.MatchedPods == 2 },
@@ -327,13 +327,13 @@ func TestAnUnannouncedChangeIsFoundWithinAMinute(t *testing.T) {
 			func(r *rig) *announcer { return r.objects },
 			func(t *testing.T, r *rig) {
 				r.feed(t)
-				r.pass(entryPatience)
+				r.pass(writeInterval)
 				for _, revision := range r.api.stored(t) {
 					if err := r.api.Delete(t.Context(), &revision); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if r.objects.announce(r.changed, "log"); len(r.api.stored(t)) != 0 {
+				if r.store.announce(); len(r.api.stored(t)) != 0 {
 					t.Fatal("a revision is left")
 				}
 			},
@@ -343,7 +343,7 @@ func TestAnUnannouncedChangeIsFoundWithinAMinute(t *testing.T) {
 			func(r *rig) *announcer { return r.judged.announcer },
 			func(t *testing.T, r *rig) {
 				r.feed(t)
-				r.pass(entryPatience)
+				r.pass(writeInterval)
 				r.judge("set-1", 1, inForce)
 			},
 			func(s appsv1beta1.SidecarSetStatus) bool {
@@ -361,7 +361,7 @@ func TestAnUnannouncedChangeIsFoundWithinAMinute(t *testing.T) {
 				if dead.lost.Load() == 0 {
 					t.Fatal("nothing was announced that could be lost")
 				}
-				r.pass(recheck + entryPatience)
+				r.pass(recheck + writeInterval)
 				if s := r.written(t); !tc.want(s) || len(r.api.stored(t)) != 1 {
 					t.Errorf("status %+v, %d revisions", s, len(r.api.stored(t)))
 				}
@@ -370,42 +370,38 @@ func TestAnUnannouncedChangeIsFoundWithinAMinute(t *testing.T) {
 	}
 }
 
-func TestPaceSurvivesAClockThatIsSetBack(t *testing.T) {
-	p, now := newPace(), time.Unix(1000, 0)
-	p.rest("log", "uid", 1, nil, now)
-	p.wrote("log", false, now)
-	if rest := p.rest("log", "uid", 1, nil, now.Add(-time.Hour)); rest != time.Second {
-		t.Errorf("rest = %v, want a second at most", rest)
+func TestDebounceSurvivesAClockThatIsSetBack(t *testing.T) {
+	d, now := newDebounce(), time.Unix(1000, 0)
+	if wait := d.begin("log", "uid", 1, now); wait != 0 {
+		t.Errorf("the first pass waits for %v", wait)
 	}
-	if rest := p.rest("log", "uid", 1, nil, now.Add(time.Second)); rest != 0 {
-		t.Errorf("rest = %v after a second", rest)
+	d.passed("log", false, 0)
+	d.wrote("log", false, now)
+	for past, want := range map[time.Duration]time.Duration{-time.Hour: time.Second, time.Second: 0} {
+		if wait, write := d.next("log", now.Add(past)), d.unwritable("log", nil, now.Add(past)); wait != want || write != want {
+			t.Errorf("after %v the next pass waits for %v, a write for %v; want %v", past, wait, write, want)
+		}
 	}
 }
 
-func TestPaceWaitsForCountersThatGoOnChanging(t *testing.T) {
-	p, begin := newPace(), time.Unix(1000, 0)
-	ready := &status.Readiness{Ready: true}
-	p.rest("log", "uid", 1, ready, begin)
-	p.wrote("log", true, begin)
-	// A change every 100 ms, for as long as the status is not written.
-	for now := begin; ; now = now.Add(100 * time.Millisecond) {
-		p.counted("log", now)
-		if rest := p.rest("log", "uid", 1, ready, now); rest == 0 {
-			if took := now.Sub(begin); took != 3*time.Second {
-				t.Errorf("written after %v, want 3 s", took)
+// While no Pod can be written, at most one pass a second follows Pods that change all the time, and
+// else ten. Passes that take long are fewer.
+func TestPassesAreSpaced(t *testing.T) {
+	for _, tc := range []struct {
+		busy bool
+		took time.Duration
+		want int
+	}{{false, 0, 10}, {true, 0, 100}, {true, 25 * time.Millisecond, 10}, {false, 50 * time.Millisecond, 5}} {
+		d, passes := newDebounce(), 0
+		begin := time.Unix(1000, 0)
+		for now := begin; now.Before(begin.Add(10 * time.Second)); now = now.Add(10 * time.Millisecond) {
+			if d.begin("log", "uid", 1, now) == 0 {
+				d.passed("log", tc.busy, tc.took)
+				passes++
 			}
-			break
 		}
-	}
-	last := begin.Add(1200 * time.Millisecond)
-	p.counted("log", last)
-	if rest := p.rest("log", "uid", 1, ready, last); rest != 500*time.Millisecond {
-		t.Errorf("rest = %v after the last change, want 500 ms", rest)
-	}
-	if rest := p.rest("log", "uid", 1, &status.Readiness{}, last); rest != 0 {
-		t.Errorf("rest = %v for a SidecarSet that is not ready any more, want none", rest)
-	}
-	if rest := p.counted("log", begin.Add(time.Minute)); rest != 0 {
-		t.Errorf("rest = %v for a change long after the last write, want none", rest)
+		if passes != tc.want {
+			t.Errorf("%+v: %d passes in ten seconds", tc, passes)
+		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/revision"
 	"github.com/sidecarset/operator/internal/status"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/tracker"
 )
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=apps,resources=controllerrevisions,namespace=sidecarset-system,verbs=get;create;patch;delete
@@ -33,9 +33,7 @@ type revisionKeeper struct {
 	namespace string
 }
 
-// record keeps the history of a SidecarSet, of the generation that the Pods were
-// counted with. If it returns a revision, that one records this generation, and old
-// revisions have been deleted as far as possible, even if there is an error too.
+// record makes the content of a SidecarSet the newest one of its history.
 func (r *SidecarSetReconciler) record(ctx context.Context, p *pass) (*status.Revision, error) {
 	collisions := int32(0)
 	if p.before.CollisionCount != nil {
@@ -45,24 +43,37 @@ func (r *SidecarSetReconciler) record(ctx context.Context, p *pass) (*status.Rev
 	if err != nil {
 		return nil, err
 	}
-	recorded, err := r.revisions.keep(ctx, p.counted.Program, spec, collisions, p.counted.Revisions)
+	recorded, history, err := r.revisions.keep(ctx, p.program, spec, collisions)
 	if err != nil {
-		err = fmt.Errorf("recording SidecarSet %s: %w", p.name, err)
+		return nil, fmt.Errorf("recording SidecarSet %s: %w", p.name, err)
 	}
-	return recorded, err
+	p.history = history
+	return recorded, nil
 }
 
-// keep makes the content of a Program, whose spec is given, the newest revision. It
-// deletes revisions beyond the limit that no Pod runs and no SidecarSet names.
-func (k *revisionKeeper) keep(ctx context.Context, program *inject.Program, spec map[string]any, collisions int32, inUse map[podstate.Name]tally.RevisionCount) (*status.Revision, error) {
+// truncate deletes revisions of a SidecarSet beyond the limit that no Pod runs and no SidecarSet
+// names.
+func (r *SidecarSetReconciler) truncate(ctx context.Context, p *pass) error {
+	if p.seen.Revision == nil {
+		return nil
+	}
+	if err := r.revisions.truncate(ctx, p.program, p.history, p.pods.Revisions); err != nil {
+		return fmt.Errorf("recording SidecarSet %s: %w", p.name, err)
+	}
+	return nil
+}
+
+// keep makes the content of a Program, whose spec is given, the newest revision. It returns it with
+// the whole history.
+func (k *revisionKeeper) keep(ctx context.Context, program *inject.Program, spec map[string]any, collisions int32) (*status.Revision, revision.History, error) {
 	data, err := revision.Data(spec)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	owner := ownerOf(program)
 	history, err := k.history(ctx, owner)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	latest, number := history.Find(data)
 	if latest != nil {
@@ -71,14 +82,14 @@ func (k *revisionKeeper) keep(ctx context.Context, program *inject.Program, spec
 		latest, collisions, err = k.create(ctx, owner, data, collisions, number)
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	history = history.With(latest)
 	recorded := &status.Revision{Name: latest.Name, CollisionCount: collisions, Since: revision.CurrentSince(latest)}
 	for _, r := range history {
 		recorded.All = append(recorded.All, r.Name)
 	}
-	return recorded, k.truncate(ctx, program, history, inUse)
+	return recorded, history, nil
 }
 
 func ownerOf(program *inject.Program) revision.Owner {
@@ -151,7 +162,7 @@ func (k *revisionKeeper) refresh(ctx context.Context, r *appsv1.ControllerRevisi
 
 // truncate deletes old revisions. It is not an error if more are left than the limit
 // allows because all of them are needed.
-func (k *revisionKeeper) truncate(ctx context.Context, program *inject.Program, history revision.History, inUse map[podstate.Name]tally.RevisionCount) error {
+func (k *revisionKeeper) truncate(ctx context.Context, program *inject.Program, history revision.History, inUse map[podstate.Name]tracker.RevisionCount) error {
 	surplus, tooMany := history.Surplus(&program.Set.Spec, func(name string) bool {
 		_, used := inUse[podstate.MakeName(name)]
 		return used

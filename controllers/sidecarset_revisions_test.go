@@ -28,7 +28,7 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/revision"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/tracker"
 )
 
 // revisionAPI is an API server whose next write can be made to fail, and a cache
@@ -132,7 +132,7 @@ func TestKeepAdoptsWhatTheCacheHasNotSeen(t *testing.T) {
 	own := recorded(t, "log:1", 1, 0)
 	api := newRevisionAPI(own)
 	api.behind = true
-	got, err := api.keeper().keep(t.Context(), logProgram("log:1"), specOf("log:1"), 0, nil)
+	got, _, err := api.keeper().keep(t.Context(), logProgram("log:1"), specOf("log:1"), 0)
 	if err != nil || got.Name != own.Name || got.CollisionCount != 0 || len(api.stored(t)) != 1 {
 		t.Errorf("%v, %v; %d revisions", got, err, len(api.stored(t)))
 	}
@@ -142,7 +142,7 @@ func TestKeepAvoidsTheRevisionOfADeletedNamesake(t *testing.T) {
 	foreign := recorded(t, "log:1", 4, 0)
 	foreign.OwnerReferences[0].UID = "set-0"
 	api := newRevisionAPI(foreign)
-	got, err := api.keeper().keep(t.Context(), logProgram("log:1"), specOf("log:1"), 0, nil)
+	got, _, err := api.keeper().keep(t.Context(), logProgram("log:1"), specOf("log:1"), 0)
 	want := recorded(t, "log:1", 1, 1)
 	if err != nil || got.Name != want.Name || got.CollisionCount != 1 {
 		t.Fatalf("%v, %v; want %s", got, err, want.Name)
@@ -152,7 +152,7 @@ func TestKeepAvoidsTheRevisionOfADeletedNamesake(t *testing.T) {
 		t.Errorf("stored: %v", api.stored(t))
 	}
 	// From then on it is found by content, whatever the count says.
-	got, err = api.keeper().keep(t.Context(), logProgram("log:1"), specOf("log:1"), 0, nil)
+	got, _, err = api.keeper().keep(t.Context(), logProgram("log:1"), specOf("log:1"), 0)
 	if err != nil || got.Name != want.Name || len(api.stored(t)) != 2 {
 		t.Errorf("%v, %v", got, err)
 	}
@@ -165,7 +165,7 @@ func TestKeepGivesUpAfterTooManyCollisions(t *testing.T) {
 		foreign.OwnerReferences[0].UID = "set-0"
 		taken = append(taken, foreign)
 	}
-	if got, err := newRevisionAPI(taken...).keeper().keep(t.Context(), logProgram("log:1"), specOf("log:1"), 0, nil); err == nil {
+	if got, _, err := newRevisionAPI(taken...).keeper().keep(t.Context(), logProgram("log:1"), specOf("log:1"), 0); err == nil {
 		t.Errorf("recorded as %v", got)
 	}
 }
@@ -184,20 +184,21 @@ func (r *rig) change(t *testing.T, generation int64, image string) {
 	r.compiled(t, set)
 }
 
-// due is how many Pods the executor would be given, for which image.
+// due is how many Pods the executor was given since the last call, and for which image. They are not
+// written.
 func (r *rig) due(t *testing.T) (pods int, image string) {
 	t.Helper()
-	err := r.pods.ask(t.Context(), func(tl *tally.Tally) {
-		due := tl.Due("log", 10)
-		for _, task := range due.Tasks {
-			pods, image = pods+1, due.Program.Set.Spec.Containers[0].Image
-			tl.Return(task, tally.Result{})
+	r.mu.Lock()
+	items := r.begun
+	r.begun = nil
+	r.mu.Unlock()
+	for _, item := range items {
+		image = item.Program.Set.Spec.Containers[0].Image
+		if err := r.pods.ask(t.Context(), func(tr *tracker.Tracker) { tr.Done(item, tracker.Result{}) }); err != nil {
+			t.Fatal(err)
 		}
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
-	return pods, image
+	return len(items), image
 }
 
 // No Pod is given a content that is not recorded, and the status says why.
@@ -229,7 +230,7 @@ func TestNoPodIsUpdatedWhileItsContentCannotBeRecorded(t *testing.T) {
 		if n, image := r.due(t); n != 1 || image != "log:2" {
 			t.Errorf("%d Pods are due for %s when the content is recorded, want 1", n, image)
 		}
-		r.pass(entryPatience)
+		r.pass(writeInterval)
 		wantReasons(t, r.written(t), "RollingOut", "AsExpected")
 		if s := r.written(t); s.ObservedGeneration != 2 || s.UpdatedPods != 0 {
 			t.Errorf("the status is %+v", s)
@@ -259,7 +260,7 @@ func TestARolloutBeginsAtOnce(t *testing.T) {
 func TestCountersFollowWhileRevisionsFail(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t)
-		r.pass(entryPatience)
+		r.pass(writeInterval)
 		for _, revision := range r.api.stored(t) {
 			if err := r.api.Delete(t.Context(), &revision); err != nil {
 				t.Fatal(err)
@@ -267,21 +268,24 @@ func TestCountersFollowWhileRevisionsFail(t *testing.T) {
 		}
 		r.api.failWith(errors.New("etcd is full"))
 		r.feed(t, webPod(1))
-		r.pass(entryPatience)
+		r.pass(writeInterval)
 		if s := r.written(t); s.MatchedPods != 1 {
 			t.Errorf("status %+v", s)
 		}
 	})
 }
 
-func TestKeepReportsWhatItCouldNotDelete(t *testing.T) {
+func TestTruncateReportsWhatItCouldNotDelete(t *testing.T) {
 	api := newRevisionAPI(recorded(t, "log:1", 1, 0), recorded(t, "log:2", 2, 0))
 	api.failWith(errors.New("refused"))
 	program := logProgram("log:2")
 	program.Set.Spec.RevisionHistoryLimit = new(int32(1))
-	got, err := api.keeper().keep(t.Context(), program, specOf("log:2"), 0, nil)
-	if !errors.Is(err, api.fail) || got == nil {
-		t.Errorf("%v, %v; want the revision and the error", got, err)
+	_, history, err := api.keeper().keep(t.Context(), program, specOf("log:2"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := api.keeper().truncate(t.Context(), program, history, nil); !errors.Is(err, api.fail) {
+		t.Errorf("%v, want the error", err)
 	}
 }
 
@@ -293,7 +297,7 @@ func TestDeletingWhatIsGoneIsNoFailure(t *testing.T) {
 	}
 }
 
-func TestKeepSparesWhatPodsRun(t *testing.T) {
+func TestTruncateSparesWhatPodsRun(t *testing.T) {
 	var all []client.Object
 	var names []string
 	for i, image := range []string{"log:1", "log:2", "log:3"} {
@@ -303,9 +307,12 @@ func TestKeepSparesWhatPodsRun(t *testing.T) {
 	api := newRevisionAPI(all...)
 	program := logProgram("log:4")
 	program.Set.Spec.RevisionHistoryLimit = new(int32(1))
-	got, err := api.keeper().keep(t.Context(), program, specOf("log:4"), 0, map[podstate.Name]tally.RevisionCount{podstate.MakeName(names[1]): {Pods: 1}})
+	got, history, err := api.keeper().keep(t.Context(), program, specOf("log:4"), 0)
 	if err != nil {
 		t.Fatalf("keep: %v", err)
+	}
+	if err := api.keeper().truncate(t.Context(), program, history, map[podstate.Name]tracker.RevisionCount{podstate.MakeName(names[1]): {Pods: 1}}); err != nil {
+		t.Fatalf("truncate: %v", err)
 	}
 	var left []string
 	for _, r := range api.stored(t) {

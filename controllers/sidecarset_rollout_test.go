@@ -15,7 +15,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/podstate"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/tracker"
 )
 
 // written is a Pod whose sidecar the operator has updated, in the form of earlier operators.
@@ -103,19 +103,19 @@ func TestARolloutThatDoesNotMoveIsStalled(t *testing.T) {
 	}
 }
 
-// succeed gives the rig a new leader's tally, which has no Pods yet.
+// succeed gives the rig a new leader's tracker, which has no Pods yet.
 func (r *rig) succeed(t *testing.T) {
 	t.Helper()
-	fresh := newPodTally(&fixtures.Snapshots{}, nil, nil, newCollectors(prometheus.NewRegistry()))
-	err := r.pods.ask(t.Context(), func(*tally.Tally) {
-		r.pods.tally, r.pods.synced = fresh.tally, false
-		r.pods.tally.Settle(time.Now())
+	fresh := newPodTracker(&fixtures.Snapshots{}, nil, nil, newCollectors(prometheus.NewRegistry()))
+	err := r.pods.ask(t.Context(), func(*tracker.Tracker) {
+		r.pods.tracker = fresh.tracker
+		r.pods.synced.Store(false)
 		r.pods.takeCatalog()
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.changed("log") // a controller begins with all objects
+	r.changed("log", true) // a controller begins with all objects
 	r.pass(time.Second)
 }
 
@@ -193,7 +193,7 @@ func TestAPodThatDisappearsIsStored(t *testing.T) {
 		flying.DeletionTimestamp = new(metav1.Now())
 		want := time.Now().Add(10 * time.Minute).Truncate(time.Second)
 		r.feed(t, flying)
-		r.pass(longest)
+		r.pass(2 * writeInterval)
 		if s := r.written(t); s.DisappearedPods != 1 || s.DisappearedUntil == nil || s.DisappearedUntil.Sub(want).Abs() > time.Second {
 			t.Errorf("the status is %+v, want one place until %v", s, want)
 		}
@@ -207,14 +207,11 @@ func TestAPodThatDisappearsIsStored(t *testing.T) {
 }
 
 // Sidecars that have not run for a minute are told when the minute is over, in whatever part of a
-// second the tally looks at the time.
+// second the Pod comes.
 func TestSidecarsThatDoNotRunAreToldAfterAMinute(t *testing.T) {
 	for _, part := range []time.Duration{0, 300 * time.Millisecond, 700 * time.Millisecond} {
 		control(t, 1, func(t *testing.T, r *rig) {
 			r.pass(part)
-			if err := r.pods.ask(t.Context(), func(*tally.Tally) { r.pods.settle.Reset(settleEvery) }); err != nil {
-				t.Fatal(err)
-			}
 			pod := notReady(webPod(1))
 			pod.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Truncate(time.Second))
 			pod.Status.ContainerStatuses[0].State = waitingFor("ImagePullBackOff")

@@ -38,14 +38,14 @@ func (r *SidecarSetReconciler) patchStatus(ctx context.Context, p *pass) (again 
 		return 0, nil
 	}
 	ready := p.complete && meta.IsStatusConditionTrue(next.Conditions, appsv1beta1.ConditionReady)
-	if rest := r.pace.rest(p.name, p.object.GetUID(), p.seen.Generation, readiness, p.seen.Now); rest > 0 {
-		return rest, nil
+	if wait := r.debounce.unwritable(p.name, readiness, p.seen.Now); wait > 0 {
+		return wait, nil
 	}
 	patch, err := statusPatch(p.object, next)
 	if err != nil {
 		return 0, err
 	}
-	r.pace.wrote(p.name, ready, p.seen.Now)
+	r.debounce.wrote(p.name, ready, p.seen.Now)
 	answer := newSidecarSet()
 	answer.SetName(p.name)
 	switch err := r.status.Patch(ctx, answer, client.RawPatch(types.MergePatchType, patch)); {

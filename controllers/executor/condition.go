@@ -14,7 +14,7 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/tracker"
 )
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=pods/status,verbs=patch
@@ -26,25 +26,22 @@ const (
 )
 
 // label writes the condition of the Pod that was read, if it is not as it should be.
-func (e *Executor) label(ctx context.Context, a *attempt) (tally.Result, error) {
+func (e *Executor) label(ctx context.Context, a *attempt) (tracker.Result, error) {
 	record := podstate.FromPod(a.pod)
-	if !record.Active || !a.due.Program.Selector.Matches(record.Labels.Labels()) || a.due.Content.Count(record, time.Now().Unix())&inplace.Matched == 0 {
-		return tally.Result{}, errReadAgain
+	if !record.Active || !a.Program.Selector.Matches(record.Labels.Labels()) || a.Content.Count(record, time.Now().Unix())&inplace.Matched == 0 {
+		return unneeded, nil
 	}
-	way := a.due.Content.Judge(record, a.task.Node).Way
+	way := a.Content.Judge(record, a.Node).Way
 	if way != inplace.Current && way != inplace.Recreate {
-		return tally.Result{}, errReadAgain
+		return unneeded, nil
 	}
-	condition, differs := upgradableCondition(a.pod, a.due.Program.Name(), way == inplace.Current, e.unselected(a.pod), time.Now())
-	if !differs && a.live {
-		return written(a.pod), nil
-	}
+	condition, differs := upgradableCondition(a.pod, a.Program.Name(), way == inplace.Current, e.unselected(a.pod), time.Now())
 	if !differs {
-		return tally.Result{}, errReadAgain
+		return written(a.pod), nil
 	}
 	after, err := e.patchCondition(ctx, a.pod, condition)
 	if err != nil {
-		return tally.Result{}, err
+		return tracker.Result{}, err
 	}
 	return written(after), nil
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/tracker"
 )
 
 func TestTheConditionSaysWhichSidecarSetsCanBeUpdated(t *testing.T) {
@@ -86,14 +86,14 @@ func TestLabels(t *testing.T) {
 		"the first word":           {nil, nil, nil, "get patch/status", isWritten, "", `{"log":true}`},
 		"beside another word":      {nil, says(`{"mesh":true}`), nil, "get patch/status", isWritten, "", `{"log":true,"mesh":true}`},
 		"C23: one that is deleted": {nil, says(`{"deleted":false}`), nil, "get patch/status", isWritten, "", `{"log":true}`},
-		"nothing new":              {nil, says(`{"log":true}`), nil, "get get", isWritten, "", `{"log":true}`},
+		"nothing new":              {nil, says(`{"log":true}`), nil, "get", isWritten, "", `{"log":true}`},
 		"in conflict":              {nil, nil, conflict, "get patch/status get patch/status", isWritten, "", `{"log":true}`},
 		"refused":                  {nil, nil, apierrors.NewForbidden(corev1.Resource("pods"), "p", errors.New("hands off")), "get patch/status", isRest, inplace.Refused, ""},
-		"another has its name":     {func(p *corev1.Pod) { p.UID = "other" }, nil, nil, "get get", isStale, "", ""},
-		"it is not selected":       {func(p *corev1.Pod) { p.Labels = nil }, nil, nil, "get get", isStale, "", ""},
-		"it is not injected":       {func(p *corev1.Pod) { delete(p.Annotations, "kruise.io/sidecarset-injected-list") }, nil, nil, "get get", isStale, "", ""},
-		"it is finished":           {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, nil, nil, "get get", isStale, "", ""},
-		"it is outdated":           {func(p *corev1.Pod) { record(p, program(t, "side:v0")) }, nil, nil, "get get", isStale, "", ""},
+		"another has its name":     {func(p *corev1.Pod) { p.UID = "other" }, nil, nil, "get", isStale, "", ""},
+		"it is not selected":       {func(p *corev1.Pod) { p.Labels = nil }, nil, nil, "get", isStale, "", ""},
+		"it is not injected":       {func(p *corev1.Pod) { delete(p.Annotations, "kruise.io/sidecarset-injected-list") }, nil, nil, "get", isStale, "", ""},
+		"it is finished":           {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, nil, nil, "get", isStale, "", ""},
+		"it is outdated":           {func(p *corev1.Pod) { record(p, program(t, "side:v0")) }, nil, nil, "get", isStale, "", ""},
 		"only a new Pod can follow": {func(p *corev1.Pod) {
 			delete(p.Annotations, "kruise.io/sidecarset-hash-without-image")
 			record(p, sizedProgram(t, "1"))
@@ -113,11 +113,11 @@ func TestLabels(t *testing.T) {
 			mesh.Set = following.Set.DeepCopy()
 			mesh.Set.Name = "mesh"
 			r.now = match.Build([]*inject.Program{following, &mesh}, map[string]labels.Set{"a": {}})
-			r.due = tally.Due{Program: following, Content: inplace.ContentOf(following).With(inplace.Differences{})}
+			r.item = tracker.WorkItem{Program: following, Content: inplace.ContentOf(following).With(inplace.Differences{})}
 			if tc.fails != nil {
 				r.failPatches(1, false, tc.fails)
 			}
-			check(t, r.try(t, "p", tally.Label), tc.kind, tc.reason, "")
+			check(t, r.try(t, "p", tracker.Label), tc.kind, tc.reason, "")
 			if r.verbs() != tc.verbs {
 				t.Errorf("requests are %q, want %q", r.verbs(), tc.verbs)
 			}

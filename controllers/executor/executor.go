@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
@@ -20,51 +20,31 @@ import (
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/tracker"
 )
 
-const (
-	// passEvery is the shortest time between two passes over a SidecarSet.
-	passEvery = 100 * time.Millisecond
-	// inHandPerSet is how many Pods of one SidecarSet are taken at the same time,
-	// writesPerSet how many of them are written, and writesInAll how many Pods of all
-	// SidecarSets. Requests wait for the rate limiter in the order in which they come, so
-	// that at most writesPerSet requests of a SidecarSet are before those of another one.
-	inHandPerSet, writesPerSet, writesInAll = 64, 16, 64
-	// lookEvery is the interval at which all SidecarSets are looked at without a cause.
-	lookEvery = 30 * time.Second
-)
+// workers is how many Pods are written at the same time.
+const workers = 64
 
-// Executor writes Pods while it runs. It is made by New.
+// Executor writes Pods while it runs: each by one worker at a time. It is made by New.
 type Executor struct {
 	Options
-	queue workqueue.TypedDelayingInterface[string] // names of SidecarSets to look at
-	slots chan struct{}
+	queue workqueue.TypedInterface[types.UID] // of Pods
 	known *revisions
 	// resizeMissed is when the API server was last seen to lack the subresource resize. It is
 	// valid for resizeMemory, because the API server may be upgraded.
 	resizeMissed atomic.Pointer[time.Time]
 	limit        flowcontrol.RateLimiter
 	updates      *prometheus.CounterVec
-	running      sync.WaitGroup
 
 	mu    sync.Mutex
-	lanes map[string]*lane // by SidecarSet
-}
-
-// lane is the work on the Pods of one SidecarSet.
-type lane struct {
-	slots  chan struct{}
-	inHand int
-	last   time.Time // when the last pass began
+	items map[types.UID][]tracker.WorkItem // that wait, by Pod
 }
 
 // Options are what an Executor works with.
 type Options struct {
-	// Tally runs a function on the tally, in the goroutine that owns it, and waits for its
-	// end. Before the first list of Pods is complete, it does not run it. It fails only when
-	// ctx ends. If more Pods may be written afterwards, the owner calls Wake.
-	Tally func(ctx context.Context, use func(*tally.Tally)) error
+	// Done receives the result of each WorkItem. It may wait, until ctx ends.
+	Done func(ctx context.Context, item tracker.WorkItem, result tracker.Result)
 	// Current is the latest snapshot.
 	Current func() *match.Snapshot
 	Pods    corev1client.PodsGetter
@@ -92,114 +72,72 @@ func New(o Options) *Executor {
 	}
 	return &Executor{
 		Options: o,
-		queue:   workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Name: "rollout"}),
-		slots:   make(chan struct{}, writesInAll),
+		queue:   workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[types.UID]{Name: "rollout"}),
 		known:   newRevisions(o.Revision),
 		limit:   limit,
 		updates: promauto.With(o.Registry).NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecarset_pod_updates_total",
 			Help: "Pods that were to be updated in place, by result: written, refused (by the API server), blocked (by the node, the kubelet or another program), failed (tried again), stale (not what the watch had said).",
 		}, []string{"result"}),
-		lanes: map[string]*lane{},
+		items: map[types.UID][]tracker.WorkItem{},
 	}
 }
 
 // NeedLeaderElection returns true: only the leader writes.
 func (e *Executor) NeedLeaderElection() bool { return true }
 
-// Wake starts a pass over a SidecarSet, soon if one has just begun. It does not wait, and may
-// be called before Start.
-func (e *Executor) Wake(sidecarSet string) {
-	e.mu.Lock()
-	delay := passEvery - time.Since(e.lane(sidecarSet).last)
-	e.mu.Unlock()
-	e.queue.AddAfter(sidecarSet, max(delay, 0))
-}
-
-// lane returns the lane of a SidecarSet. The caller has the mutex.
-func (e *Executor) lane(sidecarSet string) *lane {
-	l := e.lanes[sidecarSet]
-	if l == nil {
-		l = &lane{slots: make(chan struct{}, writesPerSet)}
-		e.lanes[sidecarSet] = l
+// Write has Pods written. It does not wait, and may be called before Start. After the end of Start it
+// does nothing.
+func (e *Executor) Write(items ...tracker.WorkItem) {
+	for _, item := range items {
+		pod := item.Record.UID
+		e.mu.Lock()
+		e.items[pod] = append(e.items[pod], item)
+		e.mu.Unlock()
+		e.queue.Add(pod)
 	}
-	return l
 }
 
 // Start writes Pods until ctx ends. It returns after the last write has ended, so this
 // process sends no write after it has released its Lease.
 func (e *Executor) Start(ctx context.Context) error {
-	context.AfterFunc(ctx, e.queue.ShutDown)
-	e.running.Go(func() { e.lookAtAll(ctx) })
-	for {
-		next, shutdown := e.queue.Get()
-		if shutdown {
-			break
-		}
-		_ = e.look(ctx, next) // it fails when ctx ends
-		e.queue.Done(next)
-	}
-	e.running.Wait()
-	return nil
-}
-
-// lookAtAll starts a pass over all SidecarSets, every lookEvery. If a wake-up was lost, this finds
-// the Pods that can be written. It forgets SidecarSets that are gone.
-func (e *Executor) lookAtAll(ctx context.Context) {
-	_ = wait.PollUntilContextCancel(ctx, lookEvery, false, func(context.Context) (done bool, err error) {
-		snapshot := e.Current()
-		if snapshot == nil {
-			return false, nil
-		}
-		for _, program := range snapshot.Programs() {
-			e.queue.Add(program.Name())
-		}
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		for name, l := range e.lanes {
-			if _, exists := snapshot.Get(name); !exists && l.inHand == 0 {
-				delete(e.lanes, name)
+	stop := context.AfterFunc(ctx, e.queue.ShutDown)
+	defer stop()
+	var running sync.WaitGroup
+	for range workers {
+		running.Go(func() {
+			for {
+				pod, shutdown := e.queue.Get()
+				if shutdown {
+					return
+				}
+				e.writeAll(ctx, pod)
+				e.queue.Done(pod)
 			}
-		}
-		return false, nil
-	})
-}
-
-// look is one pass over a SidecarSet. It does not wait for requests to the API server.
-func (e *Executor) look(ctx context.Context, name string) error {
-	e.mu.Lock()
-	l := e.lane(name)
-	l.last = time.Now()
-	free := inHandPerSet - l.inHand
-	e.mu.Unlock()
-	if free <= 0 {
-		return nil // when a write ends, it starts another pass
+		})
 	}
-	var due tally.Due
-	if err := e.Tally(ctx, func(t *tally.Tally) { due = t.Due(name, free) }); err != nil {
-		return err
-	}
-	for _, task := range due.Tasks {
-		e.run(ctx, name, func(ctx context.Context) { e.finish(ctx, name, task, e.carryOut(ctx, due, task)) })
-	}
-	if !due.Again.IsZero() {
-		e.queue.AddAfter(name, max(time.Until(due.Again), passEvery))
-	}
+	running.Wait()
 	return nil
 }
 
-func (e *Executor) carryOut(ctx context.Context, due tally.Due, task tally.Task) (result tally.Result) {
-	a := &attempt{due: due, task: task}
-	err := contained(ctx, func() {
-		switch task.Kind {
-		case tally.Update:
-			result = e.try(ctx, a, e.update)
-		case tally.Reset:
-			result = e.try(ctx, a, e.reset)
-		case tally.Label:
-			result = e.try(ctx, a, e.label)
+// writeAll carries out what waits for a Pod.
+func (e *Executor) writeAll(ctx context.Context, pod types.UID) {
+	e.mu.Lock()
+	items := e.items[pod]
+	delete(e.items, pod)
+	e.mu.Unlock()
+	for _, item := range items {
+		if ctx.Err() == nil {
+			e.finish(ctx, item, e.carryOut(ctx, item))
 		}
-	})
+	}
+}
+
+func (e *Executor) carryOut(ctx context.Context, item tracker.WorkItem) (result tracker.Result) {
+	work := map[tracker.Kind]func(context.Context, *attempt) (tracker.Result, error){
+		tracker.Update: e.update, tracker.Reset: e.reset, tracker.Label: e.label,
+	}[item.Kind]
+	err := contained(ctx, func() { result = e.try(ctx, &attempt{WorkItem: item}, work) })
 	if err != nil {
 		return rests(inplace.UpdateImpossible, err.Error())
 	}
@@ -219,41 +157,9 @@ func contained(ctx context.Context, work func()) (err error) {
 	return nil
 }
 
-// run does work on a Pod of a SidecarSet as soon as there is a slot for the SidecarSet, and
-// then one for all.
-func (e *Executor) run(ctx context.Context, sidecarSet string, work func(context.Context)) {
-	e.mu.Lock()
-	l := e.lane(sidecarSet)
-	l.inHand++
-	e.mu.Unlock()
-	e.running.Go(func() {
-		if acquire(ctx, l.slots) {
-			if acquire(ctx, e.slots) {
-				work(ctx)
-				<-e.slots
-			}
-			<-l.slots
-		}
-		e.mu.Lock()
-		l.inHand--
-		e.mu.Unlock()
-		e.Wake(sidecarSet)
-	})
-}
-
-// acquire waits for a slot. It returns false if ctx ends before.
-func acquire(ctx context.Context, slots chan struct{}) bool {
-	select {
-	case slots <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// finish returns a Task to its rollout, unless ctx has ended.
-func (e *Executor) finish(ctx context.Context, sidecarSet string, task tally.Task, result tally.Result) {
-	logger := log.FromContext(ctx).WithName("rollout").WithValues("SidecarSet", sidecarSet, "Pod", task.Record.FullName())
+// finish tells the result of a WorkItem.
+func (e *Executor) finish(ctx context.Context, item tracker.WorkItem, result tracker.Result) {
+	logger := log.FromContext(ctx).WithName("rollout").WithValues("SidecarSet", item.Program.Name(), "Pod", item.Record.FullName())
 	name := "blocked"
 	switch {
 	case result.Version != 0:
@@ -261,7 +167,7 @@ func (e *Executor) finish(ctx context.Context, sidecarSet string, task tally.Tas
 		logger.V(1).Info("Wrote a Pod")
 	case result.Reason == "":
 		name = "stale"
-		logger.V(1).Info("A Pod is not as its rollout has it", "message", result.Message)
+		logger.V(1).Info("Pod changed after it was selected for an update", "message", result.Message)
 	case result.Reason == inplace.Refused:
 		name = "refused"
 	case result.Reason == inplace.WriteFailed:
@@ -270,8 +176,8 @@ func (e *Executor) finish(ctx context.Context, sidecarSet string, task tally.Tas
 	if result.Reason != "" {
 		logger.Info("A Pod is not written now", "reason", result.Reason, "message", result.Message)
 	}
-	if task.Kind == tally.Update {
+	if item.Kind == tracker.Update {
 		e.updates.WithLabelValues(name).Inc()
 	}
-	_ = e.Tally(ctx, func(t *tally.Tally) { t.Return(task, result) })
+	e.Done(ctx, item, result)
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,68 +23,56 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
-	"github.com/sidecarset/operator/internal/rollout"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/tracker"
 )
 
-// rig is an Executor with a real tally, and an API server that fails as the test says.
+// rig is an Executor, and an API server that fails as the test says.
 type rig struct {
 	*Executor
 	client *fake.Clientset
-	due    tally.Due // without Tasks
-	ahead  int64     // how many generations the API server is ahead of the leader
-
-	mu    sync.Mutex
-	tally *tally.Tally
-	now   *match.Snapshot
+	item   tracker.WorkItem // without a Pod
+	ahead  int64            // how many generations the API server is ahead of the leader
+	now    *match.Snapshot
 }
 
 // newRig has Pods that are to get the image side:v2.
 func newRig(t *testing.T, pods ...*corev1.Pod) *rig {
 	t.Helper()
-	r := &rig{client: fake.NewClientset(), tally: tally.New(inject.Exclusions{})}
+	r := &rig{client: fake.NewClientset()}
 	for _, p := range pods {
 		if err := r.client.Tracker().Add(p); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.tally.Settle(time.Now())
 	r.follow(program(t, "side:v2"))
-	for _, p := range pods {
-		r.tally.Set(podstate.FromPod(p))
-	}
 	r.Executor = New(Options{
-		Tally: r.use, Current: func() *match.Snapshot { return r.now }, Pods: r.client.CoreV1(), Registry: prometheus.NewRegistry(),
+		Done:    func(context.Context, tracker.WorkItem, tracker.Result) {},
+		Current: func() *match.Snapshot { return r.now }, Pods: r.client.CoreV1(), Registry: prometheus.NewRegistry(),
 		Revision: func(_ context.Context, name string) (*appsv1.ControllerRevision, error) {
 			return nil, apierrors.NewNotFound(appsv1.Resource("controllerrevisions"), name)
 		},
-		Generation: func(context.Context, string) (int64, error) { return r.due.Program.Set.Generation + r.ahead, nil },
+		Generation: func(context.Context, string) (int64, error) { return r.item.Program.Set.Generation + r.ahead, nil },
 	})
 	return r
 }
 
-// follow makes a Program the current one, and tells the tally that it is recorded.
+// follow makes a Program the current one.
 func (r *rig) follow(p *inject.Program) {
 	r.now = match.Build([]*inject.Program{p}, map[string]labels.Set{"a": {}})
-	r.due = tally.Due{Program: p, Content: inplace.ContentOf(p)}
-	r.tally.SetSnapshot(r.now)
-	r.tally.SetCurrent("log", tally.Current{Program: p, Revision: p.Revision(), Since: time.Unix(1, 0), Status: rollout.Begun})
+	r.item = tracker.WorkItem{Program: p, Content: inplace.ContentOf(p), Since: 1}
 }
 
-// use is the Tally of the Executor.
-func (r *rig) use(ctx context.Context, f func(*tally.Tally)) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if ctx.Err() == nil {
-		f(r.tally)
-	}
-	return ctx.Err()
+// of is a WorkItem about a Pod that was Ready.
+func (r *rig) of(name string, kind tracker.Kind) tracker.WorkItem {
+	item := r.item
+	item.Kind, item.Record = kind, &podstate.Record{UID: types.UID(name), Namespace: podstate.MakeNamespace("a"), Name: name}
+	return item
 }
 
-// try carries out a Task about a Pod that was Ready.
-func (r *rig) try(t *testing.T, name string, kind tally.Kind) tally.Result {
+// try carries out a WorkItem about a Pod that was Ready.
+func (r *rig) try(t *testing.T, name string, kind tracker.Kind) tracker.Result {
 	t.Helper()
-	return r.carryOut(t.Context(), r.due, tally.Task{Kind: kind, Record: &podstate.Record{UID: types.UID(name), Namespace: podstate.MakeNamespace("a"), Name: name}})
+	return r.carryOut(t.Context(), r.of(name, kind))
 }
 
 // change changes a Pod in the API server.
@@ -188,85 +175,79 @@ func (r *rig) verbs() string {
 	return strings.Join(verbs, " ")
 }
 
-// The result of a Task whose leader ends is dropped, and a Task that panics makes its Pod rest.
-func TestAPassSurvivesADefect(t *testing.T) {
-	r := newRig(t, outdated(t, "p"))
-	r.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { panic("nil map") })
-	if err := r.look(t.Context(), "log"); err != nil {
-		t.Fatal(err)
-	}
-	r.running.Wait()
-	if list := r.plan().Blocked.List(); len(list) != 1 || list[0].Reason != "UpdateImpossible" || !strings.Contains(list[0].Message, "nil map") {
-		t.Errorf("blocked are %+v", list)
-	}
-}
-
-// plan is that of the rollout.
-func (r *rig) plan() rollout.Plan {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	plan, _ := r.tally.SetCurrent("log", tally.Current{Program: r.due.Program, Revision: r.due.Program.Revision(), Since: time.Unix(1, 0), Status: rollout.Begun})
-	return plan
+// start runs the Executor until the test ends, or stop is called.
+func (r *rig) start(t *testing.T) (stop func(), stopped <-chan error) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Start(ctx) }()
+	return stop, done
 }
 
 // The Lease is released after Start has returned.
 func TestStartReturnsWhenNoWriteIsUnderWay(t *testing.T) {
 	r := newRig(t, outdated(t, "p"))
 	sent, finish := make(chan struct{}), make(chan struct{})
-	r.client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if action.GetSubresource() == "" {
-			close(sent)
-			<-finish
-		}
+	r.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		close(sent)
+		<-finish
 		return false, nil, nil
 	})
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- r.Start(ctx) }()
-	r.Wake("log")
+	stop, stopped := r.start(t)
+	r.Write(r.of("p", tracker.Update))
 	<-sent
 	stop()
 	select {
-	case <-done:
+	case <-stopped:
 		t.Fatal("Start returned with a write under way")
 	case <-time.After(50 * time.Millisecond):
 	}
 	close(finish)
-	if err := <-done; err != nil {
+	if err := <-stopped; err != nil {
 		t.Error(err)
 	}
 	if got := r.image(t, "p"); got != "side:v2" {
 		t.Errorf("the image is %s", got)
 	}
+	if n := len(r.client.Actions()); n != 2 {
+		t.Fatalf("%d requests, want a read and a write", n)
+	}
+	r.Write(r.of("p", tracker.Reset))
+	if n := len(r.client.Actions()); n != 2 {
+		t.Error("after the end, more is written")
+	}
 }
 
-// Requests of one SidecarSet wait for its own slots, and a wake-up does not start a pass before
-// its time.
-func TestOneSidecarSetLeavesRoomForOthers(t *testing.T) {
-	r := newRig(t)
-	block, running := make(chan struct{}), make(chan struct{}, 2*writesPerSet)
-	for range 2 * writesPerSet {
-		r.run(t.Context(), "log", func(context.Context) { running <- struct{}{}; <-block })
-	}
-	for range writesPerSet {
-		<-running
-	}
-	other := make(chan struct{})
-	r.run(t.Context(), "other", func(context.Context) { close(other) })
-	<-other
-	if n := len(running); n != 0 {
-		t.Errorf("%d more than %d Pods of a SidecarSet are written at the same time", n, writesPerSet)
-	}
-	close(block)
-	r.running.Wait()
-
-	if err := r.look(t.Context(), "third"); err != nil {
-		t.Fatal(err)
-	}
-	r.Wake("third")
-	for r.queue.Len() > 0 {
-		if next, _ := r.queue.Get(); next == "third" {
-			t.Error("a pass follows at once")
+// Two writes of one Pod do not overlap, those of several Pods do, and a defect ends none but its own.
+func TestAPodHasOneWorkerAtATime(t *testing.T) {
+	r := newRig(t, outdated(t, "p"), outdated(t, "q"))
+	r.client.PrependReactor("get", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if action.(clienttesting.GetAction).GetName() == "q" {
+			panic("nil map")
 		}
+		return false, nil, nil
+	})
+	first, others := make(chan tracker.Result), make(chan tracker.Result)
+	r.Done = func(_ context.Context, item tracker.WorkItem, result tracker.Result) {
+		if item.Kind == tracker.Label {
+			first <- result
+		} else {
+			others <- result
+		}
+	}
+	stop, stopped := r.start(t)
+	r.Write(r.of("p", tracker.Label))
+	r.Write(r.of("p", tracker.Update), r.of("q", tracker.Update))
+	check(t, <-others, isRest, inplace.UpdateImpossible, "nil map")
+	select {
+	case <-others:
+		t.Error("a Pod has two workers")
+	case <-time.After(50 * time.Millisecond):
+	}
+	<-first
+	check(t, <-others, isWritten, "", "")
+	stop()
+	if err := <-stopped; err != nil {
+		t.Error(err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/tracker"
 )
 
 // lock is a Lease that is renewed as the test says.
@@ -28,7 +28,7 @@ func TestNoWriteIsSentOnceTheLeaseIsOld(t *testing.T) {
 	watched := &watchedLock{Interface: inner, leadership: r.Leadership}
 	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me"}
 	written := func() bool {
-		r.try(t, "p", tally.Update)
+		r.try(t, "p", tracker.Update)
 		return r.image(t, "p") == "side:v2"
 	}
 	if written() {

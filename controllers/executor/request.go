@@ -12,8 +12,8 @@ import (
 
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
-	"github.com/sidecarset/operator/internal/tally"
 	"github.com/sidecarset/operator/internal/text"
+	"github.com/sidecarset/operator/internal/tracker"
 )
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=pods,verbs=get;patch
@@ -28,29 +28,29 @@ const (
 	maxMessage = 256
 )
 
-// stale is the result for a live Pod that is not what the Task was decided from.
-func stale(message string) tally.Result { return tally.Result{Message: message} }
+// stale is the result for a Pod that is not what was decided about.
+func stale(message string) tracker.Result { return tracker.Result{Message: message} }
+
+// unneeded is the result for a Pod that needs no write, or gets none now.
+var unneeded = stale("the Pod does not have to be written, or cannot be")
 
 // rests is the result for a Pod that was not written for a reason of its own.
-func rests(reason inplace.Reason, message string) tally.Result {
-	return tally.Result{Reason: reason, Message: text.Cut(message, maxMessage)}
+func rests(reason inplace.Reason, message string) tracker.Result {
+	return tracker.Result{Reason: reason, Message: text.Cut(message, maxMessage)}
 }
 
-func failed(err error) tally.Result { return rests(inplace.WriteFailed, err.Error()) }
+func failed(err error) tracker.Result { return rests(inplace.WriteFailed, err.Error()) }
 
 // written is the result of a write. A Pod's resourceVersion is a number.
-func written(pod *corev1.Pod) tally.Result {
+func written(pod *corev1.Pod) tracker.Result {
 	version, _ := podstate.ParseVersion(pod.ResourceVersion)
-	return tally.Result{Version: version}
+	return tracker.Result{Version: version}
 }
 
 // attempt is one read of a Pod, and what is known from earlier ones.
 type attempt struct {
-	due  tally.Due
-	task tally.Task
-	pod  *corev1.Pod
-	// live: the read was not answered from the API server's memory.
-	live bool
+	tracker.WorkItem
+	pod *corev1.Pod
 	// unsure is the error after which it is unknown whether the last write was carried
 	// out; nil if it is known.
 	unsure error
@@ -63,50 +63,40 @@ type attempt struct {
 // mayBeWritten reports whether it is unknown whether the last write was carried out.
 func (a *attempt) mayBeWritten() bool { return a.unsure != nil }
 
-// errReadAgain is returned by work that needs a live read of the Pod.
-var errReadAgain = errors.New("the Pod has to be read again")
-
 // try reads the Pod and has work decide about it and write it, until the result is known. The
 // error of work is that of its write.
-//
-// The API server answers the first read from its memory. That read may
-// be old, which does no harm: a write from an old read fails by its precondition, and work asks
-// for a live read before it returns any other result.
-func (e *Executor) try(ctx context.Context, a *attempt, work func(context.Context, *attempt) (tally.Result, error)) tally.Result {
+func (e *Executor) try(ctx context.Context, a *attempt, work func(context.Context, *attempt) (tracker.Result, error)) tracker.Result {
 	for i := range attempts + 1 {
-		if current, ok := e.Current().Get(a.due.Program.Name()); !ok || current != a.due.Program {
+		if current, ok := e.Current().Get(a.Program.Name()); !ok || current != a.Program {
 			return stale("the SidecarSet has changed")
 		}
 		if a.last = a.last || i == attempts; a.last && a.unsure == nil {
 			break
 		}
 		var err error
-		if a.pod, err = e.read(ctx, a.task.Record.Namespace.Value(), a.task.Record.Name, a.live); err != nil && !apierrors.IsNotFound(err) {
+		a.pod, err = e.read(ctx, a.Record.Namespace.Value(), a.Record.Name)
+		switch {
+		case apierrors.IsNotFound(err), err == nil && a.pod.UID != a.Record.UID:
+			return stale("the Pod is gone")
+		case err != nil:
 			return failed(err)
 		}
-		result, done := stale("the Pod is gone"), a.live
-		if err == nil && a.pod.UID == a.task.Record.UID {
-			result, err = work(ctx, a)
-			result, done = a.conclude(result, err)
-		}
-		if done {
+		result, err := work(ctx, a)
+		if result, done := a.conclude(result, err); done {
 			return result
 		}
-		a.live = true
 		a.last = errors.Is(a.unsure, context.DeadlineExceeded) || ctx.Err() != nil
 	}
 	return stale("other writers were faster each time")
 }
 
 // conclude returns the result of work. It returns done false if the Pod has to be read again.
-func (a *attempt) conclude(result tally.Result, err error) (concluded tally.Result, done bool) {
+func (a *attempt) conclude(result tracker.Result, err error) (concluded tracker.Result, done bool) {
 	switch {
 	case err == nil:
 		return result, true
 	case errors.Is(err, errNotLeading):
 		return stale(err.Error()), true
-	case errors.Is(err, errReadAgain):
-		return stale("the Pod does not have to be written, or cannot be"), a.live
 	case apierrors.IsConflict(err):
 		return result, false
 	case apierrors.IsNotFound(err):
@@ -130,18 +120,14 @@ func isRefusal(err error) bool {
 	return code >= 400 && code < 500 && !apierrors.IsTooManyRequests(err) && !apierrors.IsUnauthorized(err) && !apierrors.IsTimeout(err)
 }
 
-// read reads a Pod: live, or as the API server's memory has it.
-func (e *Executor) read(ctx context.Context, namespace, name string, live bool) (*corev1.Pod, error) {
+// read reads a Pod from the API server, and not from its memory, which may be old.
+func (e *Executor) read(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 	if err := e.limit.Wait(ctx); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	options := metav1.GetOptions{}
-	if !live {
-		options.ResourceVersion = "0"
-	}
-	return e.Pods.Pods(namespace).Get(ctx, name, options)
+	return e.Pods.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
 // patch writes a Pod, or a subresource of it. The write does not end with ctx, so that its result

@@ -13,7 +13,7 @@ import (
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/tracker"
 )
 
 // upgraded is a Pod whose hot upgrade is to be ended, and its SidecarSet.
@@ -82,7 +82,7 @@ func TestResets(t *testing.T) {
 			if tc.fails > 0 {
 				r.failPatches(tc.fails, tc.carriedOut, tc.err)
 			}
-			check(t, r.try(t, "p", tally.Reset), tc.kind, tc.reason, "")
+			check(t, r.try(t, "p", tracker.Reset), tc.kind, tc.reason, "")
 			if got := r.image(t, "p"); got != tc.image {
 				t.Errorf("the old container has the image %s, want %s", got, tc.image)
 			}

@@ -18,7 +18,7 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/rollout"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/tracker"
 )
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=pods/resize,verbs=patch
@@ -27,12 +27,12 @@ import (
 const resizeMemory = 5 * time.Minute
 
 // update updates the Pod that was read to the Program, if that is still possible and needed.
-func (e *Executor) update(ctx context.Context, a *attempt) (tally.Result, error) {
-	if !a.due.Program.Selector.Matches(labels.Set(a.pod.Labels)) {
-		return tally.Result{}, errReadAgain
+func (e *Executor) update(ctx context.Context, a *attempt) (tracker.Result, error) {
+	if !a.Program.Selector.Matches(labels.Set(a.pod.Labels)) {
+		return unneeded, nil
 	}
 	record := podstate.FromPod(a.pod)
-	live := rollout.Pod{Record: record, Written: a.due.Content.Written(record)}
+	live := rollout.Pod{Record: record, Written: a.Content.Written(record)}
 	was := live.Was(time.Now().Unix())
 	next, known, err := e.decide(ctx, a, was)
 	if problem := (*inject.MetadataError)(nil); errors.As(err, &problem) {
@@ -46,15 +46,15 @@ func (e *Executor) update(ctx context.Context, a *attempt) (tally.Result, error)
 		return written(a.pod), nil
 	case a.last:
 		return failed(a.unsure), nil
-	case was != a.task.Was, verdict.Moves, verdict.Way == inplace.Current:
-		return tally.Result{}, errReadAgain
-	case verdict.Reason != "" && a.live:
+	case was != a.Was, verdict.Moves, verdict.Way == inplace.Current:
+		return unneeded, nil
+	case verdict.Reason != "":
 		return rests(verdict.Reason, explain(next, a.pod.Spec.NodeName)), nil
 	case verdict.Way != inplace.Resize && verdict.Way != inplace.Images:
-		return tally.Result{}, errReadAgain
+		return unneeded, nil
 	}
-	if !known || a.pod.CreationTimestamp.Unix() >= a.due.Since {
-		switch latest, err := e.isLatest(ctx, a.due.Program); {
+	if !known || a.pod.CreationTimestamp.Unix() >= a.Since {
+		switch latest, err := e.isLatest(ctx, a.Program); {
 		case err != nil:
 			return failed(err), nil
 		case !latest:
@@ -66,7 +66,7 @@ func (e *Executor) update(ctx context.Context, a *attempt) (tally.Result, error)
 	}
 	after, err := e.patch(ctx, a.pod, next.Patch)
 	if err != nil {
-		return tally.Result{}, err
+		return tracker.Result{}, err
 	}
 	return written(after), nil
 }
@@ -83,33 +83,33 @@ func (e *Executor) isLatest(ctx context.Context, program *inject.Program) (bool,
 // decide returns the update of a Pod, and whether a ControllerRevision has the content that the
 // Pod carries.
 func (e *Executor) decide(ctx context.Context, a *attempt, was podstate.Was) (next inplace.Update, known bool, err error) {
-	previous, err := e.known.previous(ctx, a.due.Program, a.pod)
+	previous, err := e.known.previous(ctx, a.Program, a.pod)
 	if err != nil {
 		return inplace.Update{}, false, err
 	}
 	next, err = inplace.UpdateInPlace(inplace.UpdateInput{
-		Pod: a.pod, Program: a.due.Program, Content: a.due.Content, Previous: previous, Node: a.task.Node, Was: was, Now: time.Now(),
+		Pod: a.pod, Program: a.Program, Content: a.Content, Previous: previous, Node: a.Node, Was: was, Now: time.Now(),
 	})
 	return next, previous != nil, err
 }
 
 // reset ends the hot upgrade of the Pod that was read, and writes an Event about the result.
-func (e *Executor) reset(ctx context.Context, a *attempt) (tally.Result, error) {
+func (e *Executor) reset(ctx context.Context, a *attempt) (tracker.Result, error) {
 	record := podstate.FromPod(a.pod)
-	live := rollout.Pod{Record: record, Written: a.due.Content.Written(record)}
-	if !a.due.Program.Selector.Matches(labels.Set(a.pod.Labels)) || a.due.Content.Count(record, time.Now().Unix())&inplace.Matched == 0 {
-		return tally.Result{}, errReadAgain
+	live := rollout.Pod{Record: record, Written: a.Content.Written(record)}
+	if !a.Program.Selector.Matches(labels.Set(a.pod.Labels)) || a.Content.Count(record, time.Now().Unix())&inplace.Matched == 0 {
+		return unneeded, nil
 	}
-	reset, err := inplace.ResetHotUpgrades(inplace.UpdateInput{Pod: a.pod, Program: a.due.Program, Content: a.due.Content, Was: live.Was(time.Now().Unix()), Now: time.Now()})
+	reset, err := inplace.ResetHotUpgrades(inplace.UpdateInput{Pod: a.pod, Program: a.Program, Content: a.Content, Was: live.Was(time.Now().Unix()), Now: time.Now()})
 	switch {
 	case err != nil:
 		return failed(err), nil
 	case reset.Patch == nil && a.mayBeWritten():
 		return written(a.pod), nil
 	case reset.Patch == nil:
-		return tally.Result{}, errReadAgain
+		return unneeded, nil
 	}
-	about, told := events.Of(a.due.Program.Set), events.Pod{Namespace: a.pod.Namespace, Name: a.pod.Name, UID: a.pod.UID}
+	about, told := events.Of(a.Program.Set), events.Pod{Namespace: a.pod.Namespace, Name: a.pod.Name, UID: a.pod.UID}
 	after, err := e.patch(ctx, a.pod, reset.Patch)
 	switch {
 	case err == nil:
@@ -119,12 +119,12 @@ func (e *Executor) reset(ctx context.Context, a *attempt) (tally.Result, error) 
 	case isRefusal(err) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
 		e.RecordEvent(events.ContainerNotReset(about, told, err))
 	}
-	return tally.Result{}, err
+	return tracker.Result{}, err
 }
 
 // resize does the next step of a resize: it records the resize on the Pod, and then sends it,
 // in one call if nothing fails.
-func (e *Executor) resize(ctx context.Context, a *attempt, next inplace.Update) (tally.Result, error) {
+func (e *Executor) resize(ctx context.Context, a *attempt, next inplace.Update) (tracker.Result, error) {
 	switch {
 	case e.lacksResize():
 		return noResize(), nil
@@ -133,9 +133,9 @@ func (e *Executor) resize(ctx context.Context, a *attempt, next inplace.Update) 
 	case next.Record != nil:
 		after, err := e.patch(ctx, a.pod, next.Record)
 		if err != nil {
-			return tally.Result{}, err
+			return tracker.Result{}, err
 		}
-		a.pod, a.noted, a.live = after, true, true
+		a.pod, a.noted = after, true
 		return e.update(ctx, a)
 	}
 	after, err := e.patch(ctx, a.pod, next.Patch, "resize")
@@ -144,7 +144,7 @@ func (e *Executor) resize(ctx context.Context, a *attempt, next inplace.Update) 
 		e.resizeMissed.Store(new(time.Now()))
 		return noResize(), nil
 	case err != nil:
-		return tally.Result{}, err
+		return tracker.Result{}, err
 	case haveSameResources(a.pod, after):
 		return rests(inplace.WriteUndone, "another program, such as an admission webhook, has taken back the resources"), nil
 	}
@@ -163,7 +163,7 @@ func (e *Executor) lacksResize() bool {
 	return seen != nil && time.Since(*seen) < resizeMemory
 }
 
-func noResize() tally.Result {
+func noResize() tracker.Result {
 	return rests(inplace.ResizeUnsupported, "the API server does not have pods/resize, which Kubernetes has since 1.33")
 }
 

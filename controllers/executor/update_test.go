@@ -20,14 +20,14 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/tracker"
 )
 
 // The kinds of results.
 const isWritten, isStale, isRest = "written", "stale", "rest"
 
 // check compares a result. The message has to contain says.
-func check(t *testing.T, got tally.Result, kind string, reason inplace.Reason, says string) {
+func check(t *testing.T, got tracker.Result, kind string, reason inplace.Reason, says string) {
 	t.Helper()
 	is := isStale
 	switch {
@@ -77,7 +77,7 @@ func TestPodWriteAnswersDecideTheResult(t *testing.T) {
 			if tc.fails < 0 {
 				r.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { panic("nil map") })
 			}
-			check(t, r.try(t, "p", tally.Update), tc.kind, tc.reason, "")
+			check(t, r.try(t, "p", tracker.Update), tc.kind, tc.reason, "")
 			if got := r.image(t, "p"); got != tc.image {
 				t.Errorf("the image is %s, want %s", got, tc.image)
 			}
@@ -112,7 +112,7 @@ func TestALivePodThatDiffersIsNotWritten(t *testing.T) {
 			if tc.reason != "" {
 				kind = isRest
 			}
-			check(t, r.try(t, "p", tally.Update), kind, tc.reason, tc.says)
+			check(t, r.try(t, "p", tracker.Update), kind, tc.reason, tc.says)
 			if strings.Contains(r.verbs(), "patch") {
 				t.Errorf("requests are %s", r.verbs())
 			}
@@ -143,7 +143,7 @@ func merging(t *testing.T) *inject.Program {
 func TestALeaderThatLagsWritesNoNewPod(t *testing.T) {
 	r := newRig(t, outdated(t, "p"))
 	r.ahead = 1
-	check(t, r.try(t, "p", tally.Update), isStale, "", "")
+	check(t, r.try(t, "p", tracker.Update), isStale, "", "")
 	if got := r.image(t, "p"); got != "side:v1" {
 		t.Errorf("the image is %s, want side:v1", got)
 	}
@@ -157,58 +157,14 @@ func TestHowThePodWasIsRecorded(t *testing.T) {
 			p.Status.Conditions[0].Status = corev1.ConditionFalse
 		}
 		r := newRig(t, p)
-		task := tally.Task{Record: podstate.FromPod(p), Was: podstate.WasOurs}
-		check(t, r.carryOut(t.Context(), r.due, task), isStale, "", "")
-		task.Was = was
-		check(t, r.carryOut(t.Context(), r.due, task), isWritten, "", "")
+		item := r.of("p", tracker.Update)
+		item.Was = podstate.WasOurs
+		check(t, r.carryOut(t.Context(), item), isStale, "", "")
+		item.Was = was
+		check(t, r.carryOut(t.Context(), item), isWritten, "", "")
 		if entries, err := podstate.EntriesOf(r.pod(t, "p")); err != nil || entries.Sets["log"].Was != was {
 			t.Errorf("the record is %+v, %v", entries, err)
 		}
-	}
-}
-
-// The API server's memory may be old. An old read leads to a write that fails by its
-// precondition, or to a live read.
-func TestAnOldReadIsHarmless(t *testing.T) {
-	for name, tc := range map[string]struct {
-		remembered func(*corev1.Pod) // nil: nothing
-		want       string            // requests
-	}{
-		"it is current":            {func(*corev1.Pod) {}, "get patch"},
-		"it does not know the Pod": {nil, "get get patch"},
-		"the Pod had other labels": {func(p *corev1.Pod) { p.Labels = nil }, "get get patch"},
-		"another Pod had the name": {func(p *corev1.Pod) { p.UID = "other" }, "get get patch"},
-		"the Pod has been written": {func(p *corev1.Pod) { p.ResourceVersion = "6" }, "get patch get patch"},
-		"the Pod was not to be":    {func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever }, "get get patch"},
-		"the Pod had been followed": {func(p *corev1.Pod) {
-			p.Annotations["kruise.io/sidecarset-hash"] = `{"log":"` + program(t, "side:v2").Hash + `"}`
-		}, "get get patch"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := outdated(t, "p")
-			r := newRig(t, p)
-			r.client.PrependReactor("get", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-				if action.(clienttesting.GetActionImpl).GetOptions.ResourceVersion != "0" {
-					return false, nil, nil
-				}
-				if tc.remembered == nil {
-					return true, nil, apierrors.NewNotFound(corev1.Resource("pods"), "p")
-				}
-				old := p.DeepCopy()
-				tc.remembered(old)
-				return true, old, nil
-			})
-			r.client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-				if !strings.Contains(string(action.(clienttesting.PatchAction).GetPatch()), `"resourceVersion":"7"`) {
-					return true, nil, apierrors.NewConflict(corev1.Resource("pods"), "p", errors.New("changed"))
-				}
-				return false, nil, nil
-			})
-			check(t, r.try(t, "p", tally.Update), isWritten, "", "")
-			if r.verbs() != tc.want || r.image(t, "p") != "side:v2" {
-				t.Errorf("requests are %q, want %q; the image is %s", r.verbs(), tc.want, r.image(t, "p"))
-			}
-		})
 	}
 }
 
@@ -244,7 +200,7 @@ func newSizedRig(t *testing.T, names ...string) *rig {
 	}
 	r := newRig(t, pods...)
 	r.follow(now)
-	r.due.Content = r.due.Content.With(inplace.Differences{podstate.MakeName(before.HashWithoutImage): {
+	r.item.Content = r.item.Content.With(inplace.Differences{podstate.MakeName(before.HashWithoutImage): {
 		Resources: []inplace.ResourceChange{{Container: "side", Old: requests("1"), New: requests("2")}},
 	}})
 	return r
@@ -271,7 +227,7 @@ func TestResizeAnswersDecideTheResult(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newSizedRig(t, "p", "q")
 			r.answerResizes(tc.err)
-			check(t, r.try(t, "p", tally.Update), tc.kind, tc.reason, tc.says)
+			check(t, r.try(t, "p", tracker.Update), tc.kind, tc.reason, tc.says)
 			if !strings.HasPrefix(r.verbs(), "get patch patch/resize") {
 				t.Fatalf("requests are %q, want the record first, and then the resize", r.verbs())
 			}
@@ -282,7 +238,7 @@ func TestResizeAnswersDecideTheResult(t *testing.T) {
 			// A subresource that is missing is tried once.
 			if tc.reason == inplace.ResizeUnsupported {
 				r.client.ClearActions()
-				check(t, r.try(t, "q", tally.Update), isRest, inplace.ResizeUnsupported, "since 1.33")
+				check(t, r.try(t, "q", tracker.Update), isRest, inplace.ResizeUnsupported, "since 1.33")
 				if r.verbs() != "get" {
 					t.Errorf("for the next Pod, the requests are %s", r.verbs())
 				}
@@ -307,7 +263,7 @@ func (r *rig) answerResizes(err error) {
 	})
 }
 
-// Whether the kubelet of a Pod's node restarts native sidecars is known from the Task.
+// Whether the kubelet of a Pod's node restarts native sidecars is known from the WorkItem.
 func TestAKubeletThatIsTooOldIsNamed(t *testing.T) {
 	native := func(image string) *inject.Program {
 		object := map[string]any{}
@@ -332,8 +288,9 @@ func TestAKubeletThatIsTooOldIsNamed(t *testing.T) {
 	p.Spec.NodeName = "n"
 	r := newRig(t, p)
 	r.follow(native("side:v2"))
-	task := tally.Task{Record: podstate.FromPod(p), Node: inplace.Node{TooOld: true}}
-	check(t, r.carryOut(t.Context(), r.due, task), isRest, inplace.NodeTooOld, "node n has a kubelet older than 1.32")
-	task.Node = inplace.Node{}
-	check(t, r.carryOut(t.Context(), r.due, task), isWritten, "", "")
+	item := r.of("p", tracker.Update)
+	item.Node = inplace.Node{TooOld: true}
+	check(t, r.carryOut(t.Context(), item), isRest, inplace.NodeTooOld, "node n has a kubelet older than 1.32")
+	item.Node = inplace.Node{}
+	check(t, r.carryOut(t.Context(), item), isWritten, "", "")
 }

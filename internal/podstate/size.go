@@ -8,14 +8,14 @@ import (
 
 // MaxRecordBytes bounds what is kept of one Pod, by an estimate of everything that the Pod's
 // author decides about: its name, labels, containers and injected list, and the notes of
-// updates. In allocated memory, and with the data that package tally keeps for each Pod, this
+// updates. In allocated memory, and with the data that package tracker keeps for each Pod, this
 // is less than 4 KB. A Pod with ten containers may have 2 KB of labels; a Pod with 1 KB of
 // labels may have 30 containers.
 const MaxRecordBytes = 3 << 10
 
 // What the parts of a record take.
 const (
-	recordBytes    = 400 // Record, UID, and what package tally takes for a Pod
+	recordBytes    = 400 // Record, UID, and what package tracker takes for a Pod
 	containerBytes = 24
 	injectionBytes = 56
 	noteBytes      = 16

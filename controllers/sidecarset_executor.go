@@ -13,24 +13,21 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/controllers/executor"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/tracker"
 )
 
-// addExecutor adds the executor, which updates running Pods, to a manager.
-func addExecutor(mgr ctrl.Manager, pods *podTally, o Options) error {
+// addExecutor adds the executor, which updates running Pods, to a manager. It returns what has Pods
+// written.
+func addExecutor(mgr ctrl.Manager, pods *podTracker, o Options) (write func(...tracker.WorkItem), err error) {
 	config := rest.CopyConfig(mgr.GetConfig())
 	config.QPS = -1 // the executor has a limit of its own
 	core, err := corev1client.NewForConfigAndClient(config, mgr.GetHTTPClient())
 	if err != nil {
-		return fmt.Errorf("making a client for updates of Pods: %w", err)
+		return nil, fmt.Errorf("making a client for updates of Pods: %w", err)
 	}
 	e := executor.New(executor.Options{
-		Tally: func(ctx context.Context, use func(*tally.Tally)) error {
-			return pods.ask(ctx, func(t *tally.Tally) {
-				if pods.synced {
-					use(t)
-				}
-			})
+		Done: func(ctx context.Context, item tracker.WorkItem, result tracker.Result) {
+			_ = pods.do(ctx, func(t *tracker.Tracker) { t.Done(item, result) }) // it fails when the leader ends
 		},
 		Current: pods.sets.Current, Pods: core,
 		Revision: func(ctx context.Context, name string) (*appsv1.ControllerRevision, error) {
@@ -49,6 +46,5 @@ func addExecutor(mgr ctrl.Manager, pods *podTally, o Options) error {
 		RecordEvent: o.RecordPodEvent,
 		QPS:         o.RolloutQPS, Leadership: o.Leadership, Registry: o.Registry,
 	})
-	pods.dueChanged = e.Wake
-	return mgr.Add(e)
+	return e.Write, mgr.Add(e)
 }

@@ -1,4 +1,4 @@
-package tally_test
+package tracker_test
 
 import (
 	"encoding/json"
@@ -21,18 +21,19 @@ import (
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/rollout"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/tracker"
 )
 
 // cluster has real Pods with one SidecarSet, and a leader's Tally that watches them.
 type cluster struct {
 	*testing.T
-	*tally.Tally
+	*tracker.Tracker
 	program *inject.Program
 	pods    map[string]*corev1.Pod
 	version int
 	now     time.Time
-	stored  rollout.Status // in the API server
+	stored  rollout.Status     // in the API server
+	taken   []tracker.WorkItem // by passes, and not asked for yet
 }
 
 func logging(image string) *fixtures.SidecarSetBuilder {
@@ -44,8 +45,8 @@ func strategy(set *fixtures.SidecarSetBuilder, maxUnavailable any) *fixtures.Sid
 }
 
 func newCluster(t *testing.T, set *fixtures.SidecarSetBuilder, pods int) *cluster {
-	c := &cluster{T: t, Tally: newTally(), pods: map[string]*corev1.Pod{}, version: 100, now: time.Unix(1_800_000_000, 0)}
-	c.Settle(c.now)
+	c := &cluster{T: t, Tracker: newTracker(), pods: map[string]*corev1.Pod{}, version: 100, now: time.Unix(1_800_000_000, 0)}
+	c.SetTime(c.now)
 	c.apply(set)
 	for i := range pods {
 		c.create(fmt.Sprint("p", i))
@@ -54,22 +55,32 @@ func newCluster(t *testing.T, set *fixtures.SidecarSetBuilder, pods int) *cluste
 	return c
 }
 
-// apply stores the SidecarSet, and records its content.
-func (c *cluster) apply(set *fixtures.SidecarSetBuilder) {
-	c.program, c.stored = fixtures.Program(c.T, set.Map()), rollout.Begun
+// edit stores the SidecarSet, and apply records its new content, too.
+func (c *cluster) edit(set *fixtures.SidecarSetBuilder) {
+	c.program = fixtures.Program(c.T, set.LatestRevision("logging-1").Map())
 	c.SetSnapshot(match.Build([]*inject.Program{c.program}, map[string]labels.Set{}))
+}
+
+func (c *cluster) apply(set *fixtures.SidecarSetBuilder) {
+	c.edit(set)
+	c.stored = rollout.Begun
 	c.reconcile()
 }
 
-// plan is what the leader knows, and reconcile stores its status, too.
-func (c *cluster) plan() rollout.Plan {
+// pass is one of the leader.
+func (c *cluster) pass() tracker.Pass {
 	c.Helper()
-	plan, ok := c.SetCurrent("logging", tally.Current{Program: c.program, Revision: c.program.Revision(), Since: c.now, Status: c.stored})
-	if !ok {
+	c.SetTime(c.now)
+	p, ok := c.Pass(tracker.Current{Program: c.program, Revision: c.program.Revision(), Since: c.now, Status: c.stored})
+	if !ok || p.Plan == nil {
 		c.Fatal("the content is not taken over")
 	}
-	return plan
+	c.taken = append(c.taken, p.Write...)
+	return p
 }
+
+// plan is what the leader knows, and reconcile stores its status, too.
+func (c *cluster) plan() rollout.Plan { return *c.pass().Plan }
 
 func (c *cluster) reconcile() {
 	c.Helper()
@@ -156,62 +167,65 @@ func (c *cluster) list() {
 func (c *cluster) wait(d time.Duration) {
 	for range int(d / time.Second) {
 		c.now = c.now.Add(time.Second)
-		c.Settle(c.now)
+		c.SetTime(c.now)
 	}
 }
 
-// label writes the conditions that are due.
-func (c *cluster) label(tasks []tally.Task) {
-	for _, task := range tasks {
-		p := c.pods[task.Record.Name]
-		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
-			Type: appsv1beta1.PodConditionUpgradable, Status: corev1.ConditionTrue, Message: `{"logging":true}`,
-		})
-		c.Return(task, tally.Result{Version: c.stamp(p.Name)})
-		c.show(p.Name)
-	}
+// label writes a condition.
+func (c *cluster) label(item tracker.WorkItem) {
+	p := c.pods[item.Record.Name]
+	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
+		Type: appsv1beta1.PodConditionUpgradable, Status: corev1.ConditionTrue, Message: `{"logging":true}`,
+	})
+	c.Done(item, tracker.Result{Version: c.stamp(p.Name)})
+	c.show(p.Name)
 }
 
-// tasks are those that are due, of this kind only. Conditions are written first.
-func (c *cluster) tasks(kind tally.Kind, most int) []tally.Task {
+// items are those of a pass, and of passes before, that are of this kind. Conditions are written first.
+func (c *cluster) items(kind tracker.Kind) []tracker.WorkItem {
 	c.Helper()
-	due := c.Due("logging", most)
-	if kind != tally.Label && len(due.Tasks) > 0 && due.Tasks[0].Kind == tally.Label {
-		c.label(due.Tasks)
-		due = c.Due("logging", most)
-	}
-	for _, task := range due.Tasks {
-		if task.Kind != kind {
-			c.Fatalf("a Task of kind %d is due, want %d", task.Kind, kind)
+	for {
+		c.pass()
+		items := c.taken
+		c.taken = nil
+		if kind == tracker.Label || len(items) == 0 || items[0].Kind != tracker.Label {
+			for _, item := range items {
+				if item.Kind != kind {
+					c.Fatalf("a write of kind %d begins, want %d", item.Kind, kind)
+				}
+			}
+			return items
+		}
+		for _, item := range items {
+			c.label(item)
 		}
 	}
-	return due.Tasks
 }
 
-// one is the only Task that is due.
-func (c *cluster) one(kind tally.Kind) tally.Task {
+// one is the only write that begins.
+func (c *cluster) one(kind tracker.Kind) tracker.WorkItem {
 	c.Helper()
-	tasks := c.tasks(kind, 64)
-	if len(tasks) != 1 {
-		c.Fatalf("%d Tasks are due, want one; %+v", len(tasks), c.plan())
+	items := c.items(kind)
+	if len(items) != 1 {
+		c.Fatalf("%d writes begin, want one; %+v", len(items), c.plan())
 	}
-	return tasks[0]
+	return items[0]
 }
 
 func (c *cluster) none(when string) {
 	c.Helper()
-	if tasks := c.tasks(tally.Update, 64); len(tasks) > 0 {
-		c.Fatalf("%s: %d Tasks are due", when, len(tasks))
+	if items := c.items(tracker.Update); len(items) > 0 {
+		c.Fatalf("%s: %d writes begin", when, len(items))
 	}
 }
 
-// send carries out a Task in the API server, and returns the version of the Pod.
-func (c *cluster) send(task tally.Task) uint64 {
+// send carries out a write in the API server, and returns the version of the Pod.
+func (c *cluster) send(item tracker.WorkItem) uint64 {
 	c.Helper()
-	name := task.Record.Name
-	in := inplace.UpdateInput{Pod: c.pods[name], Program: c.program, Content: inplace.ContentOf(c.program), Was: task.Was, Node: task.Node, Now: c.now}
+	name := item.Record.Name
+	in := inplace.UpdateInput{Pod: c.pods[name], Program: c.program, Content: inplace.ContentOf(c.program), Was: item.Was, Node: item.Node, Now: c.now}
 	next, err := inplace.UpdateInPlace(in)
-	if task.Kind == tally.Reset {
+	if item.Kind == tracker.Reset {
 		next, err = inplace.ResetHotUpgrades(in)
 	}
 	if err != nil || next.Patch == nil {
@@ -231,13 +245,13 @@ func (c *cluster) send(task tally.Task) uint64 {
 	return c.stamp(name)
 }
 
-// roll carries out up to most Updates, and returns the names of their Pods.
-func (c *cluster) roll(most int) (names []string) {
+// roll carries out the updates that begin, and returns the names of their Pods.
+func (c *cluster) roll() (names []string) {
 	c.Helper()
-	for _, task := range c.tasks(tally.Update, most) {
-		names = append(names, task.Record.Name)
-		c.Return(task, tally.Result{Version: c.send(task)})
-		c.show(task.Record.Name)
+	for _, item := range c.items(tracker.Update) {
+		names = append(names, item.Record.Name)
+		c.Done(item, tracker.Result{Version: c.send(item)})
+		c.show(item.Record.Name)
 	}
 	return names
 }

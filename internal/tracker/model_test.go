@@ -1,4 +1,4 @@
-package tally_test
+package tracker_test
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -18,40 +19,29 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
-	"github.com/sidecarset/operator/internal/tally"
 )
 
 const excludedNamespace = "kube-system"
 
-// program compiles a SidecarSet as far as the Tally and the snapshot look at it.
+// program compiles a SidecarSet. Its hash is that of the annotation, and it has none without images, as
+// the Pods of this file.
 func program(t testing.TB, set *appsv1beta1.SidecarSet) *inject.Program {
 	t.Helper()
-	pods := selector(t, set.Spec.Selector, labels.Nothing())
-	if pods.Empty() {
-		pods = labels.Nothing()
-	}
-	return &inject.Program{
-		Set:               set,
-		Selector:          pods,
-		NamespaceSelector: selector(t, set.Spec.NamespaceSelector, labels.Everything()),
-		Hash:              set.Annotations[appsv1beta1.AnnotationHash],
-	}
-}
-
-func selector(t testing.TB, s *metav1.LabelSelector, absent labels.Selector) labels.Selector {
-	t.Helper()
-	if s == nil {
-		return absent
-	}
-	compiled, err := metav1.LabelSelectorAsSelector(s)
+	set = set.DeepCopy()
+	set.Status.ObservedGeneration, set.Status.LatestRevision = set.Generation, set.Name+"-1"
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(set)
 	if err != nil {
-		t.Fatalf("selector: %v", err)
+		t.Fatal(err)
 	}
-	return compiled
+	p, err := inject.Compile(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Hash, p.HashWithoutImage = set.Annotations[appsv1beta1.AnnotationHash], ""
+	return p
 }
 
-// world has what an API server would hold. Its recount looks at all Pods, one after the other: how one
-// Pod counts is proven in package inplace.
+// world has what an API server would hold.
 type world struct {
 	t          testing.TB
 	sets       map[string]*appsv1beta1.SidecarSet
@@ -60,17 +50,15 @@ type world struct {
 	pods       map[string]*corev1.Pod // by namespace/name
 	nodes      map[podstate.Name]inplace.Node
 	serial     int
-	selectors  map[*metav1.LabelSelector]labels.Selector // compiled once
 }
 
 func newWorld(t testing.TB) *world {
 	return &world{
-		t:         t,
-		sets:      map[string]*appsv1beta1.SidecarSet{},
-		programs:  map[string]*inject.Program{},
-		pods:      map[string]*corev1.Pod{},
-		nodes:     map[podstate.Name]inplace.Node{podstate.MakeName("n0"): {}},
-		selectors: map[*metav1.LabelSelector]labels.Selector{nil: labels.Everything()},
+		t:        t,
+		sets:     map[string]*appsv1beta1.SidecarSet{},
+		programs: map[string]*inject.Program{},
+		pods:     map[string]*corev1.Pod{},
+		nodes:    map[podstate.Name]inplace.Node{podstate.MakeName("n0"): {}},
 		namespaces: map[string]labels.Set{
 			"a": {"kubernetes.io/metadata.name": "a"}, "b": {"kubernetes.io/metadata.name": "b", "team": "x"},
 			excludedNamespace: {"kubernetes.io/metadata.name": excludedNamespace},
@@ -99,91 +87,6 @@ func (w *world) records() []*podstate.Record {
 	return records
 }
 
-// count is what a recount finds about a SidecarSet.
-type count struct {
-	tally.Counters
-	revisions  map[podstate.Name]tally.RevisionCount
-	uninjected []appsv1beta1.SidecarSetPodGroup
-}
-
-func (w *world) recount(set *appsv1beta1.SidecarSet) count {
-	c, content, lacking := count{revisions: map[podstate.Name]tally.RevisionCount{}}, inplace.ContentOf(w.programs[set.Name]), map[string][]string{}
-	for _, key := range slices.Sorted(maps.Keys(w.pods)) {
-		pod := w.pods[key]
-		r := podstate.FromPod(pod)
-		if !r.Active || r.TooLarge || !w.selects(set, pod) {
-			continue
-		}
-		is := func(what inplace.Count) int32 {
-			if content.Count(r, 0)&what == what {
-				return 1
-			}
-			return 0
-		}
-		if is(inplace.Lacking) == 1 {
-			if w.expected(set, pod) {
-				c.Uninjected++
-				why := content.WhyLacking(r)
-				lacking[why] = append(lacking[why], key)
-			}
-			continue
-		}
-		c.Matched, c.Updated, c.Ready = c.Matched+is(inplace.Matched), c.Updated+is(inplace.Updated), c.Ready+is(inplace.Ready)
-		c.UpdatedReady += is(inplace.Updated | inplace.Ready)
-		if in, _ := r.Injection(podstate.MakeName(set.Name)); in.Revision != 0 {
-			n := c.revisions[in.Revision]
-			c.revisions[in.Revision] = tally.RevisionCount{Pods: n.Pods + 1, Ready: n.Ready + is(inplace.Ready)}
-		}
-	}
-	for _, why := range slices.Sorted(maps.Keys(lacking)) {
-		names := lacking[why]
-		c.uninjected = append(c.uninjected, appsv1beta1.SidecarSetPodGroup{Reason: why, Pods: int32(len(names)), First: names[:min(len(names), 3)]})
-	}
-	return c
-}
-
-func (w *world) selects(set *appsv1beta1.SidecarSet, pod *corev1.Pod) bool {
-	namespace, ok := w.namespaces[pod.Namespace]
-	if !ok {
-		namespace = labels.Set{"kubernetes.io/metadata.name": pod.Namespace}
-	}
-	if set.Spec.Selector == nil || len(set.Spec.Selector.MatchLabels)+len(set.Spec.Selector.MatchExpressions) == 0 {
-		return false
-	}
-	return w.selector(set.Spec.Selector).Matches(labels.Set(pod.Labels)) && w.selector(set.Spec.NamespaceSelector).Matches(namespace)
-}
-
-func (w *world) selector(s *metav1.LabelSelector) labels.Selector {
-	if _, compiled := w.selectors[s]; !compiled {
-		w.selectors[s] = selector(w.t, s, nil)
-	}
-	return w.selectors[s]
-}
-
-func (w *world) expected(set *appsv1beta1.SidecarSet, pod *corev1.Pod) bool {
-	if pod.Namespace == excludedNamespace || pod.Annotations[corev1.MirrorPodAnnotationKey] != "" ||
-		len(set.Spec.Containers)+len(set.Spec.InitContainers) == 0 {
-		return false
-	}
-	// The canaries of the SidecarSet, and theirs in turn.
-	replaced := map[string]bool{set.Name: true}
-	for range w.sets {
-		for _, other := range w.sets {
-			if base := appsv1beta1.BaseOfCanary(other.Annotations); base != "" && replaced[base] && w.selects(other, pod) {
-				if hasInjected(pod, other.Name) {
-					return false
-				}
-				replaced[other.Name] = true
-			}
-		}
-	}
-	return true
-}
-
-func hasInjected(pod *corev1.Pod, set string) bool {
-	return slices.Contains(strings.Split(pod.Annotations[appsv1beta1.AnnotationInjectedList], ","), set)
-}
-
 // The random part has few names and values, so that they often coincide.
 
 func pick[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
@@ -200,10 +103,10 @@ func (w *world) randomSet(r *rand.Rand) *appsv1beta1.SidecarSet {
 		set.Annotations[appsv1beta1.AnnotationBase] = pick(r, "s0", "s1")
 	}
 	set.Spec.Selector = pick(r,
-		nil, &metav1.LabelSelector{},
 		&metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
 		&metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}},
 		&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}})
+	set.Spec.UpdateStrategy.Paused = true
 	set.Spec.NamespaceSelector = pick(r,
 		nil, nil, &metav1.LabelSelector{},
 		&metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": "a"}},

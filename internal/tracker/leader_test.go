@@ -1,4 +1,4 @@
-package tally_test
+package tracker_test
 
 import (
 	"testing"
@@ -6,30 +6,28 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
-	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/rollout"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/tracker"
 )
 
-// half has four proven Pods, two that are updating, and four that are outdated.
+// half has four proven Pods, two that are updating, and four that are outdated, at maxUnavailable 2.
 func half(t *testing.T) (c *cluster, updating []string) {
-	c = newCluster(t, logging("log:1"), 10)
-	c.apply(logging("log:2"))
-	for _, most := range []int{1, 1, 2} {
-		for _, name := range c.roll(most) {
+	c = newCluster(t, strategy(logging("log:1"), 2), 10)
+	c.apply(strategy(logging("log:2"), 2))
+	for range 3 {
+		for _, name := range c.roll() {
 			c.wait(3 * time.Second)
 			c.kubelet(name, true)
 		}
 		c.wait(time.Minute)
 	}
-	return c, c.roll(2)
+	return c, c.roll()
 }
 
 // A charged Pod that disappears keeps its place for ten minutes. That is stored before the next
@@ -82,6 +80,7 @@ func TestAChargedPodThatDisappears(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, updating := half(t)
 			tc.do(c, updating[0])
+			c.edit(logging("log:2")) // there is room now
 			plan := c.plan()
 			if got := plan.Status.Disappeared; got != tc.want {
 				t.Fatalf("%d Pods have disappeared, want %d", got, tc.want)
@@ -93,12 +92,9 @@ func TestAChargedPodThatDisappears(t *testing.T) {
 				t.Errorf("the plan is %+v, want a place until %d", plan, until)
 			}
 			c.none("before it is stored")
-			c.DueChanged(func(string) {})
 			c.reconcile()
-			woken := false
-			c.DueChanged(func(string) { woken = true })
-			if n := len(c.tasks(tally.Update, 64)); !woken || n != 2 { // beside 4 proven Pods, one that is updating and one that is gone
-				t.Errorf("woken is %v, and %d are due once it is stored, want 2", woken, n)
+			if n := len(c.items(tracker.Update)); n != 2 { // beside 4 proven Pods, one that is updating and one that is gone
+				t.Errorf("%d writes begin once it is stored, want 2", n)
 			}
 		})
 	}
@@ -108,8 +104,8 @@ func TestAChargedPodThatDisappears(t *testing.T) {
 // next content. It keeps its place.
 func TestAPodThatDisappearsRightAfterAnEdit(t *testing.T) {
 	c, updating := half(t)
-	c.program, c.stored = fixtures.Program(t, logging("log:3").Map()), rollout.Begun
-	c.SetSnapshot(match.Build([]*inject.Program{c.program}, map[string]labels.Set{}))
+	c.edit(logging("log:3"))
+	c.stored = rollout.Begun
 	c.Delete(podstate.FromPod(c.pods[updating[0]]))
 	plan := c.plan()
 	if until := c.now.Add(10 * time.Minute).Unix(); plan.Status != (rollout.Status{NotReadyBefore: rollout.Begun.NotReadyBefore, Disappeared: 1, DisappearedUntil: until}) || plan.Charged != 2 {
@@ -124,12 +120,12 @@ func TestAPlaceEnds(t *testing.T) {
 	for _, stored := range []bool{true, false} {
 		c := newCluster(t, strategy(logging("log:1"), 1), 3)
 		c.apply(strategy(logging("log:2"), 1))
-		name := c.roll(1)[0]
+		name := c.roll()[0]
 		c.Delete(podstate.FromPod(c.pods[name]))
 		if stored {
 			c.reconcile()
 		}
-		if again := c.Due("logging", 64).Again; !again.Equal(c.now.Add(10 * time.Minute)) {
+		if again := c.plan().Next; again != c.now.Add(10*time.Minute).Unix() {
 			t.Errorf("it looks again at %v", again)
 		}
 		c.wait(10*time.Minute - time.Second)
@@ -138,31 +134,29 @@ func TestAPlaceEnds(t *testing.T) {
 		if stored {
 			c.reconcile()
 		}
-		c.one(tally.Update)
+		c.one(tracker.Update)
 	}
 }
 
-// How many Pods were down before is known once the first Pod is written. A plan for the status
-// begins nothing.
-func TestAPlanForTheStatusBeginsNothing(t *testing.T) {
+// How many Pods were down before is known once the first Pod is written.
+func TestPodsThatWereDownBefore(t *testing.T) {
 	c := newCluster(t, logging("log:1"), 4)
 	c.ready("p3", false)
-	c.apply(logging("log:2"))
-	for range 2 {
-		if plan := c.plan(); plan.Write != nil || plan.Reset != nil || plan.Status != rollout.Begun {
-			t.Errorf("the plan is %+v", plan)
-		}
+	if plan := c.plan(); plan.Status != rollout.Begun {
+		t.Errorf("before the first write, the plan is %+v", plan)
 	}
-	c.roll(64)
-	if plan := c.plan(); plan.Status.NotReadyBefore != 1 {
+	c.apply(logging("log:2"))
+	c.roll()
+	if plan := c.plan(); plan.Status.NotReadyBefore != 1 || plan.Write != nil {
 		t.Errorf("after the first write, the plan is %+v", plan)
 	}
 	c.ready("p3", true)
-	c.apply(strategy(logging("log:2"), "50%"))
+	c.edit(strategy(logging("log:2"), "50%"))
 	if plan := c.plan(); plan.Status.NotReadyBefore != 1 || plan.Numbers.Budget != 2 {
 		t.Errorf("with another strategy, the plan is %+v", plan)
 	}
-	c.apply(logging("log:3"))
+	c.edit(logging("log:1"))
+	c.stored = rollout.Begun
 	if plan := c.plan(); plan.Status != rollout.Begun {
 		t.Errorf("with another content, the plan is %+v", plan)
 	}
@@ -170,58 +164,56 @@ func TestAPlanForTheStatusBeginsNothing(t *testing.T) {
 
 func TestNoPodIsWrittenBeforeItsContentIsRecorded(t *testing.T) {
 	c := newCluster(t, logging("log:1"), 2)
-	c.Unrecorded(func(string) {})
 	old := c.program
-	c.program = fixtures.Program(t, logging("log:2").Map())
-	c.SetSnapshot(match.Build([]*inject.Program{c.program}, map[string]labels.Set{}))
-	c.none("nothing records it")
-	if _, ok := c.SetCurrent("logging", tally.Current{Program: old, Revision: old.Revision(), Since: c.now}); ok {
-		t.Error("the state of an older content is taken over")
+	c.edit(logging("log:2"))
+	if _, ok := c.Pass(tracker.Current{Program: old, Revision: old.Revision(), Since: c.now}); ok {
+		t.Error("an older Program is taken over")
 	}
-	if _, ok := c.SetCurrent("logging", tally.Current{Program: c.program, Revision: "another", Since: c.now}); ok {
-		t.Error("a revision of another name is taken over")
+	for _, revision := range []string{"", "another"} {
+		if p, ok := c.Pass(tracker.Current{Program: c.program, Revision: revision, Since: c.now}); !ok || p.Plan != nil || len(p.Write) > 0 || p.Matched != 2 {
+			t.Errorf("with revision %q: %+v", revision, p)
+		}
 	}
-	c.none("it is not recorded under its name")
-	announced := 0
-	c.Unrecorded(func(string) { announced++ })
-	c.plan()
-	c.one(tally.Update)
-	c.Unrecorded(func(string) { announced++ })
-	if announced != 1 {
-		t.Errorf("it is announced %d times", announced)
-	}
+	c.one(tracker.Update)
 }
 
 // Pods on a node that is not ready, or gone, are in no counter as long as they are not Ready.
 func TestPodsOnDeadNodes(t *testing.T) {
 	c := newCluster(t, strategy(logging("log:1"), 1), 4)
 	c.apply(strategy(logging("log:2"), 1))
-	victim := c.roll(1)[0]
+	victim := c.roll()[0]
+	c.edit(logging("log:2").Spec("updateStrategy", map[string]any{"paused": true, "maxUnavailable": 1}))
 	node := podstate.MakeName("node")
 	for _, step := range []struct {
 		name  string
 		do    func()
 		total int
+		told  bool
 	}{
-		{"no Node is known", func() { c.ready(victim, false); c.SetNode(node, &inplace.Node{NotReady: true}) }, 4},
-		{"the Node is gone", func() { c.SetNodes(map[podstate.Name]inplace.Node{}) }, 3},
-		{"the Pod is Ready", func() { c.ready(victim, true) }, 4},
-		{"and not any more", func() { c.ready(victim, false) }, 3},
-		{"the Node is ready", func() { c.SetNode(node, &inplace.Node{}) }, 4},
-		{"the Node is not ready", func() { c.SetNode(node, &inplace.Node{NotReady: true}) }, 3},
-		{"another Node is", func() { c.SetNode(podstate.MakeName("other"), &inplace.Node{}) }, 3},
-		{"it is ready again", func() { c.SetNode(node, &inplace.Node{}) }, 4},
-		{"it is deleted", func() { c.SetNode(node, nil) }, 3},
+		{"no Node is known", func() { c.ready(victim, false); c.SetNode(node, &inplace.Node{NotReady: true}) }, 4, true},
+		{"the Node is gone", func() { c.SetNodes(map[podstate.Name]inplace.Node{}) }, 3, true},
+		{"the Pod is Ready", func() { c.ready(victim, true) }, 4, true},
+		{"and not any more", func() { c.ready(victim, false) }, 3, true},
+		{"the Node is ready", func() { c.SetNode(node, &inplace.Node{}) }, 4, true},
+		{"the Node is not ready", func() { c.SetNode(node, &inplace.Node{NotReady: true}) }, 3, true},
+		{"another Node is", func() { c.SetNode(podstate.MakeName("other"), &inplace.Node{}) }, 3, false},
+		{"it is ready again", func() { c.SetNodes(map[podstate.Name]inplace.Node{node: {}}) }, 4, true},
+		{"it is deleted", func() { c.SetNode(node, nil) }, 3, true},
+		{"the Pod has none", func() { c.pods[victim].Spec.NodeName = ""; c.ready(victim, false) }, 4, true},
 	} {
-		c.Changed(func(string) {})
+		c.Changed(func(string, bool) {})
 		step.do()
 		told := false
-		c.Changed(func(string) { told = true })
-		if plan := c.plan(); plan.Total != step.total || plan.Charged != step.total-3 || !told && step.name != "no Node is known" {
+		c.Changed(func(string, bool) { told = true })
+		if plan := c.plan(); plan.Total != step.total || plan.Charged != step.total-3 || !told && step.told {
 			t.Errorf("%s: %d Pods, %d of them charged, want %d; told: %v", step.name, plan.Total, plan.Charged, step.total, told)
 		}
 	}
-	if next := c.one(tally.Update).Record.Name; next == victim {
+	c.SetNode(node, nil)
+	c.pods[victim].Spec.NodeName = "node"
+	c.ready(victim, false)
+	c.edit(strategy(logging("log:2"), 1))
+	if next := c.one(tracker.Update).Record.Name; next == victim {
 		t.Errorf("Pod %s is written again", next)
 	}
 }
@@ -234,7 +226,7 @@ func TestAKubeletThatIsTooOldBlocksItsPods(t *testing.T) {
 	node := podstate.MakeName("node")
 	c.SetNodes(map[podstate.Name]inplace.Node{node: {TooOld: true}})
 	c.apply(native("log:2"))
-	c.tasks(tally.Label, 64)
+	c.pass()
 	if got := c.blocked(); got != "NodeTooOld" {
 		t.Errorf("blocked for %q", got)
 	}
@@ -244,39 +236,39 @@ func TestAKubeletThatIsTooOldBlocksItsPods(t *testing.T) {
 	}
 }
 
-// Conditions are written when nothing else is due, and once per event.
+// A condition is written when nothing else is, once for a Pod and a content. If another program
+// removes it, it is not written again.
 func TestLabels(t *testing.T) {
 	c := newCluster(t, logging("log:1"), 1)
 	c.none("a Pod that was injected with the content")
 	c.apply(logging("log:2"))
-	c.roll(64)
+	c.roll()
 	c.none("its update is under way")
 	c.wait(3 * time.Second)
 	c.kubelet("p0", true)
-	task := c.one(tally.Label)
-	if due := c.Due("logging", 64); len(due.Tasks) > 0 {
-		t.Errorf("under way, %d are due", len(due.Tasks))
-	}
-	c.Return(task, tally.Result{Reason: inplace.Refused})
-	for range 29 {
-		c.wait(time.Second)
-		if due := c.Due("logging", 64); len(due.Tasks) > 0 || due.Again.IsZero() || due.Again.After(c.now.Add(30*time.Second)) {
-			t.Fatalf("a condition that was refused is due again: %+v", due)
-		}
+	item := c.one(tracker.Label)
+	c.none("it is under way")
+	c.Done(item, tracker.Result{Reason: inplace.Refused})
+	c.wait(29 * time.Second)
+	if items := c.items(tracker.Label); len(items) > 0 {
+		t.Errorf("%d writes begin soon after one that was refused", len(items))
 	}
 	c.wait(time.Second)
-	task = c.one(tally.Label)
-	c.Return(task, tally.Result{Version: c.stamp("p0")})
-	for _, show := range []bool{false, true} { // its event comes, without the condition
-		if show {
-			c.show("p0")
-		}
-		if due := c.Due("logging", 64); len(due.Tasks) > 0 {
-			t.Errorf("event %v: %d are due before another event", show, len(due.Tasks))
+	c.Done(c.one(tracker.Label), tracker.Result{Version: c.stamp("p0")})
+	for range 3 { // events come, without the condition
+		c.ready("p0", false)
+		c.ready("p0", true)
+		if items := c.items(tracker.Label); len(items) > 0 {
+			t.Errorf("%d writes begin after the condition was removed", len(items))
 		}
 	}
-	c.ready("p0", true)
-	c.one(tally.Label)
+	c.apply(logging("log:3"))
+	c.wait(time.Minute)
+	if names := c.roll(); len(names) != 1 {
+		t.Fatalf("%v are updated", names)
+	}
+	c.kubelet("p0", true)
+	c.one(tracker.Label)
 }
 
 // hot is a Pod whose hot upgrade can be ended.
@@ -287,7 +279,7 @@ func hot(t *testing.T) *cluster {
 	}
 	c := newCluster(t, set("log:1"), 2)
 	c.apply(set("log:2"))
-	name := c.roll(64)[0]
+	name := c.roll()[0]
 	c.wait(3 * time.Second)
 	c.kubelet(name, true)
 	return c
@@ -297,21 +289,21 @@ func hot(t *testing.T) *cluster {
 // refused or undone. Until then the Pod is updating.
 func TestResets(t *testing.T) {
 	c := hot(t)
-	task := c.one(tally.Reset)
-	name := task.Record.Name
+	item := c.one(tracker.Reset)
+	name := item.Record.Name
 	c.kubelet(name, true)
 	c.none("it is under way, whatever events come")
-	c.Return(task, tally.Result{Reason: inplace.Refused})
+	c.Done(item, tracker.Result{Reason: inplace.Refused})
 	c.wait(29 * time.Second)
 	c.none("it was refused")
-	if again := c.Due("logging", 64).Again; !again.Equal(c.now.Add(time.Second)) {
+	if again := c.plan().Next; again != c.now.Add(time.Second).Unix() {
 		t.Errorf("it looks again at %v", again)
 	}
 	c.wait(time.Second)
-	task = c.one(tally.Reset)
+	item = c.one(tracker.Reset)
 	before := c.pods[name].DeepCopy()
-	version := c.send(task)
-	c.Return(task, tally.Result{Version: version})
+	version := c.send(item)
+	c.Done(item, tracker.Result{Version: version})
 	after := c.pods[name]
 	c.pods[name] = before // another program takes it back
 	c.stamp(name)
@@ -326,17 +318,16 @@ func TestResets(t *testing.T) {
 		t.Errorf("the plan is %+v", plan)
 	}
 	c.wait(time.Minute)
-	c.one(tally.Update)
+	c.one(tracker.Update)
 }
 
 func TestAnnouncements(t *testing.T) {
 	c := newCluster(t, logging("log:1"), 2)
-	c.Changed(func(string) {})
-	c.DueChanged(func(string) {})
+	c.Changed(func(string, bool) {})
 	for _, step := range []struct {
-		name         string
-		do           func()
-		changed, due bool
+		name            string
+		do              func()
+		changed, edited bool
 	}{
 		{"nothing happens", func() {}, false, false},
 		{"a Pod has nothing to tell", func() { c.show("p0") }, false, false},
@@ -348,21 +339,20 @@ func TestAnnouncements(t *testing.T) {
 		}, true, false},
 		{"it runs again", func() { c.kubelet("p0", false) }, true, false},
 		{"it is Ready", func() { c.ready("p0", true) }, true, false},
-		{"another content is current", func() { c.apply(logging("log:2")) }, true, true},
-		{"a Pod changes", func() { c.show("p1") }, true, true},
-		{"a Task is taken", func() { c.one(tally.Update) }, true, false},
+		{"another content is current", func() { c.edit(logging("log:2")) }, true, true},
+		{"a Pod changes", func() { c.show("p1") }, true, false},
+		{"a Pod is written", func() { c.roll() }, true, false},
 		{"the SidecarSet is gone", func() { c.SetSnapshot(match.Build(nil, nil)) }, true, false},
 	} {
 		step.do()
-		changed, due := false, false
-		c.Changed(func(string) { changed = true })
-		c.DueChanged(func(string) { due = true })
-		if changed != step.changed || due != step.due {
-			t.Errorf("%s: changed %v, due %v", step.name, changed, due)
+		changed, edited := false, false
+		c.Changed(func(_ string, is bool) { changed, edited = true, is })
+		if changed != step.changed || edited != step.edited {
+			t.Errorf("%s: changed %v, edited %v", step.name, changed, edited)
 		}
 		c.wait(time.Second)
 	}
-	if due := c.Due("logging", 64); due.Program != nil || len(due.Tasks) > 0 {
-		t.Errorf("of a SidecarSet that is gone, there is %+v", due)
+	if p, ok := c.Pass(tracker.Current{Program: c.program}); ok {
+		t.Errorf("of a SidecarSet that is gone, there is %+v", p)
 	}
 }

@@ -1,4 +1,4 @@
-package tally_test
+package tracker_test
 
 import (
 	"testing"
@@ -13,15 +13,15 @@ import (
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/rollout"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/tracker"
 )
 
 // Between its write and its event, a Pod counts as written, and the pass goes on for the others.
 func TestAPodWhoseWriteIsUnderWayCountsAsWritten(t *testing.T) {
 	c := newCluster(t, strategy(logging("log:1"), 1), 3)
 	c.apply(strategy(logging("log:2"), 1))
-	task := c.one(tally.Update)
-	name := task.Record.Name
+	item := c.one(tracker.Update)
+	name := item.Record.Name
 	check := func(when string) {
 		t.Helper()
 		c.none(when)
@@ -30,16 +30,16 @@ func TestAPodWhoseWriteIsUnderWayCountsAsWritten(t *testing.T) {
 		}
 	}
 	check("the write is under way")
-	version := c.send(task)
+	version := c.send(item)
 	check("it is carried out")
-	c.Return(task, tally.Result{Version: version})
+	c.Done(item, tracker.Result{Version: version})
 	check("its event has not come")
 	c.Watched(version - 1)
 	check("an earlier event has come")
 	c.show(name)
 	check("its event has come")
-	if task.Was != podstate.WasUp {
-		t.Errorf("the Pod is said to be %v before", task.Was)
+	if item.Was != podstate.WasUp {
+		t.Errorf("the Pod is said to be %v before", item.Was)
 	}
 	for _, ready := range []bool{false, true} { // before the sidecars are restarted, the Pod of another write counts as before
 		c.ready(name, ready)
@@ -53,12 +53,12 @@ func TestARefusedPodRests(t *testing.T) {
 	c.apply(logging("log:2"))
 	refuse := func(rest time.Duration) {
 		t.Helper()
-		c.Return(c.one(tally.Update), tally.Result{Reason: inplace.Refused, Message: "denied"})
+		c.Done(c.one(tracker.Update), tracker.Result{Reason: inplace.Refused, Message: "denied"})
 		list := c.plan().Blocked.List()
 		if len(list) != 1 || list[0].Reason != "Refused" || list[0].Message != "denied" {
 			t.Errorf("blocked are %+v", list)
 		}
-		if again := c.Due("logging", 64).Again; !again.Equal(c.now.Add(rest)) {
+		if again := c.plan().Next; again != c.now.Add(rest).Unix() {
 			t.Errorf("the Pod rests until %v, want %v from %v on", again, rest, c.now)
 		}
 		c.wait(rest - time.Second)
@@ -72,9 +72,9 @@ func TestARefusedPodRests(t *testing.T) {
 	c.pods["q"].Annotations = c.pods["p0"].Annotations
 	c.pods["q"].Spec.Containers = c.pods["p0"].Spec.Containers
 	c.kubelet("q", true)
-	c.Return(c.one(tally.Update), tally.Result{Reason: inplace.Refused})
+	c.Done(c.one(tracker.Update), tracker.Result{Reason: inplace.Refused})
 	c.wait(31 * time.Second)
-	if names := c.roll(64); len(names) != 1 || names[0] != "q" {
+	if names := c.roll(); len(names) != 1 || names[0] != "q" {
 		t.Errorf("beside a Pod that rests, %v are written", names)
 	}
 	c.apply(logging("log:3"))
@@ -83,8 +83,8 @@ func TestARefusedPodRests(t *testing.T) {
 	}
 }
 
-func TestATaskEnds(t *testing.T) {
-	refused := tally.Result{Reason: inplace.Refused}
+func TestAWriteEnds(t *testing.T) {
+	refused := tracker.Result{Reason: inplace.Refused}
 	other := func(c *cluster) { // another program takes the write back
 		p := c.pods["p0"]
 		old := newCluster(t, logging("log:1"), 1).pods["p0"]
@@ -93,87 +93,87 @@ func TestATaskEnds(t *testing.T) {
 		c.show("p0")
 	}
 	for name, tc := range map[string]struct {
-		do      func(c *cluster, task tally.Task)
-		rest    time.Duration // until a Task is due; -1: none is
+		do      func(c *cluster, item tracker.WorkItem)
+		rest    time.Duration // until a write begins; -1: none does
 		blocked string
 	}{
-		"the live Pod differs": {func(c *cluster, task tally.Task) { c.Return(task, tally.Result{Message: "x"}) }, time.Second, ""},
-		"it is refused":        {func(c *cluster, task tally.Task) { c.Return(task, refused) }, 30 * time.Second, "Refused"},
-		"it is refused, and another event comes": {func(c *cluster, task tally.Task) {
-			c.Return(task, refused)
+		"the live Pod differs": {func(c *cluster, item tracker.WorkItem) { c.Done(item, tracker.Result{Message: "x"}) }, time.Second, ""},
+		"it is refused":        {func(c *cluster, item tracker.WorkItem) { c.Done(item, refused) }, 30 * time.Second, "Refused"},
+		"it is refused, and another event comes": {func(c *cluster, item tracker.WorkItem) {
+			c.Done(item, refused)
 			c.ready("p0", true)
 		}, 30 * time.Second, "Refused"},
-		"it is refused, and the way changes": {func(c *cluster, task tally.Task) {
-			c.Return(task, refused)
+		"it is refused, and the way changes": {func(c *cluster, item tracker.WorkItem) {
+			c.Done(item, refused)
 			for _, policy := range []corev1.RestartPolicy{corev1.RestartPolicyNever, corev1.RestartPolicyAlways} {
 				c.pods["p0"].Spec.RestartPolicy = policy
 				c.kubelet("p0", true)
 			}
 		}, 0, ""},
-		"it is written": {func(c *cluster, task tally.Task) {
-			c.Return(task, tally.Result{Version: c.send(task)})
+		"it is written": {func(c *cluster, item tracker.WorkItem) {
+			c.Done(item, tracker.Result{Version: c.send(item)})
 			c.show("p0")
 		}, -1, ""},
-		"it is written, and another program mirrors its image": {func(c *cluster, task tally.Task) {
-			version := c.send(task)
+		"it is written, and another program mirrors its image": {func(c *cluster, item tracker.WorkItem) {
+			version := c.send(item)
 			c.pods["p0"].Spec.Containers[1].Image = "mirror/log:2"
 			c.show("p0")
-			c.Return(task, tally.Result{Version: version})
+			c.Done(item, tracker.Result{Version: version})
 		}, -1, ""},
-		"it is undone, the answer comes first": {func(c *cluster, task tally.Task) {
-			c.Return(task, tally.Result{Version: c.send(task)})
+		"it is undone, the answer comes first": {func(c *cluster, item tracker.WorkItem) {
+			c.Done(item, tracker.Result{Version: c.send(item)})
 			other(c)
 		}, 30 * time.Second, "WriteUndone"},
-		"it is undone, the events come first": {func(c *cluster, task tally.Task) {
-			version := c.send(task)
+		"it is undone, the events come first": {func(c *cluster, item tracker.WorkItem) {
+			version := c.send(item)
 			c.show("p0")
 			other(c)
-			c.Return(task, tally.Result{Version: version})
+			c.Done(item, tracker.Result{Version: version})
 		}, 30 * time.Second, "WriteUndone"},
-		"it returns twice": {func(c *cluster, task tally.Task) {
-			c.Return(task, tally.Result{Version: c.send(task)})
-			c.Return(task, refused)
+		"it returns twice": {func(c *cluster, item tracker.WorkItem) {
+			c.Done(item, tracker.Result{Version: c.send(item)})
+			c.Done(item, refused)
 			c.show("p0")
-			c.Return(task, refused)
+			c.Done(item, refused)
 		}, -1, ""},
-		"it is refused for an earlier content": {func(c *cluster, task tally.Task) {
+		"it is refused for an earlier content": {func(c *cluster, item tracker.WorkItem) {
 			c.apply(logging("log:3"))
-			c.Return(task, refused)
+			c.Done(item, refused)
 		}, time.Second, ""},
-		"it is written with an earlier content": {func(c *cluster, task tally.Task) {
-			version := c.send(task)
+		"it is written with an earlier content": {func(c *cluster, item tracker.WorkItem) {
+			version := c.send(item)
 			c.apply(logging("log:3"))
-			c.Return(task, tally.Result{Version: version})
+			c.Done(item, tracker.Result{Version: version})
 			c.show("p0")
 			c.none("its kubelet has not acted")
 			c.kubelet("p0", true)
 		}, 0, ""},
-		"it is written, and another writer goes on to the next content": {func(c *cluster, task tally.Task) {
-			version := c.send(task)
+		"it is written, and another writer goes on to the next content": {func(c *cluster, item tracker.WorkItem) {
+			version := c.send(item)
 			c.apply(logging("log:3"))
-			c.send(tally.Task{Record: task.Record})
+			c.send(tracker.WorkItem{Record: item.Record})
 			c.show("p0")
-			c.Return(task, tally.Result{Version: version})
+			c.Done(item, tracker.Result{Version: version})
 		}, -1, ""},
-		"the Pod is deleted, and another has its name": {func(c *cluster, task tally.Task) {
+		"the Pod is deleted, and another has its name": {func(c *cluster, item tracker.WorkItem) {
 			old := c.program
 			c.program = fixtures.Program(t, logging("log:1").Map())
 			c.create("p0") // the deletion was not seen
 			c.program = old
-			c.Return(task, refused)
-			c.stored = c.plan().Status // one charged Pod has disappeared
+			c.Done(item, refused)
+			c.reconcile() // one charged Pod has disappeared
 		}, 10 * time.Minute, ""},
-		"the SidecarSet does not select the Pod any more": {func(c *cluster, task tally.Task) {
+		"the SidecarSet does not select the Pod any more": {func(c *cluster, item tracker.WorkItem) {
 			for _, app := range []string{"db", "web"} {
 				c.pods["p0"].Labels["app"] = app
 				c.stamp("p0")
 				c.show("p0")
 			}
-			c.Return(task, refused)
+			c.Done(item, refused)
 		}, 0, ""},
-		"the SidecarSet is deleted, and created again": {func(c *cluster, task tally.Task) {
+		"the SidecarSet is deleted, and created again": {func(c *cluster, item tracker.WorkItem) {
 			c.SetSnapshot(match.Build(nil, nil))
-			c.Return(task, refused)
+			c.Done(item, refused)
 			c.SetSnapshot(match.Build([]*inject.Program{c.program}, map[string]labels.Set{}))
 			c.plan()
 		}, 0, ""},
@@ -181,13 +181,13 @@ func TestATaskEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, logging("log:1"), 1)
 			c.apply(logging("log:2"))
-			tc.do(c, c.one(tally.Update))
+			tc.do(c, c.one(tracker.Update))
 			if got := c.blocked(); got != tc.blocked {
 				t.Errorf("blocked for %q, want %q", got, tc.blocked)
 			}
 			waited := time.Duration(-1)
 			for d := time.Duration(0); d <= 11*time.Minute; d += time.Second {
-				if len(c.tasks(tally.Update, 64)) > 0 {
+				if len(c.items(tracker.Update)) > 0 {
 					waited = d
 					break
 				}
@@ -195,7 +195,7 @@ func TestATaskEnds(t *testing.T) {
 				c.wait(time.Second)
 			}
 			if waited != tc.rest {
-				t.Errorf("a Task is due after %v, want %v", waited, tc.rest)
+				t.Errorf("a write begins after %v, want %v", waited, tc.rest)
 			}
 		})
 	}

@@ -1,15 +1,15 @@
-// Package tally counts the Pods of each SidecarSet. It keeps a record of every active
-// Pod, and counters per SidecarSet, which each event changes by the difference. So the
-// cost of an event is proportional to the number of SidecarSets of its Pod, and does
-// not depend on the number of Pods. The snapshot that admission uses decides which
-// SidecarSets select a Pod. For the rollout, package rollout looks at all Pods of a
-// SidecarSet. The package knows nothing about where Pods come from or
-// what is written to a status, and has no clock.
-package tally
+// Package tracker keeps what the leader knows of Pods: a record of every active Pod, and which
+// SidecarSets select it. An event computes what the rollout has to know of one Pod; its cost does
+// not depend on the number of Pods. A Pass then looks at all Pods of one SidecarSet: it counts
+// them, asks package rollout which of them to write, and hands these out. The snapshot that
+// admission uses decides which SidecarSets select a Pod. The package knows nothing about where
+// Pods come from or what is written to a status, and has no clock.
+package tracker
 
 import (
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -21,31 +21,29 @@ import (
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
-// Tally holds the records and the counters. It belongs to one goroutine: no
-// method may run at the same time as another.
-type Tally struct {
+// Tracker holds the Pods. It belongs to one goroutine: no method may run at the same time as
+// another.
+type Tracker struct {
 	excluded   inject.Exclusions
 	snapshot   *match.Snapshot
 	sets       map[string]*sidecarSet
 	namespaces map[podstate.Namespace]*namespace
-	nodes      map[podstate.Name]inplace.Node // nil: not known yet
+	nodes      map[podstate.Name]*node
+	listed     bool // the Nodes: before that, no Node counts as gone
 
 	pods, uncounted int
 
-	// pass is the number of the last Replace: Pods with an older one were not in its list.
-	pass    uint32
-	touched []*sidecarSet
-
+	// list is the number of the last Replace: Pods with an older one were not in its list.
+	list  uint32
+	dirty []*sidecarSet
 	// watched is the resourceVersion up to which the Pod watch has delivered events.
-	watched    uint64
-	dueChanged []*sidecarSet
-	// unrecorded are the SidecarSets that have got another content since the last call of
-	// Unrecorded.
-	unrecorded []*sidecarSet
-	// settling are the Pods that change at a known time without an event, in seconds.
-	settling map[*pod]int64
-	now      int64 // the current time, in seconds
-	buffer   []*rollout.Pod
+	watched uint64
+	now     int64 // the current time, in seconds
+
+	// What the last Pass found, kept for the memory: the matched Pods, and those whose condition
+	// SidecarSetUpgradable is to be written.
+	matched     []*rollout.Pod
+	mislabelled []*membership
 }
 
 type namespace struct {
@@ -57,62 +55,67 @@ type namespace struct {
 type pod struct {
 	record  *podstate.Record
 	members []*membership
-	pass    uint32
-}
-
-// member returns the membership of a SidecarSet that selects the Pod.
-func (p *pod) member(s *sidecarSet) *membership {
-	for _, m := range p.members {
-		if m.set == s {
-			return m
-		}
-	}
-	return nil
+	list    uint32
+	place   int32 // in the Pods of its node
+	node    *node // nil: it has none yet
 }
 
 // membership is all that is known of one Pod and one SidecarSet that selects it.
 type membership struct {
 	rollout.Pod
-	set   *sidecarSet
-	part  contribution
-	sent  *sent // nil: no write is under way
-	place int32 // in the SidecarSet's members
-	// mislabelled: the condition SidecarSetUpgradable of the Pod is to be written.
-	mislabelled bool
-	refusals    uint8 // of the Pod's last writes, one after another; 10 stands for more
+	pod      *pod
+	set      *sidecarSet
+	counts   counts
+	sent     *sent // nil: no write is under way
+	place    int32 // in the SidecarSet's members
+	refusals uint8 // of the Pod's last writes, one after another; 10 stands for more
+	// mislabelled: the condition SidecarSetUpgradable of the Pod is to be written, and labelled: it
+	// was written for the current content.
+	mislabelled, labelled bool
 }
 
-// New returns a Tally without Pods and SidecarSets. API servers never send Pods of the excluded
+// New returns a Tracker without Pods and SidecarSets. API servers never send Pods of the excluded
 // namespaces to the operator, so these do not count as uninjected. Injected Pods count as elsewhere.
-func New(excluded inject.Exclusions) *Tally {
-	return &Tally{
+func New(excluded inject.Exclusions) *Tracker {
+	return &Tracker{
 		excluded:   excluded,
 		sets:       make(map[string]*sidecarSet),
 		namespaces: make(map[podstate.Namespace]*namespace),
-		settling:   make(map[*pod]int64),
+		nodes:      make(map[podstate.Name]*node),
 	}
 }
 
 // Pods is the number of Pods that are tracked.
-func (t *Tally) Pods() int { return t.pods }
+func (t *Tracker) Pods() int { return t.pods }
 
 // Uncounted is the number of tracked Pods that are in no counter, because their records
 // would be too large. It is unknown whether a SidecarSet selects them.
-func (t *Tally) Uncounted() int { return t.uncounted }
+func (t *Tracker) Uncounted() int { return t.uncounted }
 
-// Changed calls report with the name of each SidecarSet whose State or plan may have changed, or
-// that was removed, since the last call.
-func (t *Tally) Changed(report func(sidecarSet string)) {
-	for i, s := range t.touched {
-		t.touched[i] = nil
-		s.touched = false
-		report(s.label)
+// SetTime sets the current time.
+func (t *Tracker) SetTime(now time.Time) { t.now = now.Unix() }
+
+// Changed calls report with the name of each SidecarSet whose next Pass may differ, or that was
+// removed, since the last call. edited: it has got another Program.
+func (t *Tracker) Changed(report func(sidecarSet string, edited bool)) {
+	for i, s := range t.dirty {
+		t.dirty[i] = nil
+		edited := s.edited && !s.removed
+		s.dirty, s.edited = false, false
+		report(s.label, edited)
 	}
-	t.touched = t.touched[:0]
+	t.dirty = t.dirty[:0]
+}
+
+func (t *Tracker) markDirty(s *sidecarSet) {
+	if !s.dirty {
+		s.dirty = true
+		t.dirty = append(t.dirty, s)
+	}
 }
 
 // Set adds a Pod or replaces its record. A Pod that is not active is removed.
-func (t *Tally) Set(r *podstate.Record) {
+func (t *Tracker) Set(r *podstate.Record) {
 	if !r.Active {
 		t.forget(r.Namespace, r.Name, !r.Succeeded)
 		return
@@ -129,42 +132,47 @@ func (t *Tally) Set(r *podstate.Record) {
 		t.pods++
 	}
 	before := p.record
-	p.record, p.pass = r, t.pass
+	p.record, p.list = r, t.list
 	t.weigh(before, r)
+	t.place(p, r.Node)
 	switch {
 	case r.TooLarge:
 		t.assign(p, nil)
 	case before == nil || before.TooLarge || before.Labels != r.Labels:
 		t.assign(p, t.selecting(ns, r.Labels))
 	default:
-		t.recount(p)
+		t.judge(p)
 	}
 }
 
 // Delete removes a Pod. A Pod with the same name and another UID stays.
-func (t *Tally) Delete(r *podstate.Record) {
+func (t *Tracker) Delete(r *podstate.Record) {
 	if p := t.pod(r.Namespace, r.Name); p != nil && p.record.UID == r.UID {
 		t.forget(r.Namespace, r.Name, true)
 	}
 }
 
 // Replace makes the given Pods the only ones.
-func (t *Tally) Replace(records []*podstate.Record) {
-	t.pass++
+func (t *Tracker) Replace(records []*podstate.Record) {
+	t.list++
 	for _, r := range records {
 		t.Set(r)
 	}
 	for name, ns := range t.namespaces {
 		for podName, p := range ns.pods {
-			if p.pass != t.pass {
+			if p.list != t.list {
 				t.forget(name, podName, true)
 			}
 		}
 	}
 }
 
+// Watched is called when the Pod watch has delivered all events up to a
+// resourceVersion, and Set or Delete was called for each.
+func (t *Tracker) Watched(version uint64) { t.watched = max(t.watched, version) }
+
 // pod returns the Pod of a name, nil if it is not tracked.
-func (t *Tally) pod(namespace podstate.Namespace, name string) *pod {
+func (t *Tracker) pod(namespace podstate.Namespace, name string) *pod {
 	if ns := t.namespaces[namespace]; ns != nil {
 		return ns.pods[name]
 	}
@@ -172,19 +180,19 @@ func (t *Tally) pod(namespace podstate.Namespace, name string) *pod {
 }
 
 // forget removes a Pod. lost: it has ended without having done its task, or is about to.
-func (t *Tally) forget(namespace podstate.Namespace, name string, lost bool) {
+func (t *Tracker) forget(namespace podstate.Namespace, name string, lost bool) {
 	p := t.pod(namespace, name)
 	if p == nil {
 		return
 	}
 	for _, m := range p.members {
-		if m.Dead = t.isDead(m.Record); lost && !m.Dead && m.part.count&inplace.Matched != 0 && m.set.strategy.Updates() && m.IsCharged(m.set.strategy, t.now) {
+		if m.Dead = p.isDead(t); lost && !m.Dead && m.counts.is&inplace.Matched != 0 && m.set.strategy.Updates() && m.IsCharged(m.set.strategy, t.now) {
 			m.set.status = m.set.status.Lose(t.now)
 		}
 		t.leave(m)
 	}
 	t.weigh(p.record, nil)
-	delete(t.settling, p)
+	t.place(p, 0)
 	pods := t.namespaces[namespace].pods
 	delete(pods, name)
 	t.pods--
@@ -194,7 +202,7 @@ func (t *Tally) forget(namespace podstate.Namespace, name string, lost bool) {
 }
 
 // weigh counts a record that replaces another, if it is too large; nil means no record.
-func (t *Tally) weigh(from, to *podstate.Record) {
+func (t *Tracker) weigh(from, to *podstate.Record) {
 	if from != nil && from.TooLarge {
 		t.uncounted--
 	}
@@ -203,7 +211,7 @@ func (t *Tally) weigh(from, to *podstate.Record) {
 	}
 }
 
-func (t *Tally) namespace(name podstate.Namespace) *namespace {
+func (t *Tracker) namespace(name podstate.Namespace) *namespace {
 	ns, ok := t.namespaces[name]
 	if !ok {
 		ns = &namespace{name: name.Value(), pods: make(map[string]*pod)}
@@ -216,7 +224,7 @@ func (t *Tally) namespace(name podstate.Namespace) *namespace {
 // SetSnapshot sets the current snapshot. It visits all Pods if a SidecarSet was added,
 // removed or changed; the Pods of a namespace if its labels changed; and no Pods
 // otherwise.
-func (t *Tally) SetSnapshot(next *match.Snapshot) {
+func (t *Tracker) SetSnapshot(next *match.Snapshot) {
 	change := t.setPrograms(next)
 	t.snapshot = next
 	for _, ns := range t.namespaces {
@@ -227,7 +235,7 @@ func (t *Tally) SetSnapshot(next *match.Snapshot) {
 			t.reselect(ns)
 		case change == comparisonChanged:
 			for _, p := range ns.pods {
-				t.recount(p)
+				t.judge(p)
 			}
 		}
 	}
@@ -235,7 +243,7 @@ func (t *Tally) SetSnapshot(next *match.Snapshot) {
 
 // setPrograms sets the Programs of a snapshot, and returns what may have changed for
 // the Pods.
-func (t *Tally) setPrograms(next *match.Snapshot) change {
+func (t *Tracker) setPrograms(next *match.Snapshot) change {
 	worst := nothingChanged
 	left := maps.Clone(t.sets)
 	for _, program := range next.Programs() {
@@ -250,16 +258,11 @@ func (t *Tally) setPrograms(next *match.Snapshot) change {
 			s = newSidecarSet(name)
 			t.sets[name] = s
 		}
-		if s.program == program {
-			continue
+		if s.program != program {
+			worst = max(worst, s.set(program))
+			s.edited = true
+			t.markDirty(s)
 		}
-		before := s.program
-		worst = max(worst, s.set(program))
-		if before == nil || contentIDOf(before) != contentIDOf(program) {
-			t.unrecorded = append(t.unrecorded, s)
-		}
-		t.touch(s)
-		t.markDue(s)
 	}
 	for _, s := range left {
 		t.drop(s)
@@ -269,15 +272,15 @@ func (t *Tally) setPrograms(next *match.Snapshot) change {
 }
 
 // drop forgets a SidecarSet that is gone. Its Pods are to be selected again.
-func (t *Tally) drop(s *sidecarSet) {
+func (t *Tracker) drop(s *sidecarSet) {
 	s.removed = true
-	t.touch(s)
+	t.markDirty(s)
 	delete(t.sets, s.label)
 }
 
 // namespaceLabels returns the labels of a Namespace as the snapshot knows them.
 // If it does not know the Namespace yet, the name is the only certain label;
-// SetSnapshot corrects the counters when the Namespace arrives.
+// SetSnapshot corrects that when the Namespace arrives.
 func namespaceLabels(snapshot *match.Snapshot, namespace string) labels.Set {
 	if snapshot != nil {
 		if set, ok := snapshot.NamespaceLabels(namespace); ok {
@@ -289,7 +292,7 @@ func namespaceLabels(snapshot *match.Snapshot, namespace string) labels.Set {
 
 // reselect asks the snapshot again for all Pods of a namespace, once per set of
 // labels.
-func (t *Tally) reselect(ns *namespace) {
+func (t *Tracker) reselect(ns *namespace) {
 	known := make(map[podstate.LabelSet][]*sidecarSet)
 	for _, p := range ns.pods {
 		if p.record.TooLarge {
@@ -305,7 +308,7 @@ func (t *Tally) reselect(ns *namespace) {
 }
 
 // selecting returns the SidecarSets that select Pods with these labels.
-func (t *Tally) selecting(ns *namespace, set podstate.LabelSet) []*sidecarSet {
+func (t *Tracker) selecting(ns *namespace, set podstate.LabelSet) []*sidecarSet {
 	if t.snapshot == nil {
 		return nil
 	}
@@ -321,7 +324,7 @@ func (t *Tally) selecting(ns *namespace, set podstate.LabelSet) []*sidecarSet {
 }
 
 // assign sets the SidecarSets that select a Pod.
-func (t *Tally) assign(p *pod, sets []*sidecarSet) {
+func (t *Tracker) assign(p *pod, sets []*sidecarSet) {
 	members := make([]*membership, 0, len(sets))
 	for _, m := range p.members {
 		if slices.Contains(sets, m.set) {
@@ -332,49 +335,43 @@ func (t *Tally) assign(p *pod, sets []*sidecarSet) {
 	}
 	for _, s := range sets {
 		if !slices.ContainsFunc(members, func(m *membership) bool { return m.set == s }) {
-			m := &membership{set: s, place: int32(len(s.members))}
+			m := &membership{pod: p, set: s, place: int32(len(s.members))}
 			s.members, members = append(s.members, m), append(members, m)
+			t.markDirty(s)
 		}
 	}
 	if p.members = members; len(members) == 0 {
 		p.members = nil
 	}
-	t.recount(p)
+	t.judge(p)
 }
 
 // leave ends a membership.
-func (t *Tally) leave(m *membership) {
+func (t *Tracker) leave(m *membership) {
 	s := m.set
-	s.add(m.part, -1)
 	last := s.members[len(s.members)-1]
 	s.members[m.place], last.place = last, m.place
 	s.members[len(s.members)-1] = nil
 	s.members = s.members[:len(s.members)-1]
-	m.sent = nil // the result of a Task that is under way is dropped
-	t.touch(s)
-	t.markDue(s)
+	s.end(m) // the result of a write that is under way is dropped
+	t.markDirty(s)
 }
 
-// recount updates the SidecarSets that select a Pod from its current record.
-func (t *Tally) recount(p *pod) {
-	if at := p.record.ChangesAt(t.now); at != 0 {
-		t.settling[p] = at
-	} else if len(t.settling) > 0 {
-		delete(t.settling, p)
-	}
+// judge compares a Pod with the SidecarSets that select it.
+func (t *Tracker) judge(p *pod) {
 	for _, m := range p.members {
 		m.Record = p.record
 	}
 	for _, m := range p.members {
-		t.recountOne(m)
+		t.judgeOne(m)
 	}
 }
 
-// recountOne compares a Pod with the content of a SidecarSet, and counts it.
-func (t *Tally) recountOne(m *membership) {
-	s, r := m.set, m.Record
-	verdict, mattered := m.Verdict, m.Matters()
-	m.Verdict, m.Written, m.Resets = s.content.Judge(r, t.nodes[r.Node]), s.content.Written(r), s.content.Resets(r)
+// judgeOne computes what a Pass has to know of a Pod and a SidecarSet.
+func (t *Tracker) judgeOne(m *membership) {
+	p, s, r := m.pod, m.set, m.Record
+	verdict, before, mattered := m.Verdict, m.counts, m.Matters()
+	m.Verdict, m.Written, m.Resets = s.content.Judge(r, p.nodeState()), s.content.Written(r), s.content.Resets(r)
 	m.Carries = m.Verdict.Way == inplace.Current || m.Verdict.Moves
 	m.Trouble, m.Sidecar = s.content.Trouble(r)
 	m.Traits = nil
@@ -384,54 +381,23 @@ func (t *Tally) recountOne(m *membership) {
 	if m.Rest != nil && m.Verdict != verdict && m.Rest.Reason != inplace.WriteUndone {
 		m.Rest = nil
 	}
-	was := m.part
-	m.part = contribution{count: s.content.Count(r, t.now)}
-	if m.part.count&inplace.Lacking != 0 && !t.expected(m) {
-		m.part.count = 0
+	m.counts = s.countsOf(r)
+	if m.counts.is&inplace.Lacking != 0 && !t.expected(p, s) {
+		m.counts.is = 0
 	}
-	if m.part.count&inplace.Matched != 0 {
-		in, _ := r.Injection(s.name)
-		m.mislabelled = s.isMislabelled(m, t.now)
-		m.part.revision, m.part.differs = in.Revision, s.content.Differs(r)
-		m.part.task = s.strategy.Updates() && (m.CanBeWritten() || m.mislabelled)
-	} else {
-		m.mislabelled = false
-	}
-	if was != m.part {
-		s.add(was, -1)
-		s.add(m.part, 1)
-	}
-	if was != m.part || mattered || m.Matters() {
-		t.touch(s)
-	}
-	if s.tasks > 0 {
-		t.markDue(s)
+	m.mislabelled = s.isMislabelled(m)
+	if before != m.counts || mattered || m.Matters() {
+		t.markDirty(s)
 	}
 }
 
 // expected reports whether a Pod that a SidecarSet selects should carry it. It should
 // not if the Pod is not eligible for injection, or carries a canary of the SidecarSet
 // instead.
-func (t *Tally) expected(m *membership) bool {
-	p := t.pod(m.Record.Namespace, m.Record.Name)
-	return t.excluded.Eligible(m.Record.Namespace.Value(), m.Record.Facts.Mirror) && !p.replaces(m.set, len(p.members))
-}
-
-// replaces reports whether the Pod carries a canary of the SidecarSet, or a
-// canary of that. The depth ends the search among canaries of each other.
-func (p *pod) replaces(s *sidecarSet, depth int) bool {
-	return depth > 0 && slices.ContainsFunc(p.members, func(other *membership) bool {
-		if other.set.content.Base() != s.name {
-			return false
-		}
-		_, injected := p.record.Injection(other.set.name)
-		return injected || p.replaces(other.set, depth-1)
+func (t *Tracker) expected(p *pod, s *sidecarSet) bool {
+	r := p.record
+	return t.excluded.Eligible(r.Namespace.Value(), r.Facts.Mirror) && !slices.ContainsFunc(p.members, func(other *membership) bool {
+		_, injected := r.Injection(other.set.name)
+		return injected && other.set.content.Base() == s.name
 	})
-}
-
-func (t *Tally) touch(s *sidecarSet) {
-	if !s.touched {
-		s.touched = true
-		t.touched = append(t.touched, s)
-	}
 }

@@ -1,4 +1,4 @@
-package tally_test
+package tracker_test
 
 import (
 	"fmt"
@@ -14,22 +14,22 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
-	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/internal/tracker"
 	"github.com/sidecarset/operator/test/rounds"
 )
 
-// The tally counts a SidecarSet as missing in a Pod exactly if admission would have injected
+// The tracker counts a SidecarSet as missing in a Pod exactly if admission would have injected
 // it. No SidecarSet is missing in a Pod that admission has injected or leaves alone. In a Pod
 // that was created without admission, every SidecarSet is missing that admission would have
 // injected. Paused SidecarSets are not compared: they count the Pods that lack them.
-func TestTallyAgreesWithAdmission(t *testing.T) {
+func TestTheTrackerAgreesWithAdmission(t *testing.T) {
 	injected, exempt, worlds := 0, 0, rounds.Of(400, 50)
 	for seed := range uint64(worlds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 11))
 			pod, snapshot := randomPod(r), randomSnapshot(t, r)
 			plan, eligible := admit(t, snapshot, pod)
-			past, admitted := tallied(t, snapshot, pod), tallied(t, snapshot, fixtures.Apply(t, plan, pod))
+			past, admitted := tracked(t, snapshot, pod), tracked(t, snapshot, fixtures.Apply(t, plan, pod))
 			for _, program := range snapshot.Programs() {
 				name, paused := program.Name(), program.Set.Spec.InjectionStrategy.Paused
 				brings := len(program.Set.Spec.Containers)+len(program.Set.Spec.InitContainers) > 0
@@ -81,19 +81,20 @@ func admit(t *testing.T, snapshot *match.Snapshot, pod map[string]any) (plan inj
 	return plan, eligible
 }
 
-// tallied returns the counters if there is this Pod alone.
-func tallied(t *testing.T, snapshot *match.Snapshot, pod map[string]any) map[string]tally.Counters {
+// tracked returns the counters if there is this Pod alone.
+func tracked(t *testing.T, snapshot *match.Snapshot, pod map[string]any) map[string]tracker.Counters {
 	t.Helper()
 	typed := &corev1.Pod{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(pod, typed); err != nil {
 		t.Fatalf("decoding the Pod: %v", err)
 	}
-	counted := newTally()
+	counted := newTracker()
 	counted.SetSnapshot(snapshot)
 	counted.Set(podstate.FromPod(typed))
-	counters := map[string]tally.Counters{}
+	counters := map[string]tracker.Counters{}
 	for _, program := range snapshot.Programs() {
-		counters[program.Name()] = counted.State(program.Name()).Counters
+		pass, _ := counted.Pass(tracker.Current{Program: program})
+		counters[program.Name()] = pass.Counters
 	}
 	return counters
 }

@@ -1,0 +1,145 @@
+package tracker
+
+import (
+	"math"
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/rollout"
+)
+
+// sidecarSet is what is known of one SidecarSet: its Pods, and the rollout of its content.
+type sidecarSet struct {
+	label   string // its name
+	name    podstate.Name
+	program *inject.Program
+	content *inplace.Content
+	members []*membership
+
+	strategy *rollout.Strategy
+	// status is that of the rollout, and saved is what the API server has.
+	status, saved rollout.Status
+	// recorded is the content that a Pass last had as the current one, and since is the first
+	// second after it became current; 0: the present content was not current in a Pass yet.
+	recorded contentID
+	since    int64
+	// inFlight is how many writes are under way.
+	inFlight int
+	// upgradable selects the Pods whose condition SidecarSetUpgradable may be set to false; nil for
+	// none.
+	upgradable labels.Selector
+
+	dirty, edited, removed bool
+}
+
+func newSidecarSet(name string) *sidecarSet {
+	return &sidecarSet{label: name, name: podstate.MakeName(name), status: rollout.Begun, saved: rollout.Begun}
+}
+
+// change is how many Pods a new Program may affect.
+type change int
+
+const (
+	nothingChanged    change = iota
+	comparisonChanged        // the same Pods are selected, but they may count differently
+	selectionChanged         // other Pods may be selected
+)
+
+// set sets a new Program, and returns what changed for the Pods.
+func (s *sidecarSet) set(program *inject.Program) change {
+	old, was, now := s.program, s.content, inplace.ContentOf(program)
+	if old != nil && old.HashWithoutImage == program.HashWithoutImage {
+		now = now.With(was.Differences())
+	}
+	s.program, s.content = program, now
+	if old == nil || contentIDOf(old) != contentIDOf(program) {
+		s.status, s.saved, s.since = rollout.Begun, rollout.Begun, 0
+		for _, m := range s.members {
+			m.Rest, m.refusals, m.labelled = nil, 0, false
+		}
+	}
+	upgradable, strategy := s.upgradable, s.strategy
+	s.setStrategy()
+	switch {
+	case old == nil || !sameSelection(old, program):
+		return selectionChanged
+	case strategy.Updates() != s.strategy.Updates() || !strategy.LooksLike(s.strategy) || !reflect.DeepEqual(upgradable, s.upgradable) || !now.Equal(was):
+		return comparisonChanged
+	}
+	return nothingChanged
+}
+
+func sameSelection(a, b *inject.Program) bool {
+	return reflect.DeepEqual(a.Set.Spec.Selector, b.Set.Spec.Selector) &&
+		reflect.DeepEqual(a.Set.Spec.NamespaceSelector, b.Set.Spec.NamespaceSelector)
+}
+
+// setStrategy sets what the update strategy of the Program says.
+func (s *sidecarSet) setStrategy() {
+	s.strategy = rollout.NewStrategy(s.program.Set)
+	s.upgradable = nil
+	if !s.strategy.Updates() || s.strategy.IsPaused() {
+		return
+	}
+	s.upgradable = labels.Everything()
+	if selector := s.program.Set.Spec.UpdateStrategy.Selector; selector != nil {
+		s.upgradable, _ = metav1.LabelSelectorAsSelector(selector) // nil if it cannot be used
+	}
+}
+
+// contentID identifies a content and its ControllerRevision. Contents that differ in
+// volumes alone have one hash and two ControllerRevisions.
+type contentID struct{ hash, revision string }
+
+func contentIDOf(p *inject.Program) contentID { return contentID{p.Hash, p.Revision()} }
+
+// SetDifferences sets how recorded contents differ from the one with this hash without images. It
+// does nothing if that is not the current content.
+func (t *Tracker) SetDifferences(sidecarSet, hashWithoutImage string, d inplace.Differences) {
+	s, ok := t.sets[sidecarSet]
+	if !ok || s.program.HashWithoutImage != hashWithoutImage {
+		return
+	}
+	s.content = s.content.With(d)
+	for _, m := range s.members {
+		t.judgeOne(m)
+	}
+}
+
+// counts is how a Pod counts once all writes of it are carried out.
+type counts struct {
+	is       inplace.Count
+	ready    bool          // its record says so
+	differs  bool          // it records a content that differs in more than images
+	revision podstate.Name // that it records
+}
+
+func (s *sidecarSet) countsOf(r *podstate.Record) counts {
+	c := counts{is: s.content.Count(r, math.MaxInt64), ready: r.Ready}
+	if c.is&inplace.Matched != 0 {
+		in, _ := r.Injection(s.name)
+		c.revision, c.differs = in.Revision, s.content.Differs(r)
+	}
+	return c
+}
+
+// isMislabelled reports whether the condition SidecarSetUpgradable of a Pod is to be written, once
+// for a content. A Pod that is current needs none until it has been updated in place.
+func (s *sidecarSet) isMislabelled(m *membership) bool {
+	if s.upgradable == nil || m.counts.is&inplace.Matched == 0 || m.labelled {
+		return false
+	}
+	in, _ := m.Record.Injection(s.name)
+	switch m.Verdict.Way {
+	case inplace.Current:
+		return in.Upgradable == podstate.NotUpgradable || in.Upgradable == podstate.Unsaid && m.Record.Ready && m.Written.Carried != 0
+	case inplace.Recreate:
+		return in.Upgradable != podstate.NotUpgradable && s.upgradable.Matches(m.Record.Labels.Labels())
+	}
+	return false
+}

@@ -1,0 +1,186 @@
+package tracker
+
+import (
+	"slices"
+
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/rollout"
+)
+
+// Kind is what is to be written to a Pod.
+type Kind uint8
+
+// The kinds of WorkItems.
+const (
+	// Update: the Pod gets the current content.
+	Update Kind = iota
+	// Reset: the hot upgrade of the Pod is ended.
+	Reset
+	// Label: the Pod's condition SidecarSetUpgradable gets its value.
+	Label
+)
+
+// WorkItem is one write of a Pod. A Pass has no other one of the Pod for the SidecarSet before Done
+// is called for it, and the watch has delivered the write.
+type WorkItem struct {
+	Kind Kind
+	// Program is the content that the Pod is to get, and Content what it is compared with.
+	Program *inject.Program
+	Content *inplace.Content
+	// Since is the first second after the content became current.
+	Since  int64
+	Record *podstate.Record
+	// Was is how the Pod was when it was decided about. A Pod that is another way by now must not be
+	// updated: its result is stale.
+	Was podstate.Was
+	// Node is the state of the Pod's node.
+	Node inplace.Node
+
+	member *membership
+	sent   *sent
+}
+
+// Result is what became of a WorkItem.
+type Result struct {
+	// Version is the resourceVersion of the Pod that was written; 0 if none was.
+	Version uint64
+	// Reason is why the Pod was not written, and Message explains it to users; the caller bounds it.
+	// Without a Reason, the live Pod is not what was decided about, or needs no write.
+	Reason  inplace.Reason
+	Message string
+}
+
+// sent is a write that is under way, or whose event has not come yet.
+type sent struct {
+	kind    Kind
+	written podstate.Written
+	content podstate.Name // that the Pod gets; 0 if its record does not show it
+	of      contentID     // that was current
+	version uint64        // 0: it is under way
+}
+
+// mostInFlight is the most writes of one SidecarSet that are under way, so that the writes of other
+// ones need not wait long.
+const mostInFlight = 64
+
+// take makes WorkItems of the Pods of a plan.
+func (t *Tracker) take(s *sidecarSet, plan *rollout.Plan) (items []WorkItem) {
+	take := func(m *membership, kind Kind) {
+		switch {
+		case s.inFlight >= mostInFlight || m.sent != nil:
+			return
+		case m.Rest != nil && t.now < m.Rest.Until: // a Pod that rests is in no plan to be updated
+			if plan.Next == 0 || m.Rest.Until < plan.Next {
+				plan.Next = m.Rest.Until
+			}
+			return
+		}
+		items = append(items, t.item(m, kind))
+	}
+	for _, p := range plan.Reset {
+		take(t.memberOf(p, s), Reset)
+	}
+	for i := 0; i < len(plan.Write) && s.inFlight < mostInFlight; i++ {
+		take(t.memberOf(plan.Write[i], s), Update)
+	}
+	if len(items) == 0 { // conditions are not urgent
+		for _, m := range t.mislabelled {
+			take(m, Label)
+		}
+	}
+	return items
+}
+
+// memberOf returns the membership of a Pod that the SidecarSet selects.
+func (t *Tracker) memberOf(p *rollout.Pod, s *sidecarSet) *membership {
+	members := t.pod(p.Record.Namespace, p.Record.Name).members
+	return members[slices.IndexFunc(members, func(m *membership) bool { return m.set == s })]
+}
+
+// item begins a write.
+func (t *Tracker) item(m *membership, kind Kind) WorkItem {
+	s := m.set
+	m.sent = &sent{kind: kind, of: contentIDOf(s.program), written: podstate.Written{At: uint32(t.now), Was: m.Was(t.now)}}
+	was := m.sent.written.Was
+	s.inFlight++
+	switch kind {
+	case Update:
+		if m.Verdict.Way == inplace.Images {
+			m.sent.content = podstate.MakeName(s.program.Hash)
+		}
+		m.Sent = &m.sent.written
+	case Reset:
+		if m.Written.At != 0 {
+			m.sent.written.Was = m.Written.Was
+		}
+		m.Sent = &m.sent.written
+	}
+	return WorkItem{
+		Kind: kind, Program: s.program, Content: s.content, Since: s.since, Record: m.Record, Was: was,
+		Node: m.pod.nodeState(), member: m, sent: m.sent,
+	}
+}
+
+// Done ends a WorkItem. Why a Pod did not get an earlier content says nothing about the current one.
+func (t *Tracker) Done(item WorkItem, result Result) {
+	m := item.member
+	if m.sent != item.sent || item.sent.version != 0 || m.set.removed {
+		return
+	}
+	switch {
+	case result.Version != 0:
+		m.set.inFlight--
+		m.sent.version = result.Version
+		if item.Kind == Label {
+			m.labelled, m.mislabelled = item.Program.Hash == m.set.program.Hash, false
+		}
+		t.deliver(m)
+	case m.sent.of != contentIDOf(m.set.program):
+		t.rest(m, "", "")
+	default:
+		t.rest(m, result.Reason, result.Message)
+	}
+	t.markDirty(m.set)
+}
+
+// end forgets the write of a Pod that is under way.
+func (s *sidecarSet) end(m *membership) {
+	if m.sent != nil && m.sent.version == 0 {
+		s.inFlight--
+	}
+	m.sent, m.Sent = nil, nil
+}
+
+// How long a Pod rests, in seconds: after a write that was refused or undone, twice as long each
+// time, and until the watch has shown a Pod that was not as the WorkItem had it.
+const (
+	refusedRest, longestRest, staleRest = 30, 300, 1
+)
+
+// rest keeps a Pod from being written for a while.
+func (t *Tracker) rest(m *membership, reason inplace.Reason, message string) {
+	m.set.end(m)
+	if reason == "" {
+		m.Rest = &rollout.Rest{Until: t.now + staleRest}
+		return
+	}
+	m.Rest = &rollout.Rest{Until: t.now + int64(min(refusedRest<<m.refusals, longestRest)), Reason: reason, Message: message}
+	m.refusals = min(m.refusals+1, 10)
+}
+
+// deliver ends a write whose event has come. The write is undone if the Pod has neither what was
+// written nor the current content, or if its hot upgrade has not ended.
+func (t *Tracker) deliver(m *membership) {
+	sent := m.sent
+	if sent.version == 0 || sent.version > t.watched {
+		return
+	}
+	in, _ := m.Record.Injection(m.set.name)
+	if sent.kind == Update && sent.content != 0 && in.Hash != sent.content && !m.Carries || sent.kind == Reset && m.Resets {
+		t.rest(m, inplace.WriteUndone, "another program has taken the update back")
+		return
+	}
+	m.sent, m.Sent, m.Rest, m.refusals = nil, nil, nil, 0
+}
