@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -256,13 +257,15 @@ func TestANamespaceThatIsLabelledUnderLoad(t *testing.T) {
 
 	type answer struct{ before, refused, after int }
 	answers := make([]answer, len(clients))
-	label := make(chan struct{})
+	loaded := make(chan struct{})
+	begin := sync.OnceFunc(func() { close(loaded) })
 	err := testkit.Each([]int{0, 1, 2}, 3, func(i int) error {
 		if i == len(clients) {
-			<-label
+			<-loaded
 			_, err := clients[0].CoreV1().Namespaces().Patch(t.Context(), namespace, types.MergePatchType, []byte(`{"metadata":{"labels":{"team":"labelled"}}}`), metav1.PatchOptions{})
 			return err
 		}
+		defer begin() // also if this API server fails
 		for answers[i].refused < testkit.Scaled(50, 1000) {
 			pod, err := clients[i].CoreV1().Pods(namespace).Create(t.Context(), testkit.NewPod(testkit.AppLabels("labelled")), metav1.CreateOptions{})
 			switch {
@@ -276,8 +279,8 @@ func TestANamespaceThatIsLabelledUnderLoad(t *testing.T) {
 			case answers[i].refused > 0:
 				answers[i].after++
 			default:
-				if answers[i].before++; answers[i].before == 20 && i == 0 {
-					close(label)
+				if answers[i].before++; answers[i].before == 20 {
+					begin()
 				}
 			}
 		}
