@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -20,11 +19,18 @@ import (
 
 // reference/sidecarset.md has each field of the spec. The source is the CustomResourceDefinition, which kubectl explain reads too.
 func TestSpecReferenceSaysWhatTheDefinitionSays(t *testing.T) {
-	var definition apiextensionsv1.CustomResourceDefinition
-	if err := yaml.UnmarshalStrict([]byte(read(t, "config/crd/bases/apps.kruise.io_sidecarsets.yaml")), &definition); err != nil {
+	var definition struct {
+		Spec struct {
+			Versions []struct {
+				Name   string
+				Schema struct{ OpenAPIV3Schema schema }
+			}
+		}
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "config/crd/bases/apps.kruise.io_sidecarsets.yaml")), &definition); err != nil {
 		t.Fatal(err)
 	}
-	specs := map[string]apiextensionsv1.JSONSchemaProps{}
+	specs := map[string]schema{}
 	for _, version := range definition.Spec.Versions {
 		specs[version.Name] = version.Schema.OpenAPIV3Schema.Properties["spec"]
 	}
@@ -37,7 +43,7 @@ func TestSpecReferenceSaysWhatTheDefinitionSays(t *testing.T) {
 	const head = "| Field | Type | Default | Meaning |\n|---|---|---|---|\n"
 	for part, rows := range map[string]map[string]string{
 		"spec":      newer,
-		"container": specFields(*specs["v1beta1"].Properties["containers"].Items.Schema, ""),
+		"container": specFields(*specs["v1beta1"].Properties["containers"].Items, ""),
 		"v1alpha1":  older,
 	} {
 		text := head
@@ -54,31 +60,41 @@ var (
 	markdown  = strings.NewReplacer("|", `\|`, "*", `\*`, "<", "&lt;")
 )
 
+// schema is the part of a structural schema that the page shows.
+type schema struct {
+	Type, Description    string
+	Default              any
+	Properties           map[string]schema
+	Items                *schema
+	AdditionalProperties *schema
+	XIntOrString         bool `json:"x-kubernetes-int-or-string"`
+}
+
 // specFields are the rows of the table by field. Fields of the given names have no rows for their members.
-func specFields(schema apiextensionsv1.JSONSchemaProps, prefix string, closed ...string) map[string]string {
+func specFields(of schema, prefix string, closed ...string) map[string]string {
 	rows := map[string]string{}
-	for name, property := range schema.Properties {
+	for name, property := range of.Properties {
 		description := strings.Join(strings.Fields(property.Description), " ")
 		value, kind := "", property.Type
 		if found := defaulted.FindStringSubmatch(description); found != nil {
 			value = cmp.Or(found[1], found[2])
 		}
 		if property.Default != nil {
-			value = strings.Trim(string(property.Default.Raw), `"`)
+			value = fmt.Sprint(property.Default)
 		}
 		members, path := property, prefix+name
 		switch {
 		case property.XIntOrString:
 			kind = "integer or percentage"
-		case property.Items != nil && property.Items.Schema != nil && property.Items.Schema.Type == "object":
-			kind, members = "list", *property.Items.Schema
+		case property.Items != nil && property.Items.Type == "object":
+			kind, members = "list", *property.Items
 			path += "[]"
 		case property.Items != nil:
 			kind = "list of strings"
 		case property.AdditionalProperties != nil:
 			kind = "map of strings"
 		case property.Properties["matchLabels"].Type != "":
-			kind, members = "label selector", apiextensionsv1.JSONSchemaProps{}
+			kind, members = "label selector", schema{}
 		case kind == "":
 			kind = "list" // of which the schema knows nothing
 		}
