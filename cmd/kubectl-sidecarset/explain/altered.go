@@ -21,7 +21,7 @@ import (
 )
 
 // findTheProgram is the remedy where another program has changed a sidecar.
-const findTheProgram = "Find the program: kubectl get mutatingwebhookconfigurations,mutatingadmissionpolicies lists those that change Pods. Update it, or let it leave these Pods alone."
+const findTheProgram = "Find the program: kubectl get mutatingwebhookconfigurations lists those that may change Pods, and so does mutatingadmissionpolicies where the cluster has them. Update it, or have it leave these Pods alone."
 
 // injectedPod is a Pod with the sidecars that the webhook injects.
 func injectedPod(pod map[string]any, decision *world.Decision) (*corev1.Pod, error) {
