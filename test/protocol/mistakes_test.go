@@ -50,8 +50,8 @@ const (
 var firstSeeds = map[mistake]uint64{
 	counterReset: 0, noBarrier: 0, noSerialRaise: 0, wrongSlot: 0, noAlwaysWrite: 0, replaceUID: 0,
 	staleNeeds: 0, ignoreUID: 0, keepNotStored: 0, joinRead: 0, downgrade: 0, ruleSlot: 90,
-	dropWithoutRead: 0, otherSelectors: 0, otherUID: 0, timerByNeed: 0, dropNotLower: 230, moveEarly: 0, dropSatisfied: 0,
-	asksNoNamespace: 130, shortTimer: 0, inUseBySnapshot: 80, failedIsNone: 0, readOlderThanKnown: 0, goesBackUnmended: 200,
+	dropWithoutRead: 0, otherSelectors: 0, otherUID: 0, timerByNeed: 0, dropNotLower: 240, moveEarly: 0, dropSatisfied: 0,
+	asksNoNamespace: 130, shortTimer: 0, inUseBySnapshot: 110, failedIsNone: 0, readOlderThanKnown: 0, goesBackUnmended: 330,
 }
 
 // judge decides about a need as the leader does.
