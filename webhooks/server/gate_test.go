@@ -176,43 +176,7 @@ func TestRefusalsCloseTheConnection(t *testing.T) {
 	}
 }
 
-// At both bounds, the oldest connection that has not brought a whole request gives way. One whose
-// request is being answered, or was answered, stays open.
-func TestTooManyConnections(t *testing.T) {
-	for name, options := range map[string]server.Options{"in all": {MaxConnections: 8}, "of one client": {MaxPerClient: 8}} {
-		t.Run(name, func(t *testing.T) {
-			handler := newBlocking(t)
-			s := start(t, options, map[string]server.Handler{"/x": handler.serve, "/y": answerOK})
-			answered := s.client(t)
-			if got := ask(answered, s.url("/y")); got.status != http.StatusOK {
-				t.Fatalf("got %+v", got)
-			}
-			working := make(chan answer, 1)
-			go func() { working <- ask(s.client(t), s.url("/x")) }()
-			<-handler.entered
-			var busy []*tls.Conn
-			for range 20 {
-				busy = append(busy, stalled(t, s, "/y", 10))
-			}
-			if got := ask(s.client(t), s.url("/y")); got.status != http.StatusOK {
-				t.Errorf("a good client got %+v", got)
-			}
-			_ = busy[0].SetReadDeadline(time.Now().Add(await.Patience))
-			if _, err := busy[0].Read(make([]byte, 1)); err == nil || isTimeout(err) {
-				t.Errorf("the oldest connection is open: %v", err)
-			}
-			if got := ask(answered, s.url("/y")); got.status != http.StatusOK {
-				t.Errorf("on a connection that was answered before: %+v", got)
-			}
-			handler.leave <- struct{}{}
-			if got := <-working; got.status != http.StatusOK {
-				t.Errorf("the request in flight got %+v", got)
-			}
-		})
-	}
-}
-
-// If every connection has brought a request, the new one is closed.
+// At the bound, a new connection is closed.
 func TestConnectionsWithRequestsKeepOutOthers(t *testing.T) {
 	handler := newBlocking(t)
 	s := start(t, server.Options{MaxConnections: 4}, map[string]server.Handler{"/x": handler.serve})

@@ -102,7 +102,6 @@ func (g *gate) admit(next Handler) http.Handler {
 		held, refusal := g.receive(ctx, w, r, body)
 		defer g.large.Release(held)
 		if refusal == nil {
-			used(r)
 			if refusal = g.sit(ctx); refusal == nil {
 				refusal = g.serve(ctx, w, Request{r.URL.Path, body.Bytes()}, next)
 			} else {

@@ -1,12 +1,10 @@
 package server
 
 import (
-	"container/list"
 	"context"
 	"crypto/tls"
 	"log"
 	"net"
-	"net/http"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -15,18 +13,16 @@ import (
 )
 
 // Listener bounds the open connections of a server: of all clients together, and of each client
-// address. At a bound, the oldest connection that has not brought a whole request yet gives way: of
-// the same address, or of any if there are too many in all. So a client that opens connections and
-// sends little keeps out no other client for long. If there is no such connection, the new one is closed.
+// address. At a bound, a new connection is closed. So a client that opens many keeps out no other
+// client, and read deadlines end those that bring no request.
 type Listener struct {
 	net.Listener
 	most, perClient int
-	evicted         atomic.Int64
+	refused         atomic.Int64
 
 	mu      sync.Mutex
 	open    int
 	clients map[netip.Addr]int
-	unused  list.List // of *conn, the oldest first
 }
 
 // Limit bounds the connections that a listener accepts.
@@ -34,13 +30,11 @@ func Limit(listener net.Listener, most, perClient int) *Listener {
 	return &Listener{Listener: listener, most: most, perClient: perClient, clients: map[netip.Addr]int{}}
 }
 
-// conn is one open connection. Its fields are guarded by the Listener.
+// conn is one open connection.
 type conn struct {
 	net.Conn
-	of     *Listener
 	client netip.Addr
-	unused *list.Element // nil once a whole request has come
-	closed bool
+	leave  func()
 }
 
 // Accept implements net.Listener.
@@ -50,66 +44,43 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &conn{Conn: accepted, of: l}
+		c := &conn{Conn: accepted}
 		if tcp, ok := accepted.RemoteAddr().(*net.TCPAddr); ok {
 			c.client = tcp.AddrPort().Addr().Unmap()
 		}
-		victim := l.enter(c)
-		if victim != nil {
-			l.evicted.Add(1)
-			_ = victim.Close() // it is closed either way
-		}
-		if victim != c {
+		if l.enter(c.client) {
+			c.leave = sync.OnceFunc(func() { l.left(c.client) })
 			return c, nil
 		}
+		l.refused.Add(1)
+		_ = accepted.Close() // it is closed either way
 	}
 }
 
-// enter counts a connection, and returns the one that has to give way; nil if none has.
-func (l *Listener) enter(c *conn) (victim *conn) {
+func (l *Listener) enter(client netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.open >= l.most || l.clients[client] >= l.perClient {
+		return false
+	}
 	l.open++
-	l.clients[c.client]++
-	own := l.clients[c.client] > l.perClient
-	if own || l.open > l.most {
-		victim = c
-		for e := l.unused.Front(); e != nil; e = e.Next() {
-			if oldest := e.Value.(*conn); !own || oldest.client == c.client {
-				victim = oldest
-				break
-			}
-		}
+	l.clients[client]++
+	return true
+}
+
+func (l *Listener) left(client netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open--
+	if l.clients[client]--; l.clients[client] == 0 {
+		delete(l.clients, client)
 	}
-	if victim != c {
-		c.unused = l.unused.PushBack(c)
-	}
-	return victim
 }
 
 // Close implements net.Conn.
 func (c *conn) Close() error {
-	c.use()
-	c.of.mu.Lock()
-	if !c.closed {
-		c.closed = true
-		c.of.open--
-		if c.of.clients[c.client]--; c.of.clients[c.client] == 0 {
-			delete(c.of.clients, c.client)
-		}
-	}
-	c.of.mu.Unlock()
+	c.leave()
 	return c.Conn.Close()
-}
-
-// use notes that a whole request has come.
-func (c *conn) use() {
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
-	if c.unused != nil {
-		c.of.unused.Remove(c.unused)
-		c.unused = nil
-	}
 }
 
 func (l *Listener) count() int {
@@ -134,13 +105,6 @@ func ClientOf(ctx context.Context) (client netip.Addr) {
 		client = c.client
 	}
 	return client
-}
-
-// used notes that a whole request has come on its connection.
-func used(r *http.Request) {
-	if c, ok := r.Context().Value(connKey{}).(*conn); ok {
-		c.use()
-	}
 }
 
 // ErrorLog takes the lines that net/http logs: mostly failed handshakes of port scanners and probes.

@@ -37,8 +37,8 @@ func (s *Server) newMetrics() *metrics {
 			Name: "sidecarset_webhook_connections", Help: "Open connections to the webhook server.",
 		}, func() float64 { return float64(s.listening().count()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "sidecarset_webhook_evicted_connections_total", Help: "Connections that were closed because there were too many, most of them before they had brought a whole request.",
-		}, func() float64 { return float64(s.listening().evicted.Load()) }),
+			Name: "sidecarset_webhook_rejected_connections_total", Help: "Connections that were closed at once, because there were too many of all clients or of that client.",
+		}, func() float64 { return float64(s.listening().refused.Load()) }),
 	}
 	for group, gate := range s.gates {
 		for _, reason := range reasons {
