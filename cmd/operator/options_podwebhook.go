@@ -47,11 +47,6 @@ func (o *podWebhookOptions) check() error {
 	return errors.Join(errs...)
 }
 
-// calledAgain reports whether API servers call again after another webhook has changed a Pod.
-func (o *podWebhookOptions) calledAgain() bool {
-	return o.reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy
-}
-
 // entries are the options of the part that keeps the webhook entries.
 func (o *Options) entries(serving *certs.Serving, injectors *entries.Injectors) entries.Options {
 	return entries.Options{

@@ -41,7 +41,6 @@ func (p *parts) addWebhooks(s *server.Server) error {
 		Know:               p.knowledge.Know,
 		Namespaces:         live,
 		Revision:           recorded.Named,
-		CalledAgain:        o.podWebhook.calledAgain(),
 		Client:             server.ClientOf,
 		ExcludedNamespaces: o.excludedNamespaces,
 		OtherInjector:      p.injectors.Injector,

@@ -139,7 +139,6 @@ func TestTheSecondCallTakesOverWhatAnotherWebhookAdded(t *testing.T) {
 	}
 	pod := app().With("resources", limited).Obj()
 	in := fixtures.Input(t, pod, set().Map())
-	in.CalledAgain = true
 	pod, _ = injected(t, in, pod)
 	for _, name := range []string{"app", "log", "proxy"} {
 		push(containerOf(t, pod, name), "volumeMounts", token)
@@ -157,16 +156,10 @@ func TestTheSecondCallTakesOverWhatAnotherWebhookAdded(t *testing.T) {
 	push(containerOf(t, want, "log"), "volumeMounts", secrets)
 	push(containerOf(t, want, "log"), "volumeDevices", device)
 	push(containerOf(t, want, "proxy"), "env", late)
-	containerOf(t, want, "log")["resources"] = map[string]any{
-		"limits":   map[string]any{"cpu": "2", "memory": "9Gi"}, // memory is not ours any more
-		"requests": map[string]any{"memory": "0"},
-	}
 
 	in = fixtures.Input(t, pod, set().Map())
-	in.CalledAgain, in.Now = true, in.Now.Add(time.Second)
+	in.Now = in.Now.Add(time.Second)
 	got, plan := injected(t, in, pod)
-	delete(want["metadata"].(map[string]any)["annotations"].(map[string]any), appsv1beta1.AnnotationComputedResources)
-	delete(got["metadata"].(map[string]any)["annotations"].(map[string]any), appsv1beta1.AnnotationComputedResources)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the Pod (-want +got):\n%s", diff)
 	}
@@ -175,25 +168,9 @@ func TestTheSecondCallTakesOverWhatAnotherWebhookAdded(t *testing.T) {
 	}
 	pod = apply(t, plan, pod)
 	in = fixtures.Input(t, pod, set().Map())
-	in.CalledAgain, in.Now = true, in.Now.Add(2*time.Second)
+	in.Now = in.Now.Add(2 * time.Second)
 	if third, err := inject.Compute(in); err != nil || !third.Empty() || !slices.Equal(third.Skipped, []inject.Skip{{SidecarSet: "log", Reason: inject.SkipInjected}}) {
 		t.Errorf("third call: %s, %v, %v", third.AppendPatch(nil), third.Skipped, err)
-	}
-}
-
-// The replica that answers the second call does not know a SidecarSet yet that the first one has
-// injected. That SidecarSet's containers are not the app's.
-func TestTheSecondCallKnowsSidecarsByTheRecord(t *testing.T) {
-	policy := map[string]any{"targetContainersMode": "sum", "targetContainersNameRegex": ".", "resourcesExpr": map[string]any{"limits": map[string]any{"cpu": "cpu"}}}
-	set := log().With("resourcesPolicy", policy).With("shareVolumePolicy", enabled)
-	pod := app().With("resources", limited).Obj()
-	in := fixtures.Input(t, pod, set.Map(), mesh().Container("mesh", "mesh:v1").Mount("conf", "/conf").With("resources", limited).Volume("conf").Map())
-	in.CalledAgain = true
-	pod, _ = injected(t, in, pod)
-	in = fixtures.Input(t, pod, set.Map())
-	in.CalledAgain = true
-	if plan, err := inject.Compute(in); err != nil || !plan.Empty() {
-		t.Errorf("the second call: %s, %v", plan.AppendPatch(nil), err)
 	}
 }
 
@@ -203,12 +180,11 @@ func TestLawOfTheSecondCall(t *testing.T) {
 	taken, grown, worlds := 0, 0, 400
 	for seed := range uint64(worlds) {
 		w := newWorld(t, seed)
-		w.calledAgain = true
 		plan, accepted := compute(t, w)
 		if !accepted || anyInjected(t, w.pod) || mergesMetadataOnly(plan) {
 			continue
 		}
-		r := &random{Rand: rand.New(rand.NewPCG(seed, 9)), changes: map[string]bool{}}
+		r := &random{Rand: rand.New(rand.NewPCG(seed, 9))}
 		before := apply(t, plan, w.pod)
 		for _, c := range allContainers(before) {
 			r.changeContainer(c)
@@ -250,9 +226,6 @@ func TestLawOfTheSecondCall(t *testing.T) {
 					}
 				}
 			}
-			if !r.changes[name] && marshal(t, now["resources"]) != marshal(t, c["resources"]) {
-				t.Fatalf("seed %d: container %s has resources %v, want %v", seed, name, now["resources"], c["resources"])
-			}
 		}
 		for _, c := range allContainers(before) {
 			name := c["name"].(string)
@@ -262,7 +235,6 @@ func TestLawOfTheSecondCall(t *testing.T) {
 				longer, _ := now[member].([]any)
 				switch {
 				case isList && len(longer) >= len(list) && marshal(t, longer[:len(list)]) == marshal(t, list):
-				case member == "resources" && !r.changes[name]:
 				case marshal(t, value) != marshal(t, now[member]):
 					t.Fatalf("seed %d: container %s had %s %v, and has %v", seed, name, member, value, now[member])
 				}
@@ -306,7 +278,6 @@ func (r *random) changeContainer(c map[string]any) {
 		c["args"] = []any{"--wrapped"}
 	}
 	if r.oneIn(3) {
-		r.changes[c["name"].(string)] = true
 		c["resources"] = map[string]any{"limits": map[string]any{"cpu": r.pick("3", "7"), "memory": r.pick("3Gi", "7Gi")}, "requests": map[string]any{"cpu": "1", "memory": "1Gi"}}
 	}
 }

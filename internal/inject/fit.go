@@ -12,8 +12,15 @@ import (
 // it. It speaks of rules that all supported API servers have, and leaves the rest to them. A
 // fault that the Pod has without its sidecars is left to them as well. It checks nothing of a
 // SidecarSet that the Pod already carries.
-func (c *computation) fit() error {
+func fit(s *selected, p *placement, edits *edits) error {
+	if !p.injects {
+		return nil
+	}
+	c := fitter{s, p, edits}
 	for s := range sidecarsOf(c.injecting()) {
+		if err := c.hasEnded(); err != nil {
+			return err
+		}
 		if s.demands == nil {
 			continue
 		}
@@ -33,7 +40,7 @@ func (s placed) misfit(member, problem, remedy string) *FitError {
 }
 
 // fitSidecar checks what does not depend on other sidecars.
-func (c *computation) fitSidecar(s placed) error {
+func (c *fitter) fitSidecar(s placed) error {
 	d, spec := s.demands, &c.pod.Spec
 	if refused := d.refusedBy[corev1.OSName(spec.OS)]; len(refused) > 0 {
 		return s.misfit(".securityContext."+refused[0], fmt.Sprintf("a Pod with spec.os.name %s cannot have a container with %s", spec.OS, strings.Join(refused, ", ")),
@@ -50,4 +57,19 @@ func (c *computation) fitSidecar(s placed) error {
 		}
 	}
 	return nil
+}
+
+// fitVolume checks that the Pod has a volume after injection.
+func (c *fitter) fitVolume(s placed, d *volumeDemand) error {
+	if c.placement.brought.has(d.name) || c.volumeAt(d.name) >= 0 {
+		return nil
+	}
+	return s.misfit(d.member, fmt.Sprintf("neither the SidecarSet nor the Pod brings volume %q", d.name), "declare it in spec.volumes of the SidecarSet")
+}
+
+// fitter checks a Pod together with what the plan gives it. It changes nothing.
+type fitter struct {
+	*selected
+	placement *placement
+	edits     *edits
 }

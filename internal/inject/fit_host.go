@@ -49,7 +49,7 @@ func (v *ContainerView) ports() (ports []corev1.ContainerPort, err error) {
 
 // fitPorts looks for ports of the node that a sidecar and another container take. As API
 // servers do, it compares all containers with each other, and each init container with itself.
-func (c *computation) fitPorts() error {
+func (c *fitter) fitPorts() error {
 	if !c.takesNodePorts() {
 		return nil
 	}
@@ -82,7 +82,7 @@ func (c *computation) fitPorts() error {
 }
 
 // takesNodePorts reports whether a sidecar takes a port of the node.
-func (c *computation) takesNodePorts() bool {
+func (c *fitter) takesNodePorts() bool {
 	for t := range c.injecting() {
 		if c.pod.Spec.HostNetwork && t.hasPorts || t.hasNodePorts {
 			return true
@@ -92,7 +92,7 @@ func (c *computation) takesNodePorts() bool {
 }
 
 // fitPortsOf adds the ports of a sidecar to those that are taken.
-func (c *computation) fitPortsOf(s placed, taken map[nodePort]string) error {
+func (c *fitter) fitPortsOf(s placed, taken map[nodePort]string) error {
 	why := ""
 	if c.pod.Spec.HostNetwork {
 		why = ", because the Pod has hostNetwork"

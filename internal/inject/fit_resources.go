@@ -69,7 +69,7 @@ type demand struct {
 // fitPodResources compares the resources of containers with those that the Pod has as a whole:
 // the requests of all together, and the limits one by one. Only resources of added containers
 // can be at fault.
-func (c *computation) fitPodResources() error {
+func (c *fitter) fitPodResources() error {
 	if c.pod.Spec.Resources == nil || c.pod.Spec.OS == string(corev1.Windows) {
 		return nil
 	}
@@ -107,7 +107,7 @@ func (c *computation) fitPodResources() error {
 }
 
 // fitLimits checks that an added container has no limit above that of the Pod.
-func (c *computation) fitLimits(container *consumer, budget *containerResources) error {
+func (c *fitter) fitLimits(container *consumer, budget *containerResources) error {
 	if !container.added {
 		return nil
 	}
@@ -160,7 +160,7 @@ func demandsOf(inits, containers []consumer) map[string]*demand {
 
 // fitRequests checks that the containers together request no more of a resource than most,
 // which is among the limits or requests of the Pod.
-func (c *computation) fitRequests(d *demand, name, list string, most *amount) error {
+func (c *fitter) fitRequests(d *demand, name, list string, most *amount) error {
 	with, without := d.with.sum(), d.without.sum()
 	if with.Cmp(most.Quantity) <= 0 || without.Cmp(most.Quantity) > 0 {
 		return nil
@@ -170,7 +170,7 @@ func (c *computation) fitRequests(d *demand, name, list string, most *amount) er
 		fmt.Sprintf("set spec.resources.%s.%s of the Pod to %s or more, or lower the requests of the sidecar", list, name, &with))
 }
 
-func (c *computation) overBudget(of *consumer, list, name, problem, remedy string) error {
+func (c *fitter) overBudget(of *consumer, list, name, problem, remedy string) error {
 	s, _ := c.sidecarNamed(of.name)
 	if s.template != nil && s.template.resources != nil {
 		return s.misfit(".resourcesPolicy", problem, remedy)
@@ -179,8 +179,8 @@ func (c *computation) overBudget(of *consumer, list, name, problem, remedy strin
 }
 
 // consumers are the containers of a list after injection, in order.
-func (c *computation) consumers(list List) ([]consumer, error) {
-	occupants := c.after(list)
+func (c *fitter) consumers(list List) ([]consumer, error) {
+	occupants := c.after(list, c.edits)
 	all := make([]consumer, len(occupants))
 	for i, o := range occupants {
 		view := o.ContainerView

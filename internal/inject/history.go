@@ -148,31 +148,3 @@ func (c Candidate) choose(before string) string {
 	}
 	return podstate.ChoseCurrent
 }
-
-// recordChoices records what chance decided for the SidecarSets that are
-// injected now. It drops the choice of an enforced SidecarSet for which chance
-// decides nothing.
-func (c *computation) recordChoices() {
-	var choices map[string]string
-	for i := range c.targets {
-		t := &c.targets[i]
-		forget := t.enforced && t.choice == "" && c.pod.Annotations[appsv1beta1.AnnotationRevisionChoice] != ""
-		if t.skip != "" || t.choice == "" && !forget {
-			continue
-		}
-		if choices == nil {
-			choices = make(map[string]string)
-			for name, choice := range podstate.ParseTexts(c.pod.Annotations[appsv1beta1.AnnotationRevisionChoice]) {
-				if c.keeps(name) {
-					choices[name] = choice
-				}
-			}
-		}
-		if choices[t.Name()] = t.choice; forget {
-			delete(choices, t.Name())
-		}
-	}
-	if choices != nil {
-		c.annotate(appsv1beta1.AnnotationRevisionChoice, podstate.FormatTexts(choices))
-	}
-}

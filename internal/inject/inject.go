@@ -105,9 +105,9 @@ type Input struct {
 	Candidates []Candidate // SidecarSets that select the Pod, in name order
 	Now        time.Time   // stamped into the Pod's annotations
 
-	// CalledAgain: API servers call again if another webhook changes the Pod after this call.
-	// The Pod then records what resourcesPolicies have computed.
-	CalledAgain bool
+	// Ended returns why nobody waits for the plan any more; nil while somebody does. Compute then
+	// returns that error soon. If it is nil, Compute does not end early.
+	Ended func() error
 
 	// Known reports whether a SidecarSet of that name exists. Records of others
 	// that the Pod brings along (a template copied from a running Pod) are

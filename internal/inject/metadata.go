@@ -15,14 +15,14 @@ import (
 // SidecarSets that bring no container. If a target is enforced, it does so again for the
 // SidecarSets that the Pod already carries: of two that write one annotation, the last in
 // name order has to remain the last.
-func (c *computation) patchMetadata() error {
-	enforced := slices.ContainsFunc(c.targets, target.disbelieves)
-	for i := range c.targets {
-		t := &c.targets[i]
+func (s *selected) patchMetadata(to *annotations) error {
+	enforced := slices.ContainsFunc(s.targets, target.disbelieves)
+	for i := range s.targets {
+		t := &s.targets[i]
 		if t.skip != "" && !(enforced && t.takesPart()) {
 			continue
 		}
-		if err := t.PatchAnnotations(c.annotation, c.annotate); err != nil {
+		if err := t.PatchAnnotations(to.get, to.set); err != nil {
 			return err
 		}
 	}
@@ -35,16 +35,16 @@ const kubectlContainer = "kubectl.kubernetes.io/default-container"
 
 // nameDefaultContainer has kubectl take the app's first container, if a SidecarSet that is
 // injected now asks for it and no annotation names a container yet.
-func (c *computation) nameDefaultContainer() {
+func (s *selected) nameDefaultContainer(to *annotations) {
 	asks := func(t target) bool {
 		return t.skip == "" && t.Set.Annotations[appsv1beta1.AnnotationDefaultContainer] == appsv1beta1.DefaultContainerApp
 	}
-	if _, named := c.annotation(kubectlContainer); named || !slices.ContainsFunc(c.targets, asks) {
+	if _, named := to.get(kubectlContainer); named || !slices.ContainsFunc(s.targets, asks) {
 		return
 	}
-	isApp := func(v ContainerView) bool { return v.Name != "" && !v.Injected && !c.isSidecar(v.Name) }
-	if i := slices.IndexFunc(c.pod.Containers, isApp); i >= 0 {
-		c.annotate(kubectlContainer, c.pod.Containers[i].Name)
+	isApp := func(v ContainerView) bool { return v.Name != "" && !v.Injected && !s.isSidecar(v.Name) }
+	if i := slices.IndexFunc(s.pod.Containers, isApp); i >= 0 {
+		to.set(kubectlContainer, s.pod.Containers[i].Name)
 	}
 }
 

@@ -1,8 +1,12 @@
 package inject
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // NoticeKind says what a Notice is about. The values are fixed words, fit for a metric's label.
@@ -53,27 +57,30 @@ type facts struct {
 
 const maxFacts = 3 // with the remedy, they fit into an Event
 
-// tell adds a fact about a sidecar. The idle container of a hot-upgrade pair adds none: it has
-// the same as the other one.
-func (c *computation) tell(s placed, kind NoticeKind, format string, args ...any) {
+// notes collect the facts of all topics.
+type notes map[topic]*facts
+
+// tellSidecar adds a fact about a sidecar. The idle container of a hot-upgrade pair adds none: it
+// has the same as the other one.
+func (n *notes) tellSidecar(s placed, kind NoticeKind, format string, args ...any) {
 	if !s.idle {
-		c.tellOf(s.target, kind, format, args...)
+		n.tell(s.target, kind, format, args...)
 	}
 }
 
-// tellOf adds a fact about a SidecarSet, unless the Pod carries it already: then an earlier
+// tell adds a fact about a SidecarSet, unless the Pod carries it already: then an earlier
 // call has told it.
-func (c *computation) tellOf(t *target, kind NoticeKind, format string, args ...any) {
+func (n *notes) tell(t *target, kind NoticeKind, format string, args ...any) {
 	if t.skip != "" {
 		return
 	}
-	if c.facts == nil {
-		c.facts = map[topic]*facts{}
+	if *n == nil {
+		*n = notes{}
 	}
-	f := c.facts[topic{t, kind}]
+	f := (*n)[topic{t, kind}]
 	if f == nil {
 		f = new(facts)
-		c.facts[topic{t, kind}] = f
+		(*n)[topic{t, kind}] = f
 	}
 	if len(f.told) == maxFacts {
 		f.more++
@@ -82,22 +89,78 @@ func (c *computation) tellOf(t *target, kind NoticeKind, format string, args ...
 	f.told = append(f.told, fmt.Sprintf(format, args...))
 }
 
-// notice adds the facts that are known once all is placed, and makes the Notices.
-func (c *computation) notice() {
-	c.noticePorts()
-	if c.facts == nil {
-		return
+// list makes the Notices.
+func (n notes) list(targets []target) (list []Notice) {
+	if n == nil {
+		return nil
 	}
-	for i := range c.targets {
-		t := &c.targets[i]
+	for i := range targets {
+		t := &targets[i]
 		for _, kind := range NoticeKinds() {
-			if f := c.facts[topic{t, kind}]; f != nil {
+			if f := n[topic{t, kind}]; f != nil {
 				text := strings.Join(f.told, "; ")
 				if f.more > 0 {
 					text += fmt.Sprintf("; and %d more", f.more)
 				}
-				c.plan.Notices = append(c.plan.Notices, Notice{t.Name(), kind, text + ". Remedy: " + remedies[kind]})
+				list = append(list, Notice{t.Name(), kind, text + ". Remedy: " + remedies[kind]})
 			}
 		}
+	}
+	return list
+}
+
+// notePorts finds names of ports that a Service resolves to another container, in the order
+// in which the controllers of Services look: containers, then native sidecars.
+func notePorts(s *selected, edits *edits, notes *notes) {
+	if !slices.ContainsFunc(s.targets, func(t target) bool { return t.skip == "" && t.hasNamedPorts }) {
+		return
+	}
+	type key struct {
+		name     string
+		protocol corev1.Protocol
+	}
+	type holder struct {
+		container string
+		target    *target // nil for the app
+		port      int32
+	}
+	first := map[key]holder{}
+	for _, list := range [...]List{Containers, InitContainers} {
+		for _, container := range s.after(list, edits) {
+			var of placed
+			if container.Injected || container.edit != nil {
+				of, _ = s.sidecarNamed(container.Name)
+			}
+			if of.target == nil {
+				ports, _ := container.ports() // API servers refuse what cannot be read
+				of.sidecar = &sidecar{ports: ports, native: container.isNative()}
+			}
+			if list == InitContainers && !of.native {
+				continue
+			}
+			for _, p := range of.ports {
+				port := key{p.Name, cmp.Or(p.Protocol, corev1.ProtocolTCP)}
+				before, taken := first[port]
+				switch {
+				case p.Name == "":
+				case !taken:
+					first[port] = holder{container.Name, of.target, p.ContainerPort}
+				case before.port != p.ContainerPort:
+					notes.port(of.target, before.target, "a Service with targetPort %s reaches port %d of container %s, not port %d of container %s",
+						quoted(p.Name), before.port, quoted(before.container), p.ContainerPort, quoted(container.Name))
+				}
+			}
+		}
+	}
+}
+
+// port tells the SidecarSet whose sidecar is not reached, or else the one whose sidecar
+// is reached in place of the app. Both are nil for the app.
+func (n *notes) port(hidden, reached *target, format string, args ...any) {
+	switch {
+	case hidden != nil && hidden.skip == "":
+		n.tell(hidden, NoticePortName, format, args...)
+	case reached != nil:
+		n.tell(reached, NoticePortName, format, args...)
 	}
 }

@@ -25,8 +25,6 @@ type world struct {
 	draws   map[string]float64 // by SidecarSet
 	// contents are the whole SidecarSets that Programs were made of.
 	contents map[*inject.Program]*appsv1beta1.SidecarSet
-
-	calledAgain bool
 }
 
 // knows notes what a Program was made of, and returns it.
@@ -117,7 +115,7 @@ func compileRecorded(t testing.TB, current *inject.Program, name string, object 
 
 // input makes all SidecarSets candidates for a Pod.
 func (w world) input(t testing.TB, pod map[string]any) inject.Input {
-	in := inject.Input{Pod: fixtures.View(t, pod), Now: fixtures.Now, CalledAgain: w.calledAgain}
+	in := inject.Input{Pod: fixtures.View(t, pod), Now: fixtures.Now}
 	for _, p := range w.sets {
 		in.Candidates = append(in.Candidates, inject.Candidate{Current: p, History: w.history[p.Name()], Draw: w.draws[p.Name()]})
 	}
@@ -126,7 +124,6 @@ func (w world) input(t testing.TB, pod map[string]any) inject.Input {
 
 type random struct {
 	*rand.Rand
-	changes map[string]bool // the containers whose resources another webhook has set
 }
 
 // oneIn is true in one of n cases.

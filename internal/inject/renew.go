@@ -13,10 +13,10 @@ func Renews(programs []*Program, sidecarSet string, labels map[string]string) bo
 	for i, program := range programs {
 		in.Candidates[i].Current = program // no History: a recorded revision to inject is a problem
 	}
-	c := computation{pod: &pod, targets: choose(&in)}
+	s := selected{pod: &pod, targets: targetsOf(&in)}
 	carries := false
-	for i := range c.targets {
-		t := &c.targets[i]
+	for i := range s.targets {
+		t := &s.targets[i]
 		_, missing := errors.AsType[*RevisionError](t.problem)
 		switch {
 		case t.Name() == sidecarSet:
@@ -25,5 +25,5 @@ func Renews(programs []*Program, sidecarSet string, labels map[string]string) bo
 			t.problem = nil // of another SidecarSet, whose revision exists as far as is known
 		}
 	}
-	return carries && c.checkTargets() == nil
+	return carries && s.check() == nil
 }

@@ -154,11 +154,11 @@ func parseResources(view *ContainerView) (containerResources, error) {
 }
 
 // budget is what the Pod has as a whole.
-func (c *computation) budget() (budget containerResources, err error) {
-	if c.pod.Spec.Resources == nil {
+func (s *selected) budget() (budget containerResources, err error) {
+	if s.pod.Spec.Resources == nil {
 		return budget, nil
 	}
-	if err := utiljson.Unmarshal(c.pod.Spec.Resources, &budget); err != nil {
+	if err := utiljson.Unmarshal(s.pod.Spec.Resources, &budget); err != nil {
 		return budget, fmt.Errorf("reading spec.resources of the Pod: %w", err)
 	}
 	return budget, nil

@@ -43,8 +43,6 @@ type Options struct {
 	// Revision asks the API server, not a cache, for the revision that a SidecarSet names.
 	// It returns nil if that revision is not recorded.
 	Revision func(context.Context, *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error)
-	// CalledAgain: API servers call again if another webhook changes a Pod after a call.
-	CalledAgain bool
 	// Client returns the address that a request comes from.
 	Client func(context.Context) netip.Addr
 	// ExcludedNamespaces are left alone even if the API server sends their Pods.
@@ -184,7 +182,7 @@ func (i *Injector) inject(ctx context.Context, reader *review.Reader, document [
 	candidates := selected.snapshot.Candidates(selected.programs, i.options.Draw) // draws once, also if the loop repeats
 	for {
 		plan, err := inject.Compute(inject.Input{
-			Pod: pod, Candidates: candidates, Now: i.options.Clock.Now(), CalledAgain: i.options.CalledAgain, Known: selected.snapshot.Has,
+			Pod: pod, Candidates: candidates, Now: i.options.Clock.Now(), Known: selected.snapshot.Has, Ended: ctx.Err,
 		})
 		if missing, is := errors.AsType[*inject.RevisionError](err); is {
 			added, failure := i.revisions.addMissing(ctx, candidates, missing)

@@ -120,11 +120,6 @@ const (
 	// "Current". It is written if injectionStrategy.revision has the policy
 	// Partial.
 	AnnotationRevisionChoice = "sidecarset.io/revision-choice"
-	// AnnotationComputedResources records, by container, the limits and requests that
-	// resourcesPolicy has computed. It is written if API servers call again after
-	// another webhook has changed the Pod. The next call can then tell computed
-	// resources from those that another webhook has set.
-	AnnotationComputedResources = "sidecarset.io/computed-resources"
 
 	// PodConditionUpgradable has in its message, by SidecarSet, whether the Pod can be
 	// updated in place: {"<SidecarSet>":true|false}.
