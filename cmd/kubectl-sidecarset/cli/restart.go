@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/explain"
@@ -105,10 +104,6 @@ func (a *app) restart(ctx context.Context, c client.Client, name string, options
 	case len(todo) == 0:
 		return nil
 	}
-	kube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
 	lacking, err := restart.Lacking(ctx, c, todo)
 	if err != nil {
 		return err
@@ -117,7 +112,7 @@ func (a *app) restart(ctx context.Context, c client.Client, name string, options
 		return fmt.Errorf("nothing was restarted: you may not %s", strings.Join(lacking, "; "))
 	}
 	run := &restart.Run{
-		Client: c, Kube: kube, Judge: judge, MinReady: rollout.NewStrategy(judge.Program.Set).MinReady(), Timeout: options.timeout,
+		Client: c, Judge: judge, MinReady: rollout.NewStrategy(judge.Program.Set).MinReady(), Timeout: options.timeout,
 		Next: func(ctx context.Context, w *restart.Workload) (string, error) {
 			set, err := typedSet(ctx, c, name)
 			if err != nil {

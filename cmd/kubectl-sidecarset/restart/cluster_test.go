@@ -9,14 +9,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	kubefake "k8s.io/client-go/kubernetes/fake"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	kubetesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -44,7 +41,6 @@ type cluster struct {
 	t       *testing.T
 	judge   *Judge
 	client  client.Client
-	kube    *kubefake.Clientset // evicts
 	objects []client.Object
 	made    int
 	// evicted are the names of the evicted Pods, and restarted those of the workloads.
@@ -156,6 +152,13 @@ func (c *cluster) injected(pod *corev1.Pod) *corev1.Pod {
 func (c *cluster) find(evict bool) *Survey {
 	c.t.Helper()
 	c.client = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(c.objects...).WithInterceptorFuncs(interceptor.Funcs{
+		SubResourceCreate: func(ctx context.Context, api client.Client, _ string, object, _ client.Object, _ ...client.SubResourceCreateOption) error {
+			if err := c.refuses(object.GetName()); err != nil {
+				return err
+			}
+			c.evicted = append(c.evicted, object.GetName())
+			return c.replace(ctx, api, object.(*corev1.Pod))
+		},
 		Patch: func(ctx context.Context, api client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
 			c.restarted = append(c.restarted, object.GetName())
 			var list corev1.PodList
@@ -183,19 +186,6 @@ func (c *cluster) find(evict bool) *Survey {
 			return err
 		},
 	}).Build()
-	c.kube = kubefake.NewClientset()
-	c.kube.PrependReactor("create", "pods", func(action kubetesting.Action) (bool, runtime.Object, error) {
-		name := action.(kubetesting.CreateAction).GetObject().(*policyv1.Eviction).Name
-		if err := c.refuses(name); err != nil {
-			return true, nil, err
-		}
-		c.evicted = append(c.evicted, name)
-		pod := &corev1.Pod{}
-		if err := c.client.Get(c.t.Context(), client.ObjectKey{Namespace: "shop", Name: name}, pod); err != nil {
-			return true, nil, err
-		}
-		return true, nil, c.replace(c.t.Context(), c.client, pod)
-	})
 	survey, err := Find(c.t.Context(), c.client, c.judge, c.pods(), evict)
 	if err != nil {
 		c.t.Fatal(err)
@@ -227,7 +217,7 @@ func (c *cluster) run(ctx context.Context, evict bool) (done, passed string, err
 		},
 	}
 	survey := c.find(evict)
-	run.Client, run.Kube = c.client, c.kube
+	run.Client = c.client
 	if c.then != nil {
 		c.then()
 	}

@@ -18,8 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/kubectl/pkg/drain"
 	"k8s.io/kubectl/pkg/polymorphichelpers"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,9 +27,7 @@ import (
 // Run replaces the Pods of workloads.
 type Run struct {
 	Client client.Client
-	// Kube evicts Pods.
-	Kube  kubernetes.Interface
-	Judge *Judge
+	Judge  *Judge
 	// MinReady is how long a new Pod has to be Ready, and Timeout how long nothing may move,
 	// beside the grace period of the old Pods.
 	MinReady, Timeout time.Duration
@@ -343,7 +339,6 @@ func (j *job) awaitNew(ctx context.Context, before []*corev1.Pod, enough func(al
 // evict evicts one of the Pods that need to be replaced, and returns it; nil if there is none any
 // more, or if the workload is passed over. A Pod that is not Ready is tried first: it costs nothing.
 func (j *job) evict(ctx context.Context) (victim *corev1.Pod, passed string, err error) {
-	helper := &drain.Helper{Ctx: ctx, Client: j.Kube, GracePeriodSeconds: -1}
 	refused := "no Pod could be evicted"
 	for until := time.Now().Add(budgetPatience); ; {
 		todo, err := j.needing(ctx)
@@ -355,13 +350,16 @@ func (j *job) evict(ctx context.Context) (victim *corev1.Pod, passed string, err
 			return nil, fmt.Sprintf("annotations of its Pods, such as %s, forbid to evict any of them", todo[0].Name), nil
 		}
 		for _, pod := range candidates {
-			err := helper.EvictPod(*pod, policyv1.SchemeGroupVersion)
+			err := j.Client.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{ // package drain of kubectl wants a client of all kinds: 5 MB
+				ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+				DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
+			})
 			switch {
 			case err == nil:
 				return pod, "", nil
 			case ctx.Err() != nil:
 				return nil, "", ctx.Err()
-			case apierrors.IsNotFound(err):
+			case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it was replaced meanwhile
 			case isPassing(err): // 429: a budget refuses it; 500: two budgets select it
 				refused = fmt.Sprintf("Pod %s cannot be evicted: %v", pod.Name, err)
 				j.say("trying for %s: %s", budgetPatience, refused)
