@@ -37,7 +37,7 @@ cannot be read.`,
 		Example: `  kubectl sidecarset lint -f sidecarsets/ --fail-on=warning
   kubectl sidecarset lint -f sidecarsets/ -o github`,
 		Args: arguments(0, 0),
-		RunE: func(c *cobra.Command, _ []string) error {
+		RunE: func(*cobra.Command, []string) error {
 			show, ok := map[string]func([]lint.Finding) error{"text": a.printFindings, "json": a.printFindingsJSON, "github": a.printAnnotations}[output]
 			if !ok {
 				return fmt.Errorf("--output is %q; use text, json or github", output)

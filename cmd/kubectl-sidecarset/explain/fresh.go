@@ -37,7 +37,7 @@ func (e *Explainer) Next(ctx context.Context, namespace string, template map[str
 	}
 	r.SidecarSets = s.answers(s.next)
 	if s.decision.Refused != nil {
-		return r, nil
+		return r, nil //nolint:nilerr // a refusal is a decision
 	}
 	if r.injected, err = injectedPod(template, &s.decision); err != nil {
 		return nil, err
