@@ -1,0 +1,161 @@
+package inject_test
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inject"
+)
+
+// shape is a Pod and a SidecarSet whose size is proportional to n: what the author of a Pod or of a
+// SidecarSet, or a stranger with a made-up review, chooses.
+type shape struct {
+	name string
+	n    int
+	of   func(n int) (*fixtures.SidecarSetBuilder, inject.PodView)
+}
+
+func many(n int, format string) string {
+	parts := make([]string, n)
+	for i := range parts {
+		parts[i] = strings.ReplaceAll(format, "#", fmt.Sprint(i))
+	}
+	return strings.Join(parts, ",")
+}
+
+// shapes are within the bounds of API servers. The first three took seconds.
+var shapes = []shape{
+	{"names in spec.resources, and containers", 50_000, func(n int) (*fixtures.SidecarSetBuilder, inject.PodView) {
+		pod := containersOf(n/100, `{"requests":{"x":1},"limits":{"y":1}}`)
+		pod.Spec.Resources = []byte(`{"requests":{` + many(n, `"n#":1`) + `}}`)
+		return log(), pod
+	}},
+	{"a copied variable of references that never end", 300_000, func(n int) (*fixtures.SidecarSetBuilder, inject.PodView) {
+		return log().With("transferEnv", transferOf("app", "A")), onePod(inject.ContainerView{Env: []byte(`[{"name":"A","value":"` + strings.Repeat("$(", n) + `"}]`)})
+	}},
+	{"a shared subPathExpr of references that never end", 300_000, func(n int) (*fixtures.SidecarSetBuilder, inject.PodView) {
+		return log().With("shareVolumePolicy", enabled), onePod(inject.ContainerView{VolumeMounts: []byte(`[{"name":"v","mountPath":"/v","subPathExpr":"` + strings.Repeat("$(", n) + `"}]`)})
+	}},
+	{"a shared subPathExpr of references", 100_000, func(n int) (*fixtures.SidecarSetBuilder, inject.PodView) {
+		return log().With("shareVolumePolicy", enabled), onePod(inject.ContainerView{VolumeMounts: []byte(`[{"name":"v","mountPath":"/v","subPathExpr":"` + strings.Repeat("$(A)", n) + `"}]`)})
+	}},
+	{"variables copied from variables", 4000, func(n int) (*fixtures.SidecarSetBuilder, inject.PodView) {
+		names := make([]any, n)
+		for i := range names {
+			names[i] = fmt.Sprint("V", i)
+		}
+		return log().With("transferEnv", transferOf("app", names...)), onePod(inject.ContainerView{Env: []byte("[" + many(n, `{"name":"V#","value":"$(V#)"}`) + "]")})
+	}},
+	{"variables that are missing", 4000, func(n int) (*fixtures.SidecarSetBuilder, inject.PodView) {
+		names := make([]any, n)
+		for i := range names {
+			names[i] = fmt.Sprint("W", i)
+		}
+		return log().With("transferEnv", transferOf("app", names...)), onePod(inject.ContainerView{Env: []byte("[" + many(n, `{"name":"V#","value":"x"}`) + "]")})
+	}},
+	{"mounts that are shared", 5000, func(n int) (*fixtures.SidecarSetBuilder, inject.PodView) {
+		return log().With("shareVolumePolicy", enabled), onePod(inject.ContainerView{VolumeMounts: []byte("[" + many(n, `{"name":"v#","mountPath":"/v#"}`) + "]")})
+	}},
+	{"mounts at one path", 5000, func(n int) (*fixtures.SidecarSetBuilder, inject.PodView) {
+		return log().With("shareVolumePolicy", enabled), onePod(inject.ContainerView{VolumeMounts: []byte("[" + many(n, `{"name":"v#","mountPath":"/v"}`) + "]")})
+	}},
+	{"devices that are shared", 5000, func(n int) (*fixtures.SidecarSetBuilder, inject.PodView) {
+		return log().With("shareVolumeDevicePolicy", enabled), onePod(inject.ContainerView{VolumeDevices: []byte("[" + many(n, `{"name":"v#","devicePath":"/v#"}`) + "]")})
+	}},
+	{"ports of the node", 5000, func(n int) (*fixtures.SidecarSetBuilder, inject.PodView) {
+		pod := onePod(inject.ContainerView{Ports: []byte("[" + many(n, `{"containerPort":#}`) + "]")})
+		pod.Spec.HostNetwork = true
+		return log().With("ports", []any{map[string]any{"containerPort": 60000}}), pod
+	}},
+	{"names of ports", 5000, func(n int) (*fixtures.SidecarSetBuilder, inject.PodView) {
+		return log().With("ports", nodePort(60000)), onePod(inject.ContainerView{Ports: []byte("[" + many(n, `{"name":"p#","containerPort":#}`) + "]")})
+	}},
+	{"containers that a policy computes from", 400, func(n int) (*fixtures.SidecarSetBuilder, inject.PodView) {
+		return log().With("resourcesPolicy", map[string]any{"targetContainersMode": "sum", "targetContainersNameRegex": "c.*", "resourcesExpr": map[string]any{"limits": map[string]any{"cpu": "cpu/2"}}}),
+			containersOf(n, `{"limits":{"cpu":"1"}}`)
+	}},
+	{"a merged annotation", 5000, func(n int) (*fixtures.SidecarSetBuilder, inject.PodView) {
+		pod := onePod(inject.ContainerView{})
+		pod.Annotations = map[string]string{"a": "{" + many(n, `"k#":1`) + "}"}
+		return log().PatchAnnotation("MergePatchJson", "a", `{"x":1}`), pod
+	}},
+}
+
+func onePod(app inject.ContainerView) inject.PodView {
+	app.Name = "app"
+	return inject.PodView{Labels: map[string]string{"app": "web"}, Containers: []inject.ContainerView{app}}
+}
+
+func containersOf(n int, resources string) (pod inject.PodView) {
+	pod.Labels = map[string]string{"app": "web"}
+	for i := range n {
+		c := inject.ContainerView{Name: fmt.Sprint("c", i), Image: "i", Resources: []byte(resources)}
+		pod.Containers = append(pod.Containers, c)
+		c.Name = fmt.Sprint("i", i)
+		pod.InitContainers = append(pod.InitContainers, c)
+	}
+	return pod
+}
+
+// input is the call for a shape of that size.
+func (s shape) input(t testing.TB, n int) inject.Input {
+	t.Helper()
+	set, pod := s.of(n)
+	return inject.Input{Pod: pod, Candidates: []inject.Candidate{{Current: fixtures.Program(t, set.Map())}}, Now: fixtures.Now}
+}
+
+// BenchmarkShapes prints how the time grows if a Pod becomes twice as large: below 2.5, since the
+// work of the engine is proportional to the size of its input.
+func BenchmarkShapes(b *testing.B) {
+	for _, s := range shapes {
+		b.Run(strings.ReplaceAll(s.name, " ", "-"), func(b *testing.B) {
+			once, twice := s.input(b, s.n), s.input(b, 2*s.n)
+			best := func(in inject.Input) time.Duration {
+				runtime.GC()
+				start := cpuTime(b)
+				_, _ = inject.Compute(in)
+				return cpuTime(b) - start
+			}
+			small, large := best(once), best(twice)
+			for b.Loop() {
+				small, large = min(small, best(once)), min(large, best(twice))
+			}
+			b.ReportMetric(float64(large)/float64(max(small, 1)), "ratio")
+			b.ReportMetric(float64(large.Microseconds())/1000, "ms-2n")
+		})
+	}
+}
+
+// cpuTime is what the process has used: other programs do not count.
+func cpuTime(b *testing.B) time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// Each shape is injected or refused by a rule, and the plan ends if nobody waits for it.
+func TestShapes(t *testing.T) {
+	for _, s := range shapes {
+		t.Run(s.name, func(t *testing.T) {
+			in := s.input(t, s.n)
+			if _, err := inject.Compute(in); err != nil {
+				if _, isRefusal := errors.AsType[inject.Refusal](err); !isRefusal {
+					t.Errorf("Compute: %v", err)
+				}
+			}
+			ended := errors.New("nobody waits")
+			in.Ended = func() error { return ended }
+			if _, err := inject.Compute(in); !errors.Is(err, ended) {
+				t.Errorf("after the end of the call: %v", err)
+			}
+		})
+	}
+}
