@@ -194,6 +194,8 @@ func (i *Injector) inject(ctx context.Context, reader *review.Reader, document [
 			}
 		}
 		switch {
+		case err != nil && ctx.Err() != nil:
+			return verdict{result: resultError, head: head, err: cannotTell(&head, ctx.Err())}
 		case err != nil:
 			i.tellConflict(&head, selected, document, err)
 			return verdict{result: resultDenied, head: head, err: err}
