@@ -52,7 +52,7 @@ func newCollectors(registry prometheus.Registerer) *collectors {
 		updatedReady:  ofSidecarSet("sidecarset_updated_ready_pods", "Matched Pods that are both updated and ready."),
 		uninjected:    ofSidecarSet("sidecarset_uninjected_pods", "Active Pods that the SidecarSet selects and that do not carry its sidecars."),
 		waiting:       ofSidecarSet("sidecarset_waiting_pods", "Matched Pods that are outdated and wait to be updated."),
-		inFlight:      ofSidecarSet("sidecarset_in_flight_pods", "Pods that use maxUnavailable: those that are being updated, or are not Ready since, and those that disappeared meanwhile."),
+		inFlight:      ofSidecarSet("sidecarset_budget_used_pods", "Pods that use maxUnavailable: those that are being updated, or are not Ready since, and those that disappeared meanwhile."),
 		readiness:     ofSidecarSet("sidecarset_ready", "1 if the condition Ready is True, 0 if it is not. There is no value while the SidecarSet has no such condition: its author has paused the injection."),
 		degraded:      ofSidecarSet("sidecarset_degraded", "1 if the condition Degraded is True, or else 0."),
 		blocked:       by("reason", "sidecarset_blocked_pods", "Matched Pods that are outdated and cannot be updated in place."),
@@ -72,7 +72,7 @@ func (c *collectors) observe(sidecarSet string, seen status.Observation) {
 	c.uninjected.WithLabelValues(sidecarSet).Set(float64(n.Uninjected))
 	if p := seen.Plan; p != nil {
 		c.waiting.WithLabelValues(sidecarSet).Set(float64(max(0, p.Outdated-p.Kept)))
-		c.inFlight.WithLabelValues(sidecarSet).Set(float64(p.Charged))
+		c.inFlight.WithLabelValues(sidecarSet).Set(float64(p.BudgetUsed))
 		observeGroups(c.blocked, sidecarSet, p.Blocked)
 		observeGroups(c.notRunning, sidecarSet, p.NotRunning)
 	}

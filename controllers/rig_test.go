@@ -380,7 +380,7 @@ func webPod(i int) *corev1.Pod {
 			Namespace: "ns", Name: fmt.Sprint("web-", i), UID: types.UID(fmt.Sprint("pod-", i)), Labels: map[string]string{"app": "web"},
 			Annotations: map[string]string{appsv1beta1.AnnotationInjectedList: "log", appsv1beta1.AnnotationHash: `{"log":{"hash":"h1"}}`},
 		},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "log", Image: "log:1"}}},
+		Spec: corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: "log", Image: "log:1"}}},
 		Status: corev1.PodStatus{
 			Phase:             corev1.PodRunning,
 			Conditions:        []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},

@@ -234,7 +234,7 @@ func (r *SidecarSetReconciler) decide(ctx context.Context, p *pass) (wait time.D
 	current := tracker.Current{Program: p.program}
 	if recorded := p.seen.Revision; recorded != nil {
 		current.Revision, current.Since = recorded.Name, recorded.Since
-		current.Status = status.RolloutOf(p.before, recorded.Name)
+		current.Status, current.NewPods = status.RolloutOf(p.before, recorded.Name), recorded.NewPods
 	}
 	for {
 		pods, took, ok, err := r.pods.pass(ctx, current)

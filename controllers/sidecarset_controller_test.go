@@ -26,7 +26,7 @@ func TestStatusSaysWhatWasCounted(t *testing.T) {
 			"metadata": map[string]any{"resourceVersion": "103"},
 			"status": map[string]any{
 				"observedGeneration": 3.0, "matchedPods": 2.0, "updatedPods": 2.0, "readyPods": 1.0, "updatedReadyPods": 1.0, "uninjectedPods": 0.0,
-				"uninjected": nil, "blockedPods": nil, "notRunningPods": nil, "notReadyBefore": nil, "disappearedPods": 0.0, "disappearedUntil": nil, "revisions": []any{map[string]any{"pods": 2.0, "readyPods": 1.0}},
+				"uninjected": nil, "blockedPods": nil, "notRunningPods": nil, "notReadyBefore": nil, "disappearedPods": 0.0, "disappearedUntil": nil, "rolloutStartTime": nil, "revisions": []any{map[string]any{"pods": 2.0, "readyPods": 1.0}},
 				"latestRevision": r.api.stored(t)[0].Name, "collisionCount": 0.0,
 				"conditions": []any{map[string]any{
 					"type": "Accepted", "status": "True", "reason": "Compiled", "message": "The operator uses this SidecarSet.",

@@ -89,6 +89,11 @@ func (k *revisionKeeper) keep(ctx context.Context, program *inject.Program, spec
 	for _, r := range history {
 		recorded.All = append(recorded.All, r.Name)
 	}
+	if reference, ok := program.Refers(); ok && program.Bypassed() {
+		if r := history.Choose(reference); r != nil && r.Name != latest.Name {
+			recorded.NewPods = r.Name
+		}
+	}
 	return recorded, history, nil
 }
 

@@ -128,7 +128,7 @@ func TestANewLeaderTakesOverTheStatus(t *testing.T) {
 	}{
 		"as many as before":   {3, "Complete", "AsExpected"},
 		"more than before":    {5, "Stalled", "PodsNotReady"},
-		"a place is kept too": {0, "RollingOut", "AsExpected"},
+		"a place is kept too": {0, "Complete", "AsExpected"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			control(t, 1, func(t *testing.T, r *rig) {
@@ -184,7 +184,7 @@ func TestANewLeaderTakesOverTheStatus(t *testing.T) {
 	}
 }
 
-// A charged Pod that disappears is stored at once, so that the next available Pod can be written.
+// A Pod that disappears while it is updating is stored at once, so that the next available Pod can be written.
 func TestAPodThatDisappearsIsStored(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		flying := inFlight(webPod(1), waitingFor("PodInitializing"))
@@ -195,9 +195,9 @@ func TestAPodThatDisappearsIsStored(t *testing.T) {
 		r.feed(t, flying)
 		r.pass(2 * writeInterval)
 		if s := r.written(t); s.DisappearedPods != 1 || s.DisappearedUntil == nil || s.DisappearedUntil.Sub(want).Abs() > time.Second {
-			t.Errorf("the status is %+v, want one place until %v", s, want)
+			t.Errorf("the status is %+v, want one Pod until %v", s, want)
 		}
-		wantReasons(t, r.written(t), "RollingOut", "AsExpected")
+		wantReasons(t, r.written(t), "Complete", "AsExpected") // no Pod is left to wait
 		r.pass(11 * time.Minute)
 		if s := r.written(t); s.DisappearedPods != 0 || s.DisappearedUntil != nil {
 			t.Errorf("the status is %+v", s)

@@ -115,6 +115,7 @@ type writtenStatus struct {
 	Uninjected       []appsv1beta1.SidecarSetPodGroup     `json:"uninjected"`
 	BlockedPods      []appsv1beta1.SidecarSetPodGroup     `json:"blockedPods"`
 	NotRunningPods   []appsv1beta1.SidecarSetPodGroup     `json:"notRunningPods"`
+	RolloutStartTime *metav1.Time                         `json:"rolloutStartTime"`
 	NotReadyBefore   *int32                               `json:"notReadyBefore"`
 	DisappearedPods  int32                                `json:"disappearedPods"`
 	DisappearedUntil *metav1.Time                         `json:"disappearedUntil"`

@@ -55,7 +55,7 @@ func TestReferencePagesSayWhatTheCodeSays(t *testing.T) {
 		"status.md required":         reasonTable(keys, "PolicyBound", "PolicyModified"),
 		"status.md progressing":      reasonTable(keys, "RollingOut", "Deleting"),
 		"status.md degraded":         reasonTable(keys, "SidecarsNotRunning", "AsExpected"),
-		"status.md doing":            reasonTable(keys, "NotAcknowledged", "Settling"),
+		"status.md doing":            reasonTable(keys, "NotAcknowledged", "Updating"),
 		"status.md uninjected":       reasonTable(keys, "OlderThanSidecarSet", "RecordRemoved"),
 		"status.md blocked":          reasonTable(constants(t, "internal/inplace/way.go"), "ImmutableFieldChanged", "RecordUnreadable"),
 		"status.md events":           reasonTable(keys, "InjectionConflict", "ResetContainerFailed"),

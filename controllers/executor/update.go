@@ -33,7 +33,7 @@ func (e *Executor) update(ctx context.Context, a *attempt) (tracker.Result, erro
 	}
 	record := podstate.FromPod(a.pod)
 	live := rollout.Pod{Record: record, Written: a.Content.Written(record)}
-	was := live.Was(time.Now().Unix())
+	was := live.StateBefore(time.Now().Unix())
 	next, known, err := e.decide(ctx, a, was)
 	if problem := (*inject.MetadataError)(nil); errors.As(err, &problem) {
 		return rests(inplace.UpdateImpossible, problem.Error()), nil
@@ -82,13 +82,13 @@ func (e *Executor) isLatest(ctx context.Context, program *inject.Program) (bool,
 
 // decide returns the update of a Pod, and whether a ControllerRevision has the content that the
 // Pod carries.
-func (e *Executor) decide(ctx context.Context, a *attempt, was podstate.Was) (next inplace.Update, known bool, err error) {
+func (e *Executor) decide(ctx context.Context, a *attempt, was podstate.StateBefore) (next inplace.Update, known bool, err error) {
 	previous, err := e.known.previous(ctx, a.Program, a.pod)
 	if err != nil {
 		return inplace.Update{}, false, err
 	}
 	next, err = inplace.UpdateInPlace(inplace.UpdateInput{
-		Pod: a.pod, Program: a.Program, Content: a.Content, Previous: previous, Node: a.Node, Was: was, Now: time.Now(),
+		Pod: a.pod, Program: a.Program, Content: a.Content, Previous: previous, Node: a.Node, StateBefore: was, Now: time.Now(),
 	})
 	return next, previous != nil, err
 }
@@ -100,7 +100,7 @@ func (e *Executor) reset(ctx context.Context, a *attempt) (tracker.Result, error
 	if !a.Program.Selector.Matches(labels.Set(a.pod.Labels)) || a.Content.Count(record, time.Now().Unix())&inplace.Matched == 0 {
 		return unneeded, nil
 	}
-	reset, err := inplace.ResetHotUpgrades(inplace.UpdateInput{Pod: a.pod, Program: a.Program, Content: a.Content, Was: live.Was(time.Now().Unix()), Now: time.Now()})
+	reset, err := inplace.ResetHotUpgrades(inplace.UpdateInput{Pod: a.pod, Program: a.Program, Content: a.Content, StateBefore: live.StateBefore(time.Now().Unix()), Now: time.Now()})
 	switch {
 	case err != nil:
 		return failed(err), nil

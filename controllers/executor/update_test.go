@@ -151,18 +151,18 @@ func TestALeaderThatLagsWritesNoNewPod(t *testing.T) {
 
 // How the Pod was is recorded, and a Pod that is another way by now is not written.
 func TestHowThePodWasIsRecorded(t *testing.T) {
-	for _, was := range []podstate.Was{podstate.WasUp, podstate.WasDown} {
+	for _, was := range []podstate.StateBefore{podstate.WasReady, podstate.WasNotReady} {
 		p := outdated(t, "p")
-		if was == podstate.WasDown {
+		if was == podstate.WasNotReady {
 			p.Status.Conditions[0].Status = corev1.ConditionFalse
 		}
 		r := newRig(t, p)
 		item := r.of("p", tracker.Update)
-		item.Was = podstate.WasOurs
+		item.Was = podstate.WasNotReadyByUpdate
 		check(t, r.carryOut(t.Context(), item), isStale, "", "")
 		item.Was = was
 		check(t, r.carryOut(t.Context(), item), isWritten, "", "")
-		if entries, err := podstate.EntriesOf(r.pod(t, "p")); err != nil || entries.Sets["log"].Was != was {
+		if entries, err := podstate.EntriesOf(r.pod(t, "p")); err != nil || entries.Sets["log"].StateBefore != was {
 			t.Errorf("the record is %+v, %v", entries, err)
 		}
 	}

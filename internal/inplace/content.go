@@ -153,12 +153,6 @@ func (c *Content) WhyLacking(r *podstate.Record) string {
 	return appsv1beta1.ReasonMissedAtCreation
 }
 
-// Carries reports whether a Pod records the current content, or is being resized to it.
-func (c *Content) Carries(r *podstate.Record) bool {
-	in, _ := r.Injection(c.name)
-	return in.ResizeTo == 0 && in.Hash == c.hash || in.ResizeTo != 0 && in.ResizeTo == c.hashWithoutImage
-}
-
 // Differs reports whether a Pod records a content that differs in more than images, or is being
 // resized to one. Only for such Pods the Differences are needed.
 func (c *Content) Differs(r *podstate.Record) bool {
@@ -167,9 +161,8 @@ func (c *Content) Differs(r *podstate.Record) bool {
 }
 
 func (c *Content) differs(in podstate.Injection) bool {
-	return slices.ContainsFunc([]podstate.Name{in.HashWithoutImage, in.ResizeTo, in.ResizeBefore}, func(recorded podstate.Name) bool {
-		return recorded != 0 && recorded != c.hashWithoutImage
-	})
+	differs := func(recorded podstate.Name) bool { return recorded != 0 && recorded != c.hashWithoutImage }
+	return differs(in.HashWithoutImage) || differs(in.ResizeTo) || differs(in.ResizeBefore)
 }
 
 // Written returns what a Pod says about the operator's last write of it for the SidecarSet. A hot
@@ -181,6 +174,10 @@ func (c *Content) Written(r *podstate.Record) podstate.Written {
 	}
 	return w
 }
+
+// Undone returns the operator's last write of the Pod if it was of the current content, and the Pod does
+// not record that any more; else it returns zero.
+func (c *Content) Undone(r *podstate.Record) podstate.Undone { return r.Undone(c.name, c.hash) }
 
 // isUpgrading reports whether a hot upgrade of a sidecar is under way.
 func (c *Content) isUpgrading(r *podstate.Record) bool {

@@ -142,9 +142,9 @@ func imageOf(pod *corev1.Pod, container string) string {
 // that it records.
 func ResetHotUpgrades(in UpdateInput) (Update, error) {
 	u := newUpdate(in)
-	u.resets, u.before.Content = true, u.hashes.Hash(u.set)
+	u.resets, u.before.Hash = true, u.hashes.Hash(u.set)
 	if u.before.Previous != nil {
-		u.before.Was = u.before.Previous.Was
+		u.before.StateBefore = u.before.Previous.StateBefore
 	}
 	if !u.pod.Active || u.pod.RecordUnreadable {
 		return Update{}, nil

@@ -13,8 +13,8 @@ import (
 // Verdict is how a matched Pod can get the content. Reason is why it cannot be updated in
 // place now; it is empty for the ways Current, Images and Resize.
 type Verdict struct {
-	Way    Way
 	Reason Reason
+	Way    Way
 	// Changed are the kinds of the containers that get another image.
 	Changed podstate.Kinds
 	// Moves: the Pod is being resized to the content, and the kubelet has not carried that out.

@@ -29,8 +29,8 @@ type UpdateInput struct {
 	Previous *inject.Program
 	Node     Node
 	// Was is how the Pod is, to be recorded.
-	Was podstate.Was
-	Now time.Time
+	StateBefore podstate.StateBefore
+	Now         time.Time
 }
 
 // Update is what brings a Pod to the current content in place.
@@ -104,7 +104,7 @@ func newUpdate(in UpdateInput) *update {
 	u := &update{UpdateInput: in, set: in.Program.Name(), pod: podstate.FromPod(in.Pod), out: annotations{has: in.Pod.Annotations}}
 	u.hashes = podstate.ParseHashes(u.Pod.Annotations[appsv1beta1.AnnotationHash])
 	u.entries, _ = podstate.EntriesOf(u.Pod) // if they are unreadable, the record says so
-	u.before = podstate.Write{Pod: u.Pod, Content: u.Program.Hash, Was: u.Was, Previous: u.entries.Of(u.set, u.hashes), Now: u.Now}
+	u.before = podstate.Write{Pod: u.Pod, Hash: u.Program.Hash, StateBefore: u.StateBefore, Previous: u.entries.Of(u.set, u.hashes), Now: u.Now}
 	if z, ok := u.entries.Resizes[u.set]; ok {
 		u.before.Resize = &z
 	}

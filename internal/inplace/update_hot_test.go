@@ -79,7 +79,7 @@ func TestAHotUpgradeIsTwoWrites(t *testing.T) {
 			check("injected")
 			object := set("mesh:v2").Map()
 			object["metadata"].(map[string]any)["resourceVersion"] = "22"
-			in := inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, object), Was: podstate.WasOurs, Now: updatedAt}
+			in := inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, object), StateBefore: podstate.WasNotReadyByUpdate, Now: updatedAt}
 			tryReset := func() inplace.Update {
 				t.Helper()
 				in.Pod = pod
@@ -93,7 +93,7 @@ func TestAHotUpgradeIsTwoWrites(t *testing.T) {
 			says := func(when string, carriedOut, resets bool) {
 				t.Helper()
 				content, r := inplace.ContentOf(in.Program), podstate.FromPod(pod)
-				if w := content.Written(r); w.IsCarriedOut(updatedAt.Unix()+3600) != carriedOut || content.Resets(r) != resets || w.Was != podstate.WasOurs {
+				if w := content.Written(r); w.IsCarriedOut(updatedAt.Unix()+3600) != carriedOut || content.Resets(r) != resets || w.StateBefore != podstate.WasNotReadyByUpdate {
 					t.Errorf("%s: written %+v, resets %v; want %v, %v", when, w, content.Resets(r), carriedOut, resets)
 				}
 			}
@@ -127,7 +127,7 @@ func TestAHotUpgradeIsTwoWrites(t *testing.T) {
 			}
 			says("both run", false, true)
 			hash := pod.Annotations[appsv1beta1.AnnotationHash]
-			in.Was, in.Now = podstate.WasDown, updatedAt.Add(30*time.Second)
+			in.StateBefore, in.Now = podstate.WasNotReady, updatedAt.Add(30*time.Second)
 			u = tryReset()
 			if u.Patch == nil {
 				t.Fatal("the old container is kept")
@@ -139,7 +139,7 @@ func TestAHotUpgradeIsTwoWrites(t *testing.T) {
 			if pod.Annotations[appsv1beta1.AnnotationHash] != hash {
 				t.Error("the reset wrote the content that the Pod has")
 			}
-			if e := entryOf(t, pod); e.Content != podstate.ParseHashes(hash).Hash("mesh") || e.Was != podstate.WasOurs || !e.At.Equal(in.Now) {
+			if e := entryOf(t, pod); e.Hash != podstate.ParseHashes(hash).Hash("mesh") || e.StateBefore != podstate.WasNotReadyByUpdate || !e.At.Equal(in.Now) {
 				t.Errorf("the reset records %+v", e)
 			}
 			says("reset", false, false)
@@ -260,11 +260,11 @@ func TestAHotUpgradeOfOpenKruiseIsEnded(t *testing.T) {
 	if !inplace.ContentOf(program).Resets(podstate.FromPod(pod)) {
 		t.Error("it cannot be ended")
 	}
-	u, err := reset(inplace.UpdateInput{Pod: pod, Program: program, Was: podstate.WasDown, Now: updatedAt.Add(time.Minute)})
+	u, err := reset(inplace.UpdateInput{Pod: pod, Program: program, StateBefore: podstate.WasNotReady, Now: updatedAt.Add(time.Minute)})
 	if err != nil || u.Patch == nil {
 		t.Fatalf("ResetHotUpgrades = %+v, %v", u, err)
 	}
-	if e := entryOf(t, patched(t, pod, u.Patch)); e.Was != podstate.WasDown || e.Content != program.Hash {
+	if e := entryOf(t, patched(t, pod, u.Patch)); e.StateBefore != podstate.WasNotReady || e.Hash != program.Hash {
 		t.Errorf("it records %+v", e)
 	}
 }

@@ -119,7 +119,7 @@ func TestUpdateInPlaceWritesImagesAndRecords(t *testing.T) {
 	before := pod.DeepCopy()
 	set := meshSet("2").PatchAnnotation("Retain", "kept", "x").PatchAnnotation("Overwrite", "app", "y")
 	program := fixtures.Program(t, set.Map())
-	u, err := update(inplace.UpdateInput{Pod: pod, Program: program, Previous: fixtures.Program(t, meshSet("1").Map()), Was: podstate.WasOurs, Now: updatedAt})
+	u, err := update(inplace.UpdateInput{Pod: pod, Program: program, Previous: fixtures.Program(t, meshSet("1").Map()), StateBefore: podstate.WasNotReadyByUpdate, Now: updatedAt})
 	if err != nil || u.Verdict.Way != inplace.Images {
 		t.Fatalf("UpdateInPlace = %v, %v", u.Verdict, err)
 	}
@@ -152,7 +152,7 @@ func TestUpdateInPlaceWritesImagesAndRecords(t *testing.T) {
 	}).String()
 	want.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = `{"mesh":{"revision":"` + program.Hash + `","updateTimestamp":"2026-01-02T04:04:05Z",` +
 		`"lastContainerStatuses":{"log":{"imageID":"docker.io/library/log@sha256:log:1"},"proxy":{"imageID":"docker.io/library/proxy@sha256:proxy:1"}}}}`
-	want.Annotations[appsv1beta1.AnnotationInPlace] = `{"v":1,"uid":"uid-1","sets":{"mesh":{"content":"` + program.Hash + `","generation":2,"at":"2026-01-02T04:04:05Z","was":"Ours","wasReady":true,"containers":{` +
+	want.Annotations[appsv1beta1.AnnotationInPlace] = `{"v":1,"uid":"uid-1","sets":{"mesh":{"hash":"` + program.Hash + `","generation":2,"at":"2026-01-02T04:04:05Z","stateBefore":"NotReadyByUpdate","containers":{` +
 		`"log":{"id":"containerd://log-1","image":"log:1","digest":"sha256:log:1"},"proxy":{"id":"containerd://proxy-1","image":"proxy:1","digest":"sha256:proxy:1"}}}}}`
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the patched Pod (-want +got):\n%s", diff)
@@ -172,7 +172,7 @@ func TestUpdateInPlaceWritesImagesAndRecords(t *testing.T) {
 	if err != nil || again.Verdict.Way != inplace.Current || again.Patch != nil {
 		t.Errorf("the second time: %+v, %v; want nothing to do", again, err)
 	}
-	if w := written(got); w.At != uint32(updatedAt.Unix()) || w.Carried != 0 || w.Was != podstate.WasOurs {
+	if w := written(got); w.At != uint32(updatedAt.Unix()) || w.Carried != 0 || w.StateBefore != podstate.WasNotReadyByUpdate {
 		t.Errorf("written %+v, want that it is not carried out", w)
 	}
 }

@@ -67,8 +67,8 @@ const (
 	// ResizeRestarts: the sidecar's resizePolicy asks for a restart, which could not be
 	// distinguished from a crash.
 	ResizeRestarts Reason = "ResizeRestarts"
-	// NotCarriedOut: the node has not carried out the update for ten minutes, and the Pod is Ready.
-	NotCarriedOut Reason = "NotCarriedOut"
+	// UpdateTimedOut: the node has not carried out the update for ten minutes, and the Pod is Ready.
+	UpdateTimedOut Reason = "UpdateTimedOut"
 	// WriteUndone: another program took the update back.
 	WriteUndone Reason = "WriteUndone"
 	// RecordUnreadable: a record on the Pod cannot be read, so the Pod is not written.

@@ -15,59 +15,45 @@ import (
 
 // Entry records one SidecarSet's last update of a Pod in place.
 type Entry struct {
-	// Content is the hash of the content that the Pod got.
-	Content string
+	// Hash is that of the content that the Pod got; "": that of the Pod's hash record.
+	Hash string
 	// Generation is the metadata.generation that the Pod has after the write.
 	Generation int64
 	// At is when the patch was sent, by the leader's clock, to the second.
 	At time.Time
-	// Was is how the Pod was when it was written.
-	Was Was
+	// StateBefore is how the Pod was when it was written.
+	StateBefore StateBefore
 	// Containers are those that got another image, by name, as they were when the
 	// patch was sent. It is empty if no container had to change.
 	Containers map[string]Before
 }
 
-// entryJSON is an Entry in the annotation. Operators before this form read and write wasReady,
-// and neither content nor was: true is then Up, false is Down, and the content is that of the
-// Pod's hash record.
+// entryJSON is an Entry in the annotation.
 type entryJSON struct {
-	Content    string            `json:"content,omitempty"`
-	Generation int64             `json:"generation"`
-	At         time.Time         `json:"at"`
-	Was        string            `json:"was,omitempty"`
-	WasReady   bool              `json:"wasReady"`
-	Containers map[string]Before `json:"containers"`
+	Hash        string            `json:"hash,omitempty"`
+	Generation  int64             `json:"generation"`
+	At          time.Time         `json:"at"`
+	StateBefore string            `json:"stateBefore"`
+	Containers  map[string]Before `json:"containers"`
 }
 
 // MarshalJSON writes the form of the annotation.
 func (e Entry) MarshalJSON() ([]byte, error) {
-	return json.Marshal(entryJSON{e.Content, e.Generation, e.At, wasNames[e.Was], e.Was != WasDown, e.Containers})
+	return json.Marshal(entryJSON{e.Hash, e.Generation, e.At, stateNames[e.StateBefore], e.Containers})
 }
 
-// UnmarshalJSON reads the form of the annotation, and that of earlier operators.
+// UnmarshalJSON reads the form of the annotation.
 func (e *Entry) UnmarshalJSON(text []byte) error {
 	var in entryJSON
 	if err := json.Unmarshal(text, &in); err != nil {
 		return err
 	}
-	was, err := wasOf(in.Was, in.WasReady)
-	*e = Entry{in.Content, in.Generation, in.At, was, in.Containers}
-	return err
-}
-
-// wasOf reads the members was and wasReady.
-func wasOf(name string, wasReady bool) (Was, error) {
-	if i := slices.Index(wasNames[:], name); i >= 0 {
-		return Was(i), nil
+	state := slices.Index(stateNames[:], in.StateBefore)
+	if state < 0 {
+		return errUnreadable
 	}
-	switch {
-	case name != "":
-		return 0, errUnreadable
-	case wasReady:
-		return WasUp, nil
-	}
-	return WasDown, nil
+	*e = Entry{in.Hash, in.Generation, in.At, StateBefore(state), in.Containers}
+	return nil
 }
 
 // Before is what a container was before its image changed.
@@ -91,7 +77,7 @@ type Resize struct {
 	// Hash is the hash without images of the content whose resources the Pod gets.
 	Hash string `json:"hash"`
 	// Before is that of the content to which an earlier resize was, if the Pod may still have
-	// its resources.
+	// its resources: the author has corrected values for which its node has no room, for example.
 	Before string `json:"before,omitempty"`
 	// Generation is the metadata.generation that the Pod has after the resize.
 	Generation int64 `json:"generation"`
@@ -191,7 +177,7 @@ func (es Entries) Keep(keep func(sidecarSet string) bool) Entries {
 // OpenKruise writes the time of its update into the hash record, and knows nothing of Entries.
 func (es Entries) Of(sidecarSet string, hashes Hashes) *Entry {
 	e, ok := es.Sets[sidecarSet]
-	if !ok || e.At.Before(hashes.UpdatedAt(sidecarSet)) || e.Content != "" && e.Content != hashes.Hash(sidecarSet) {
+	if !ok || e.At.Before(hashes.UpdatedAt(sidecarSet)) || e.Hash != "" && e.Hash != hashes.Hash(sidecarSet) {
 		return nil
 	}
 	return &e
@@ -213,9 +199,9 @@ type Change struct {
 type Write struct {
 	// Pod as it was read. The write has its resourceVersion as a precondition.
 	Pod *corev1.Pod
-	// Content is the hash of the content that the Pod gets, and Was how the Pod is.
-	Content string
-	Was     Was
+	// Hash is that of the content that the Pod gets, and StateBefore how the Pod is.
+	Hash        string
+	StateBefore StateBefore
 	// Previous is the SidecarSet's Entry of the Pod, nil if there is none.
 	Previous *Entry
 	// Resize is the resize that the write completes or gives up, nil if there is none.
@@ -229,7 +215,7 @@ type Write struct {
 // recorded if it has not been started anew since, and in a write of annotations alone until the
 // earlier write is carried out.
 func NewEntry(w Write) Entry {
-	e := Entry{Content: w.Content, Generation: w.Pod.Generation, At: w.at(), Was: w.Was, Containers: map[string]Before{}}
+	e := Entry{Hash: w.Hash, Generation: w.Pod.Generation, At: w.at(), StateBefore: w.StateBefore, Containers: map[string]Before{}}
 	if len(w.Changes) > 0 { // a write of annotations alone makes no generation
 		e.Generation++
 	}
@@ -255,7 +241,7 @@ func NewEntry(w Write) Entry {
 // NewResize returns the record of a resize of these containers to the resources of the content
 // with this hash without images. The resize is the next write of the Pod's spec.
 func NewResize(w Write, hash string, containers []string) Resize {
-	z := Resize{Hash: hash, Generation: w.Pod.Generation + 1, At: w.at(), WasReady: w.Was != WasDown}
+	z := Resize{Hash: hash, Generation: w.Pod.Generation + 1, At: w.at(), WasReady: w.StateBefore != WasNotReady}
 	if earlier := w.Resize; earlier != nil {
 		containers, z.Before = slices.Concat(containers, earlier.Containers), earlier.Before
 		if earlier.Hash != hash && earlier.made(w.Pod) {

@@ -1,7 +1,6 @@
 package podstate_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -21,7 +20,7 @@ func marked(value string) *corev1.Pod {
 }
 
 var someEntry = podstate.Entry{
-	Content: "h2", Generation: 7, At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Was: podstate.WasOurs,
+	Hash: "h2", Generation: 7, At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), StateBefore: podstate.WasNotReadyByUpdate,
 	Containers: map[string]podstate.Before{
 		"log":  {ID: "containerd://1", Restarts: 3, Image: "log:1", Digest: "sha256:a"},
 		"tail": {},
@@ -30,12 +29,12 @@ var someEntry = podstate.Entry{
 
 func TestEntriesFormat(t *testing.T) {
 	m := podstate.Entries{}.With("zoo", podstate.Entry{At: someEntry.At}).With("ant", someEntry).
-		WithResize("bee", podstate.Resize{}).With("bee", podstate.Entry{Generation: 1, At: someEntry.At, Was: podstate.WasDown, Containers: map[string]podstate.Before{}}).
+		WithResize("bee", podstate.Resize{}).With("bee", podstate.Entry{Generation: 1, At: someEntry.At, StateBefore: podstate.WasNotReady, Containers: map[string]podstate.Before{}}).
 		WithResize("ant", podstate.Resize{Hash: "h", Generation: 8, At: someEntry.At, WasReady: true, Containers: []string{"log"}})
 	const want = `{"v":1,"uid":"u","sets":{` +
-		`"ant":{"content":"h2","generation":7,"at":"2026-01-02T03:04:05Z","was":"Ours","wasReady":true,"containers":{"log":{"id":"containerd://1","restarts":3,"image":"log:1","digest":"sha256:a"},"tail":{"id":""}}},` +
-		`"bee":{"generation":1,"at":"2026-01-02T03:04:05Z","was":"Down","wasReady":false,"containers":{}},` +
-		`"zoo":{"generation":0,"at":"2026-01-02T03:04:05Z","was":"Up","wasReady":true,"containers":null}},` +
+		`"ant":{"hash":"h2","generation":7,"at":"2026-01-02T03:04:05Z","stateBefore":"NotReadyByUpdate","containers":{"log":{"id":"containerd://1","restarts":3,"image":"log:1","digest":"sha256:a"},"tail":{"id":""}}},` +
+		`"bee":{"generation":1,"at":"2026-01-02T03:04:05Z","stateBefore":"NotReady","containers":{}},` +
+		`"zoo":{"generation":0,"at":"2026-01-02T03:04:05Z","stateBefore":"Ready","containers":null}},` +
 		`"resizes":{"ant":{"hash":"h","generation":8,"at":"2026-01-02T03:04:05Z","wasReady":true,"containers":["log"]}}}`
 	if diff := cmp.Diff(want, m.Format("u")); diff != "" {
 		t.Errorf("annotation (-want +got):\n%s", diff)
@@ -51,69 +50,6 @@ func TestEntriesFormat(t *testing.T) {
 }
 
 // formerEntry is the record that operators before content and was read and write. They ignore
-// members that they do not know.
-type formerEntry struct {
-	Generation int64                      `json:"generation"`
-	At         time.Time                  `json:"at"`
-	Began      time.Time                  `json:"began,omitzero"`
-	WasReady   bool                       `json:"wasReady"`
-	Containers map[string]podstate.Before `json:"containers"`
-}
-
-// formerEntries is their annotation.
-type formerEntries struct {
-	V       int                        `json:"v"`
-	UID     string                     `json:"uid"`
-	Sets    map[string]formerEntry     `json:"sets"`
-	Resizes map[string]podstate.Resize `json:"resizes,omitempty"`
-}
-
-// After a rollback, earlier operators go on from the record of this one.
-func TestFormerOperatorsReadTheRecord(t *testing.T) {
-	resize := podstate.Resize{Hash: "h", Before: "g", Generation: 8, At: someEntry.At, WasReady: true, Containers: []string{"log"}}
-	for was, wasReady := range map[podstate.Was]bool{podstate.WasUp: true, podstate.WasOurs: true, podstate.WasDown: false} {
-		e := someEntry
-		e.Was = was
-		var got formerEntries
-		if err := json.Unmarshal([]byte(podstate.Entries{}.With("ant", e).WithResize("ant", resize).Format("u")), &got); err != nil {
-			t.Fatal(err)
-		}
-		want := formerEntries{V: 1, UID: "u", Sets: map[string]formerEntry{
-			"ant": {Generation: e.Generation, At: e.At, WasReady: wasReady, Containers: e.Containers},
-		}, Resizes: map[string]podstate.Resize{"ant": resize}}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("was %d (-want +got):\n%s", was, diff)
-		}
-	}
-}
-
-// After an upgrade, this operator goes on from the records of earlier ones.
-func TestTheRecordsOfFormerOperatorsAreRead(t *testing.T) {
-	resize := podstate.Resize{Hash: "h", Generation: 8, At: someEntry.At, Containers: []string{"log"}}
-	for wasReady, was := range map[bool]podstate.Was{true: podstate.WasUp, false: podstate.WasDown} {
-		text, err := json.Marshal(formerEntries{V: 1, UID: "u", Sets: map[string]formerEntry{
-			"ant": {Generation: 7, At: someEntry.At, Began: someEntry.At.Add(-time.Hour), WasReady: wasReady, Containers: someEntry.Containers},
-		}, Resizes: map[string]podstate.Resize{"ant": resize}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := podstate.EntriesOf(marked(string(text)))
-		want := podstate.Entries{
-			Sets:    map[string]podstate.Entry{"ant": {Generation: 7, At: someEntry.At, Was: was, Containers: someEntry.Containers}},
-			Resizes: map[string]podstate.Resize{"ant": resize},
-		}
-		if diff := cmp.Diff(want, got); diff != "" || err != nil {
-			t.Errorf("wasReady %v (-want +got):\n%s%v", wasReady, diff, err)
-		}
-		for _, hash := range []string{"h1", "h2"} { // the content is that of the hash record
-			hashes := podstate.Hashes{}.With(podstate.HashRecord{SidecarSetName: "ant", Hash: hash, UpdateTimestamp: someEntry.At})
-			if e := got.Of("ant", hashes); e == nil || e.Was != was {
-				t.Errorf("of content %s it knows %+v", hash, e)
-			}
-		}
-	}
-}
-
 // An Entry is about the content that the Pod carries, if the Pod has not been updated since.
 func TestEntriesOfTheContentThatThePodCarries(t *testing.T) {
 	entries := podstate.Entries{}.With("ant", someEntry)
@@ -144,7 +80,7 @@ func TestEntriesOfTheContentThatThePodCarries(t *testing.T) {
 func TestEntriesOf(t *testing.T) {
 	const at = `"at":"2026-01-02T03:04:05Z"`
 	sets := func(sets string) string { return `{"v":1,"uid":"u","sets":` + sets + `}` }
-	entry := func(members string) string { return sets(`{"a":{` + members + `}}`) }
+	entry := func(members string) string { return sets(`{"a":{"stateBefore":"Ready",` + members + `}}`) }
 	many := func(n int, value string) string {
 		var b strings.Builder
 		for i := range n {
@@ -152,13 +88,13 @@ func TestEntriesOf(t *testing.T) {
 		}
 		return "{" + strings.TrimPrefix(b.String(), ",") + "}"
 	}
-	whole := `{"generation":1,` + at + `}`
+	whole := `{"generation":1,"stateBefore":"Ready",` + at + `}`
 	tests := map[string]struct {
 		value string
 		sets  int // how many are read, -1 for a value that cannot be read
 	}{
-		"an entry":                       {entry(`"generation":1,` + at + `,"wasReady":true,"containers":{"c":{"id":"x"}}`), 1},
-		"members that are not known":     {`{"v":1,"more":[1,{}],"uid":"u","sets":{"a":{"generation":1,"more":null,` + at + `,"containers":{"c":{"id":"x","more":{}}}}}}`, 1},
+		"an entry":                       {entry(`"generation":1,` + at + `,"stateBefore":"Ready","containers":{"c":{"id":"x"}}`), 1},
+		"members that are not known":     {`{"v":1,"more":[1,{}],"uid":"u","sets":{"a":{"generation":1,"stateBefore":"Ready","more":null,` + at + `,"containers":{"c":{"id":"x","more":{}}}}}}`, 1},
 		"no SidecarSet":                  {sets(`{}`), 0},
 		"blanks":                         {" { \"v\" : 1 , \"uid\" : \"u\" , \"sets\" : { } } ", 0},
 		"the record of another Pod":      {`{"v":1,"uid":"other","sets":{"a":` + whole + `}}`, 0},
@@ -179,14 +115,14 @@ func TestEntriesOf(t *testing.T) {
 		"a negative generation":          {entry(`"generation":-1,` + at), -1},
 		"a generation with a fraction":   {entry(`"generation":1.5,` + at), -1},
 		"a generation beyond all bounds": {entry(`"generation":9223372036854775808,` + at), -1},
-		"a state from before":            {entry(`"generation":1,"was":"Ours",` + at), 1},
-		"a state that is not known":      {entry(`"generation":1,"was":"Gone",` + at), -1},
-		"a state as a number":            {entry(`"generation":1,"was":1,` + at), -1},
-		"a content as a number":          {entry(`"generation":1,"content":1,` + at), -1},
+		"a state from before":            {entry(`"generation":1,"stateBefore":"NotReadyByUpdate",` + at), 1},
+		"a state that is not known":      {entry(`"generation":1,"stateBefore":"Gone",` + at), -1},
+		"a state as a number":            {entry(`"generation":1,"stateBefore":1,` + at), -1},
+		"a content as a number":          {entry(`"generation":1,"stateBefore":"Ready","hash":1,` + at), -1},
 		"a time before 1970":             {entry(`"generation":1,"at":"1969-12-31T23:59:59Z"`), -1},
 		"a time after 9999":              {entry(`"generation":1,"at":"9999-12-31T23:59:59-01:00"`), -1},
 		"an entry that is null":          {sets(`{"a":null}`), -1},
-		"wasReady as a text":             {entry(`"generation":1,"wasReady":"true",` + at), -1},
+		"no state before":                {sets(`{"a":{"generation":1,` + at + `}}`), -1},
 		"containers in a list":           {entry(`"generation":1,` + at + `,"containers":[]`), -1},
 		"an ID that is a number":         {entry(`"generation":1,` + at + `,"containers":{"c":{"id":1}}`), -1},
 		"a resize without a time":        {`{"v":1,"uid":"u","sets":{},"resizes":{"a":{"hash":"h"}}}`, -1},
@@ -235,7 +171,7 @@ func FuzzEntries(f *testing.F) {
 		entries := len(m.Sets) + len(m.Resizes)
 		for _, e := range m.Sets {
 			entries += len(e.Containers)
-			podstate.NewEntry(podstate.Write{Pod: pod, Was: e.Was, Previous: &e, Changes: []podstate.Change{{Container: "log"}}, Now: sentAt})
+			podstate.NewEntry(podstate.Write{Pod: pod, StateBefore: e.StateBefore, Previous: &e, Changes: []podstate.Change{{Container: "log"}}, Now: sentAt})
 		}
 		for _, z := range m.Resizes {
 			entries += len(z.Containers)

@@ -22,7 +22,7 @@ const (
 // Observe reads from a Pod's status how far the kubelet is with the update of an Entry. It
 // ignores containers that the Pod does not have.
 func (e *Entry) Observe(pod *corev1.Pod) Written {
-	w := Written{At: seconds(e.At), Was: e.Was}
+	w := Written{At: seconds(e.At), StateBefore: e.StateBefore}
 	acknowledged := pod.Status.ObservedGeneration != 0 && reaches(pod, e.Generation)
 	all := progress{replaced: true, up: true}
 	for name, before := range e.Containers {

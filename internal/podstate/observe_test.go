@@ -150,7 +150,7 @@ func TestObserve(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			pod := updated()
-			e := Entry{Content: "h", Generation: 2, At: sent, Was: WasOurs, Containers: tc.containers}
+			e := Entry{Hash: "h", Generation: 2, At: sent, StateBefore: WasNotReadyByUpdate, Containers: tc.containers}
 			if tc.containers == nil {
 				e.Containers = entry(func(*Before) {})
 			}
@@ -162,7 +162,7 @@ func TestObserve(t *testing.T) {
 			if w.Carried == 0 {
 				got.carried = never
 			}
-			if got != tc.want || w.At != second || w.Was != WasOurs {
+			if got != tc.want || w.At != second || w.StateBefore != WasNotReadyByUpdate {
 				t.Errorf("%+v, want %+v (%+v)", got, tc.want, w)
 			}
 			for now := int64(second); now < second+60; now++ {
@@ -240,7 +240,7 @@ func TestTimesBeyondAllBounds(t *testing.T) {
 func TestNewEntry(t *testing.T) {
 	logWrite := []Change{{Container: "log", Kind: Regular, From: "log:2", To: "log:3"}}
 	proxyWrite := []Change{{Container: "proxy", Kind: Native, From: "proxy:1", To: "proxy:2"}}
-	first := Entry{Generation: 2, At: sent, Was: WasDown, Containers: map[string]Before{"log": {ID: "log-1", Image: "log:1", Digest: "sha256:d"}}}
+	first := Entry{Generation: 2, At: sent, StateBefore: WasNotReady, Containers: map[string]Before{"log": {ID: "log-1", Image: "log:1", Digest: "sha256:d"}}}
 	ran := Before{ID: "log-2", Restarts: 1, Image: "log:2", Digest: "sha256:docker.io/library/log:2"}
 	unknown := ran
 	unknown.Image = ""
@@ -283,11 +283,11 @@ func TestNewEntry(t *testing.T) {
 			if tc.w.Now.IsZero() {
 				tc.w.Now = sent.Add(time.Minute)
 			}
-			want := Entry{Content: "h2", Generation: 2, At: tc.w.Now, Was: WasOurs, Containers: tc.want}
+			want := Entry{Hash: "h2", Generation: 2, At: tc.w.Now, StateBefore: WasNotReadyByUpdate, Containers: tc.want}
 			if len(tc.w.Changes) > 0 {
 				want.Generation++
 			}
-			tc.w.Pod, tc.w.Content, tc.w.Was = pod, "h2", WasOurs
+			tc.w.Pod, tc.w.Hash, tc.w.StateBefore = pod, "h2", WasNotReadyByUpdate
 			tc.w.Now = tc.w.Now.Add(999 * time.Millisecond).In(time.FixedZone("", 3600))
 			if diff := cmp.Diff(want, NewEntry(tc.w)); diff != "" {
 				t.Errorf("entry (-want +got):\n%s", diff)
@@ -364,15 +364,15 @@ func TestNewResize(t *testing.T) {
 	for name, tc := range map[string]struct {
 		generation int64
 		hash       string
-		was        Was
+		was        StateBefore
 		want       Resize
 	}{
-		"before the first is made": {2, "two", WasUp, Resize{Hash: "two", Generation: 3, WasReady: true}},
-		"after it":                 {3, "two", WasOurs, Resize{Hash: "two", Before: "one", Generation: 4, WasReady: true}},
-		"to the same content":      {3, "one", WasDown, Resize{Hash: "one", Generation: 4}},
+		"before the first is made": {2, "two", WasReady, Resize{Hash: "two", Generation: 3, WasReady: true}},
+		"after it":                 {3, "two", WasNotReadyByUpdate, Resize{Hash: "two", Before: "one", Generation: 4, WasReady: true}},
+		"to the same content":      {3, "one", WasNotReady, Resize{Hash: "one", Generation: 4}},
 	} {
 		pod.Generation = tc.generation
-		w.Resize, w.Was = &first, tc.was
+		w.Resize, w.StateBefore = &first, tc.was
 		tc.want.At, tc.want.Containers = sent, []string{"log", "proxy"}
 		if diff := cmp.Diff(tc.want, NewResize(w, tc.hash, []string{"proxy", "log"})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)

@@ -54,8 +54,9 @@ type Record struct {
 	Grace uint32
 
 	// Active is false once the Pod is being deleted or has finished; such a Pod
-	// counts nowhere. Succeeded says that it has done its task.
-	Active, Succeeded bool
+	// counts nowhere. Succeeded says that it has done its task, and Failed that it has ended
+	// otherwise: it was evicted, for example.
+	Active, Succeeded, Failed bool
 	// RunsToCompletion is true if the kubelet does not restart the Pod's containers
 	// once they succeed, by spec.restartPolicy. The Pod does a task, whatever controls it.
 	RunsToCompletion bool
@@ -113,8 +114,8 @@ type Injection struct {
 // the Pod's author has written into the Pod.
 func FromPod(pod *corev1.Pod) *Record {
 	r := &Record{UID: pod.UID, Namespace: MakeNamespace(pod.Namespace), Name: pod.Name}
-	r.Succeeded = pod.Status.Phase == corev1.PodSucceeded
-	if r.Active = pod.DeletionTimestamp == nil && !r.Succeeded && pod.Status.Phase != corev1.PodFailed; !r.Active {
+	r.Succeeded, r.Failed = pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed
+	if r.Active = pod.DeletionTimestamp == nil && !r.Succeeded && !r.Failed; !r.Active {
 		return r
 	}
 	if r.TooLarge = tooLarge(pod); r.TooLarge {
@@ -247,7 +248,8 @@ func newContainer(c *corev1.Container, kind Kind, status *corev1.ContainerStatus
 
 // write is what the Pod says about one write of the operator. Resizes come before updates.
 type write struct {
-	set Name
+	set    Name
+	undone Name // the hash that was written, if the Pod records another one; 0: it does not
 	Written
 }
 
@@ -256,11 +258,22 @@ type write struct {
 // unreadable. A resize that is under way comes before an earlier update.
 func (r *Record) Written(sidecarSet Name) Written {
 	for i := range r.writes {
-		if w := &r.writes[i]; w.set == sidecarSet {
+		if w := &r.writes[i]; w.set == sidecarSet && w.undone == 0 {
 			return w.Written
 		}
 	}
 	return Written{}
+}
+
+// Undone returns the operator's last write of the Pod for a SidecarSet if it was of this hash, and the
+// Pod does not record the hash any more; else it returns zero.
+func (r *Record) Undone(sidecarSet, hash Name) Undone {
+	for i := range r.writes {
+		if w := &r.writes[i]; w.set == sidecarSet && w.undone == hash && hash != 0 {
+			return Undone{w.At, w.StateBefore}
+		}
+	}
+	return Undone{}
 }
 
 // Resize returns how far a resize for a SidecarSet is.
@@ -273,7 +286,7 @@ func (r *Record) Resize(sidecarSet Name) ResizeState {
 // an event; 0 if none will.
 func (r *Record) ChangesAt(now int64) (next int64) {
 	for i := range r.writes {
-		if at := int64(r.writes[i].Carried); at > now && (next == 0 || at < next) {
+		if at := r.writes[i].CarriedAt(now); at > now && (next == 0 || at < next) {
 			next = at
 		}
 	}
@@ -300,7 +313,7 @@ func (r *Record) readEntries(pod *corev1.Pod, hashes Hashes) {
 			r.ResizeMessage = text.Cut(message, maxResizeMessage)
 		}
 		if in.resize == ResizeMoving || in.resize == ResizeBroken { // else the kubelet leaves the containers as they are
-			r.writes = append(r.writes, write{name, z.written(pod)})
+			r.writes = append(r.writes, write{set: name, Written: z.written(pod)})
 		}
 	}
 	for set := range entries.Sets {
@@ -310,9 +323,12 @@ func (r *Record) readEntries(pod *corev1.Pod, hashes Hashes) {
 		}
 		e := entries.Of(set, hashes)
 		if e == nil {
+			if last := entries.Sets[set]; last.Hash != "" && last.Hash != hashes.Hash(set) {
+				r.writes = append(r.writes, write{name, MakeName(last.Hash), Written{At: seconds(last.At), StateBefore: last.StateBefore}})
+			}
 			continue
 		}
-		r.writes = append(r.writes, write{name, e.Observe(pod)})
+		r.writes = append(r.writes, write{set: name, Written: e.Observe(pod)})
 		for container, before := range e.Containers {
 			name := MakeName(container)
 			if i := slices.IndexFunc(r.Containers, func(c Container) bool { return c.Name == name }); i >= 0 {

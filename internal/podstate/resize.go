@@ -46,7 +46,7 @@ func (z *Resize) made(pod *corev1.Pod) bool {
 func (z *Resize) written(pod *corev1.Pod) Written {
 	w := Written{At: seconds(z.At), Started: seconds(z.At)}
 	if !z.WasReady {
-		w.Was = WasDown
+		w.StateBefore = WasNotReady
 	}
 	if pod.Status.ObservedGeneration != 0 && !reaches(pod, z.Generation) {
 		w.Why = WaitsForNode

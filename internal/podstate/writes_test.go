@@ -26,13 +26,13 @@ func writtenPod() *corev1.Pod {
 	log.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(sentAt.Add(time.Second))}
 	pod.Annotations[appsv1beta1.AnnotationHash] = `{"logging":{"updateTimestamp":"2026-01-02T03:04:05Z","hash":"h2"}}`
 	pod.Annotations[appsv1beta1.AnnotationInPlace] = podstate.Entries{}.With("logging", podstate.Entry{
-		Content: "h2", Generation: 2, At: sentAt, Was: podstate.WasOurs, Containers: map[string]podstate.Before{"log": {ID: "log-1", Image: "log:1", Digest: digestA}},
+		Hash: "h2", Generation: 2, At: sentAt, StateBefore: podstate.WasNotReadyByUpdate, Containers: map[string]podstate.Before{"log": {ID: "log-1", Image: "log:1", Digest: digestA}},
 	}).With("gone", podstate.Entry{At: sentAt}).Format(pod.UID)
 	return pod
 }
 
 var carriedOut = podstate.Written{
-	At: uint32(sentAt.Unix()), Carried: uint32(sentAt.Unix()), Started: uint32(sentAt.Unix()) + 1, Was: podstate.WasOurs, Up: true,
+	At: uint32(sentAt.Unix()), Carried: uint32(sentAt.Unix()), Started: uint32(sentAt.Unix()) + 1, StateBefore: podstate.WasNotReadyByUpdate, Up: true,
 }
 
 func TestRecordFollowsTheOperatorsOwnRecord(t *testing.T) {
@@ -60,7 +60,7 @@ func TestRecordFollowsTheOperatorsOwnRecord(t *testing.T) {
 		"the record is of another Pod": {func(p *corev1.Pod) { p.UID = "another" }, none},
 		"the record is unreadable":     {record(func(string) string { return "{" }), none},
 		"the record of another form":   {record(func(v string) string { return strings.Replace(v, `"v":1`, `"v":2`, 1) }), none},
-		"an unreadable state before":   {record(func(v string) string { return strings.Replace(v, `"Ours"`, `"Maybe"`, 1) }), none},
+		"an unreadable state before":   {record(func(v string) string { return strings.Replace(v, `"NotReadyByUpdate"`, `"Maybe"`, 1) }), none},
 		"there is no record":           {func(p *corev1.Pod) { delete(p.Annotations, appsv1beta1.AnnotationInPlace) }, none},
 	}
 	for name, tc := range tests {
@@ -112,7 +112,7 @@ func TestAResizeComesBeforeAnUpdate(t *testing.T) {
 	}
 	resizing := podstate.Written{At: uint32(at.Unix()), Started: uint32(at.Unix())}
 	unseen, down := resizing, resizing
-	unseen.Why, down.Was = podstate.WaitsForNode, podstate.WasDown
+	unseen.Why, down.StateBefore = podstate.WaitsForNode, podstate.WasNotReady
 	for name, tc := range map[string]struct {
 		edit     func(*corev1.Pod)
 		wasReady bool

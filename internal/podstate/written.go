@@ -1,20 +1,21 @@
 package podstate
 
-// Was is how a Pod was when the operator wrote it.
-type Was uint8
+// StateBefore is how a Pod was when the operator wrote it.
+type StateBefore uint8
 
 // The values.
 const (
-	// WasUp Pods were Ready.
-	WasUp Was = iota
-	// WasOurs Pods were not Ready, because an earlier write of the operator had taken them down.
-	WasOurs
-	// WasDown Pods were not Ready for other reasons.
-	WasDown
+	// WasReady Pods were Ready.
+	WasReady StateBefore = iota
+	// WasNotReadyByUpdate Pods were not Ready, because an earlier write of the operator had taken them
+	// down.
+	WasNotReadyByUpdate
+	// WasNotReady Pods were not Ready for other reasons.
+	WasNotReady
 )
 
-// wasNames are the values in the annotation.
-var wasNames = [...]string{"Up", "Ours", "Down"}
+// stateNames are the values in the annotation.
+var stateNames = [...]string{"Ready", "NotReadyByUpdate", "NotReady"}
 
 // Written is what a Pod says about the operator's last write of it for one SidecarSet: an
 // update in place, or a resize that is under way. Times are in seconds since 1970. The zero
@@ -29,12 +30,20 @@ type Written struct {
 	// Started is when the last of the changed containers first started; At if one was restarted
 	// since, or if none is changed.
 	Started uint32
-	// Was is how the Pod was when it was written.
-	Was Was
+	// StateBefore is how the Pod was when it was written.
+	StateBefore StateBefore
 	// Up: the changed containers are started and ready.
 	Up bool
 	// Why is what the Pod waits for, as far as the kubelet shows it.
 	Why Wait
+}
+
+// Undone is a write of the operator that another program has taken back. The zero value is none.
+type Undone struct {
+	// At is when the write was sent, in seconds since 1970.
+	At uint32
+	// StateBefore is how the Pod was when it was written.
+	StateBefore StateBefore
 }
 
 // Wait is what a Pod waits for whose update is not carried out.
@@ -54,5 +63,26 @@ const (
 	WaitsForStartupProbe
 )
 
+// MaxClockSkew is how far a time may lie in the future before it counts as one of a wrong clock, in
+// seconds.
+const MaxClockSkew = 60
+
+// SentAt returns At, at most now. An At of more than MaxClockSkew in the future is of a leader whose
+// clock was wrong. It counts as long ago.
+func (w Written) SentAt(now int64) int64 {
+	if at := int64(w.At); at <= now+MaxClockSkew {
+		return min(at, now)
+	}
+	return 1
+}
+
+// CarriedAt returns Carried, with At as SentAt bounds it; 0: the status does not show it.
+func (w Written) CarriedAt(now int64) int64 {
+	if w.Carried == 0 {
+		return 0
+	}
+	return max(1, int64(w.Carried)-int64(w.At)+w.SentAt(now))
+}
+
 // IsCarriedOut reports whether the kubelet has carried out the write at a time.
-func (w Written) IsCarriedOut(now int64) bool { return w.Carried != 0 && now >= int64(w.Carried) }
+func (w Written) IsCarriedOut(now int64) bool { return w.Carried != 0 && now >= w.CarriedAt(now) }

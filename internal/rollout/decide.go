@@ -12,18 +12,20 @@ type Rule uint8
 
 // The rules. docs/rollouts.md explains them.
 const (
-	// NoRule: no Pod waits, except for its own write or its own rest.
+	// NoRule: no Pod waits, except for its own write or its own backoff.
 	NoRule Rule = iota
 	// Budget: as many Pods are down because of the rollout as maxUnavailable allows.
 	Budget
-	// Proof: as many Pods are updating, settling or late as are proven.
-	Proof
-	// DownPods: as many updated Pods are down as are up, or a tenth of all.
-	DownPods
-	// Share: the controllers of the Pods have their share of the budget updating.
-	Share
-	// JustReady: the Pods have just become Ready.
-	JustReady
+	// SlowStart: as many updated Pods are not available as are available.
+	SlowStart
+	// Repairs: as many updated Pods are not Ready as are Ready, or a tenth of all.
+	Repairs
+	// WorkloadShare: the workloads of the Pods have their share of the budget updating.
+	WorkloadShare
+	// MinReadySeconds: the Pods are not available yet.
+	MinReadySeconds
+	// NewPods: the Pods are new, have what new Pods get, and are not Ready yet.
+	NewPods
 	// Partition: partition keeps the other Pods.
 	Partition
 	// Storing: the status is stored first.
@@ -42,8 +44,9 @@ type Plan struct {
 	// ended.
 	Write, Reset []*Pod
 	// Rule is why the others wait, and Who the Pod that this rule waits for; nil if it waits for
-	// none, or for Pods that disappeared. Without a rule, it is a Pod that is charged. WhoIs is what
-	// the Pod does, in one word: the kubelet's reason, or one of package apis.
+	// none, or for Pods that disappeared. Without a rule, it is a Pod that uses the budget. If nothing
+	// else holds the rule, it is the Pod that is to be written now. WhoIs is what the Pod does, in one
+	// word: the kubelet's reason, or one of package apis.
 	Rule  Rule
 	Who   *Pod
 	WhoIs string
@@ -54,36 +57,39 @@ type Plan struct {
 	// Status is to be stored.
 	Status Status
 	Numbers
-	// Blocked are the Pods that cannot be updated in place, or rest, by reason.
+	// Blocked are the Pods that cannot be updated in place, or back off, by reason.
 	Blocked Groups
 	// NotRunning are the Pods whose sidecars do not run, by the kubelet's reason. NotRunningCurrent
-	// is how many of them carry the current content.
+	// is how many of them have the current content.
 	NotRunning        Groups
 	NotRunningCurrent int
 }
 
-// Numbers are those of the rules. Pods on dead nodes are in none.
+// Numbers are those of the rules. Pods on dead nodes are in none, unless they are lost: their nodes died
+// after the update, less than ten minutes ago. Such Pods are in Updating and Unavailable. Pods without a
+// node are in Total, Current and Outdated only.
 type Numbers struct {
 	Total    int // matched Pods
 	Current  int // Pods with the current content
 	Outdated int // Pods that can be updated in place, and are selected
 	Budget   int // maxUnavailable
-	Kept     int // by partition
-	// Charged use the budget: Updating, Late beyond NotReadyBefore, and Disappeared.
-	Charged, Updating, Late int
-	// Trial are updating, settling or late, and Proven proven.
-	Trial, Proven int
-	// Down are updated Pods that are down, and Up those that are up.
-	Down, Up int
-	// Unselected are Pods that updateStrategy.selector excludes, and Resting those that are outdated
-	// and were refused.
-	Unselected, Resting int
-	// Failing are charged Pods that have not been Ready for a minute and do not come back by
+	Kept     int // by partition, besides Pods on dead nodes
+	// BudgetUsed is Updating, FailedAfterUpdate beyond NotReadyBefore, and Disappeared.
+	BudgetUsed, Updating, FailedAfterUpdate int
+	// Unavailable are updated Pods that are updating, not yet available, failed or gone, and Available
+	// those that are available. Pods that were not Ready before are in neither.
+	Unavailable, Available int
+	// UpdatedNotReady and UpdatedReady are the Pods that count for repairs.
+	UpdatedNotReady, UpdatedReady int
+	// Unselected are Pods that updateStrategy.selector excludes, and BackingOff those that are outdated
+	// and whose last write was refused or undone.
+	Unselected, BackingOff int
+	// Failing are Pods that use the budget, have not been Ready for a minute, and do not come back by
 	// waiting, as far as the kubelet says.
 	Failing int
 	// Moved is when the last Pod was written or came back, in seconds; 0: none was.
 	Moved int64
-	// Grace is the longest termination grace period of a Pod that is charged, and MinReady is
+	// Grace is the longest termination grace period of a Pod that uses the budget, and MinReady is
 	// min-ready-seconds.
 	Grace, MinReady int64
 }
@@ -91,52 +97,74 @@ type Numbers struct {
 // minute is how long the kubelet's reason has to last before it counts, in seconds.
 const minute = 60
 
-// Decide returns what to do now, in seconds since 1970. stored: the status is stored. The Pods are
-// the matched ones, in any order.
-func Decide(s *Strategy, status Status, stored bool, pods []*Pod, now int64) Plan {
-	d := decision{strategy: s, now: now, pods: pods}
-	d.Status = status.at(now)
-	d.wake(d.Status.DisappearedUntil)
+// UndoneMessage explains the reason WriteUndone to users.
+const UndoneMessage = "another program has taken the update back"
+
+// Input is what Decide has to know besides the Pods.
+type Input struct {
+	Strategy *Strategy
+	Status   Status
+	// Stored: the API server has the Status, as IsStoredIn tells.
+	Stored bool
+	// NewPodsGetEarlier: injectionStrategy.revision gives another content than the current one to all
+	// new Pods.
+	NewPodsGetEarlier bool
+	// Now is in seconds since 1970.
+	Now int64
+}
+
+// Decide returns what to do now. The Pods are the matched ones, in any order.
+func Decide(in Input, pods []*Pod) Plan {
+	d := decision{Input: in, strategy: in.Strategy, now: in.Now, pods: pods}
+	d.Plan.Status = in.Status.at(d.now)
+	d.wake(d.Plan.Status.DisappearedUntil)
 	for _, p := range pods {
 		d.count(p)
 	}
-	d.finish(stored)
+	d.finish()
 	return d.Plan
 }
 
 // decision is one run of Decide.
 type decision struct {
+	Input
 	strategy *Strategy
 	now      int64
 	Plan
 	pods          []*Pod
-	crews         map[podstate.Name]*crew // made when an available Pod may be written
+	workloads     map[podstate.Name]*workload // made when an available Pod may be written
 	updating      []look
 	notReady      int // and not by the operator
-	lateFailing   int
-	first, second []*Pod
-	available     []*Pod
+	failedFailing int // of those that failed after the update
+	// dead are Pods on dead nodes, and deadOutdated those that partition keeps.
+	dead, deadOutdated int
+	// The Pods that may be written: not Ready because of an update, not Ready for other reasons,
+	// available, and without a node.
+	byUpdate, notReadyPods, available, unassigned []*Pod
+	// The first Pods that are about to be written, of each kind.
+	repair, tried *Pod
 	traits        []*Traits
 	who           [kinds]look
 	// The counters with the Pods that are about to be written, and room is how many more may be
 	// for the partition.
-	charged, trial, down, room int
+	budgetUsed, unavailable, updatedNotReady, room int
 }
 
-// crew is the Pods of one controller. A Pod without a controller is a crew of its own.
-type crew struct {
+// workload is the Pods of one controller. A Pod without a controller is a workload of its own.
+type workload struct {
 	pods, updating int
 	who            look
 }
 
 // The kinds of Pods that rules wait for.
 const (
-	charging  = iota // uses the budget
-	unproven         // is on trial, and not Ready
-	settling         // is on trial, and Ready
-	lateNow          // is late
-	downNow          // is down since it was updated
-	justReady        // has just become Ready
+	usesBudget      = iota
+	notReadyYet     // is on the slow start, and not Ready
+	notAvailableYet // is on the slow start, and Ready
+	failed          // failed after the update
+	updatedNotReady // is not Ready since it was updated
+	becameReady     // is outdated, and has just become Ready
+	isNew           // is outdated, new, and not Ready yet
 	kinds
 )
 
@@ -164,31 +192,31 @@ func (d *decision) wake(at int64) {
 	}
 }
 
-func (d *decision) crewOf(r *podstate.Record) *crew {
+func (d *decision) workloadOf(r *podstate.Record) *workload {
 	id := r.Controller
 	if id == 0 {
 		id = podstate.MakeName(string(r.UID))
 	}
-	c := d.crews[id]
-	if c == nil {
-		c = &crew{}
-		d.crews[id] = c
+	w := d.workloads[id]
+	if w == nil {
+		w = &workload{}
+		d.workloads[id] = w
 	}
-	return c
+	return w
 }
 
-// countCrews counts the Pods of each controller.
-func (d *decision) countCrews() {
-	d.crews = map[podstate.Name]*crew{}
+// countWorkloads counts the Pods of each workload.
+func (d *decision) countWorkloads() {
+	d.workloads = map[podstate.Name]*workload{}
 	for _, p := range d.pods {
-		if !p.Dead {
-			d.crewOf(p.Record).pods++
+		if !p.Dead && !p.isUnassigned() {
+			d.workloadOf(p.Record).pods++
 		}
 	}
 	for _, l := range d.updating {
-		c := d.crewOf(l.Record)
-		c.updating++
-		name(&c.who, l)
+		w := d.workloadOf(l.Record)
+		w.updating++
+		name(&w.who, l)
 	}
 }
 
@@ -196,9 +224,7 @@ func (d *decision) countCrews() {
 func (d *decision) count(p *Pod) {
 	now, r := d.now, p.Record
 	if p.Dead {
-		if !p.Carries {
-			d.Blocked.Add(inplace.NodeNotReady, "", r)
-		}
+		d.countDead(p)
 		return
 	}
 	d.Total++
@@ -207,39 +233,67 @@ func (d *decision) count(p *Pod) {
 	}
 	if p.Carries && p.Sent == nil && !p.Matters() && !p.Resets { // as most Pods are
 		d.Current++
-		if !r.Ready {
+		if !r.Ready && !p.isUnassigned() {
 			d.notReady++
 		}
 		return
 	}
 	l := p.look(now)
-	d.wake(int64(p.written().Carried))
+	switch {
+	case p.isUnassigned() && p.current():
+		d.countCurrent(&l)
+		return
+	case p.isUnassigned():
+		d.offer(&l, None)
+		return
+	}
+	d.wake(p.written().CarriedAt(now))
 	state, next := l.state(d.strategy.minReady, now)
 	d.wake(next)
-	d.notRunning(p)
-	if !r.Ready && !l.ours() {
+	d.notRunning(&l)
+	if !r.Ready && !l.byUpdate() {
 		d.notReady++
 	}
 	if p.Resets && p.Sent == nil {
 		d.Reset = append(d.Reset, p)
 	}
-	if l.counts() && state == Updating || !p.current() && l.ours() {
+	if l.counts() && state == Updating || !p.current() && l.byUpdate() {
 		d.Updating++
 		d.updating = append(d.updating, l)
-		name(&d.who[charging], l)
-		if d.charge(&l) {
+		name(&d.who[usesBudget], l)
+		if d.isFailing(&l) {
 			d.Failing++
 		}
 	}
 	if p.current() {
-		d.prove(&l, state)
+		d.countCurrent(&l)
+		d.countUpdated(&l, state)
 	} else {
 		d.offer(&l, state)
 	}
 }
 
-// charge notes a Pod that uses the budget, and reports whether it is failing.
-func (d *decision) charge(l *look) bool {
+// countDead counts a Pod on a dead node.
+func (d *decision) countDead(p *Pod) {
+	d.dead++
+	if !p.Carries {
+		d.Blocked.Add(inplace.NodeNotReady, "", p.Record)
+		if p.isInPlace() && !p.isUnselected() {
+			d.deadOutdated++
+		}
+	}
+	l := p.look(d.now)
+	if is, until := l.lost(d.now); is {
+		d.Updating++
+		d.Unavailable++
+		d.wake(until)
+		name(&d.who[usesBudget], l)
+		name(&d.who[notReadyYet], l)
+	}
+}
+
+// isFailing notes a Pod that uses the budget, and reports whether it is failing.
+func (d *decision) isFailing(l *look) bool {
 	d.Grace = max(d.Grace, int64(l.Record.Grace))
 	if l.Record.Ready || !l.Trouble.IsFailure() && !l.carried {
 		return false
@@ -249,8 +303,8 @@ func (d *decision) charge(l *look) bool {
 	return d.now >= from+minute
 }
 
-// prove counts a Pod with the current content.
-func (d *decision) prove(l *look, state State) {
+// countCurrent counts a Pod with the current content.
+func (d *decision) countCurrent(l *look) {
 	d.Current++
 	if l.has {
 		d.Moved = max(d.Moved, l.at)
@@ -258,41 +312,48 @@ func (d *decision) prove(l *look, state State) {
 			d.Moved = max(d.Moved, l.since)
 		}
 	}
+}
+
+// countUpdated counts a Pod with the current content by its state.
+func (d *decision) countUpdated(l *look, state State) {
 	switch state {
 	case Updating:
 		idle, next := l.idle(d.strategy.minReady, d.now)
 		d.wake(next)
-		if !idle && !(l.Record.Ready && l.was == podstate.WasUp) { // not down yet
-			d.Down++
-			name(&d.who[downNow], *l)
+		if !idle && !(l.Record.Ready && l.before == podstate.WasReady) { // it is Ready still
+			d.UpdatedNotReady++
+			name(&d.who[updatedNotReady], *l)
 		}
 		if l.counts() {
-			d.Trial++
-			name(&d.who[unproven], *l)
+			d.Unavailable++
+			name(&d.who[notReadyYet], *l)
 		}
-	case Settling:
-		d.Up++
+	case NotYetAvailable:
+		d.UpdatedReady++
 		if l.counts() {
-			d.Trial++
-			name(&d.who[settling], *l)
+			d.Unavailable++
+			name(&d.who[notAvailableYet], *l)
 		}
-	case Proven:
-		d.Up++
-		if l.was == podstate.WasUp { // one that was down before proves nothing
-			d.Proven++
+	case Available:
+		d.UpdatedReady++
+		if l.before == podstate.WasReady { // one that was not Ready before shows nothing
+			d.Available++
 		}
-	case Late:
-		d.Down++
-		d.Late++
-		d.Trial++
-		name(&d.who[lateNow], *l)
-		name(&d.who[downNow], *l)
-		if d.charge(l) {
-			d.lateFailing++
+	case FailedAfterUpdate:
+		d.UpdatedNotReady++
+		d.FailedAfterUpdate++
+		d.Unavailable++
+		name(&d.who[failed], *l)
+		name(&d.who[updatedNotReady], *l)
+		if d.isFailing(l) {
+			d.failedFailing++
 		}
-	case Excused:
+	case TimedOut:
+		if idle, _ := l.idle(d.strategy.minReady, d.now); idle {
+			d.UpdatedReady++
+		}
 		if l.Record.Ready && !l.carried {
-			d.Blocked.Add(inplace.NotCarriedOut, l.Record.ResizeMessage, l.Record)
+			d.Blocked.Add(inplace.UpdateTimedOut, l.Record.ResizeMessage, l.Record)
 		}
 	}
 }
@@ -308,30 +369,63 @@ func (d *decision) offer(l *look, state State) {
 			d.Blocked.Add(p.Verdict.Reason, p.message(), p.Record)
 		}
 		return
-	case p.Traits != nil && p.Traits.unselected && !l.ours():
+	case p.isUnselected() && !l.byUpdate():
 		d.Unselected++
 		return
 	}
 	d.Outdated++
-	switch {
-	case p.Rest != nil && d.now < p.Rest.Until:
-		d.wake(p.Rest.Until)
-		if p.Rest.Reason != "" {
-			d.Resting++
-			d.Blocked.Add(p.Rest.Reason, p.Rest.Message, p.Record)
-		}
-	case !p.Record.Ready && l.counts():
-		d.first = append(d.first, p)
+	undone, isUndone := p.undone(d.now)
+	if d.backsOff(p, &undone) {
+		return
+	}
+	m := d.strategy.minReady
+	switch created, until := l.isNew(d.now); {
+	case p.isUnassigned() && d.NewPodsGetEarlier:
+		name(&d.who[isNew], *l)
+	case p.isUnassigned():
+		d.unassigned = append(d.unassigned, p)
+	case !p.Record.Ready && (l.counts() || isUndone && undone.counts()):
+		d.byUpdate = append(d.byUpdate, p)
+	case created:
+		d.wake(until)
+		name(&d.who[isNew], *l)
 	case !p.Record.Ready:
-		d.second = append(d.second, p)
-	case state == Updating: // under way for another content
-	case d.now < l.since+d.strategy.minReady:
-		d.wake(l.since + d.strategy.minReady)
-		name(&d.who[justReady], *l)
+		d.notReadyPods = append(d.notReadyPods, p)
+	case state == Updating: // for another content
+	case state == NotYetAvailable:
+		name(&d.who[becameReady], *l)
+	case d.now < l.since+m:
+		d.wake(l.since + m)
+		name(&d.who[becameReady], *l)
 	default:
 		d.available = append(d.available, p)
 	}
 }
+
+// backsOff reports whether a Pod must not be written, because its last write was refused or undone.
+func (d *decision) backsOff(p *Pod, undone *look) (is bool) {
+	var reason Backoff
+	if undone.Pod != nil && d.now < undone.timeout {
+		is, reason = true, Backoff{Reason: inplace.WriteUndone, Message: UndoneMessage}
+		d.wake(undone.timeout)
+		if undone.counts() {
+			d.Unavailable++
+			name(&d.who[notReadyYet], *undone)
+		}
+	}
+	if p.Backoff != nil && d.now < p.Backoff.Until {
+		is, reason = true, *p.Backoff
+		d.wake(p.Backoff.Until)
+	}
+	if reason.Reason != "" {
+		d.BackingOff++
+		d.Blocked.Add(reason.Reason, reason.Message, p.Record)
+	}
+	return is
+}
+
+// isUnselected reports whether updateStrategy.selector excludes the Pod.
+func (p *Pod) isUnselected() bool { return p.Traits != nil && p.Traits.unselected }
 
 // message is what the kubelet says about a resize that keeps the Pod from being updated.
 func (p *Pod) message() string {
@@ -343,32 +437,33 @@ func (p *Pod) message() string {
 
 // notRunning counts a Pod one of whose sidecars does not run: for a minute, by a reason of failure,
 // or for ten while it is only being created.
-func (d *decision) notRunning(p *Pod) {
-	if p.Trouble == 0 || p.Record.Ready {
+func (d *decision) notRunning(l *look) {
+	if l.Trouble == 0 || l.Record.Ready {
 		return
 	}
-	at := min(d.now, int64(p.Record.Since)) + tenMinutes
-	if p.Trouble.IsFailure() {
+	at := l.since + tenMinutes
+	if l.Trouble.IsFailure() {
 		at += minute - tenMinutes
 	}
 	if d.now < at {
 		d.wake(at)
 		return
 	}
-	d.NotRunning.Add(inplace.Reason(p.Trouble.String()), p.Sidecar, p.Record)
-	if p.current() {
+	d.NotRunning.Add(inplace.Reason(l.Trouble.String()), l.Sidecar, l.Record)
+	if l.current() {
 		d.NotRunningCurrent++
 	}
 }
 
 // finish decides from the counters.
-func (d *decision) finish(stored bool) {
+func (d *decision) finish() {
 	d.MinReady = d.strategy.minReady
-	d.Numbers.Budget, d.Kept = d.strategy.Allowed(d.Total), d.strategy.Kept(d.Total)
-	late := max(0, d.Late-max(0, d.Status.NotReadyBefore)) // beyond those that were down before
-	d.Charged = d.Updating + late + d.Status.Disappeared
-	d.Failing += min(late, d.lateFailing)
-	d.Trial += d.Status.Disappeared
+	d.Numbers.Budget = d.strategy.Allowed(d.Total)
+	d.Kept = max(0, d.strategy.Kept(d.Total+d.dead)-d.deadOutdated)
+	failed := max(0, d.FailedAfterUpdate-max(0, d.Plan.Status.NotReadyBefore)) // beyond those that were not Ready before
+	d.BudgetUsed = d.Updating + failed + d.Plan.Status.Disappeared
+	d.Failing += min(failed, d.failedFailing)
+	d.Unavailable += d.Plan.Status.Disappeared
 	switch s := d.strategy; {
 	case s.problem != nil:
 		d.Rule, d.Problem, d.Reset = Invalid, s.problem, nil
@@ -378,86 +473,106 @@ func (d *decision) finish(stored bool) {
 		return
 	case s.off == Paused:
 		d.Rule, d.Reset = Paused, nil
-		d.setWho(d.charger())
+		d.setWho(d.budgetUser())
 		return
 	}
-	d.charged, d.trial, d.down, d.room = d.Charged, d.Trial, d.Down, d.Outdated-d.Kept
-	waitDown := d.takeDown(d.first)
-	if waitDown != DownPods && len(d.second) > 0 {
-		waitDown = cmp.Or(d.takeDown(d.second), waitDown)
+	d.budgetUsed, d.unavailable, d.updatedNotReady, d.room = d.BudgetUsed, d.Unavailable, d.UpdatedNotReady, d.Outdated-d.Kept
+	repairs := d.takeNotReady(d.byUpdate)
+	if repairs != Repairs && len(d.notReadyPods) > 0 {
+		repairs = cmp.Or(d.takeNotReady(d.notReadyPods), repairs)
 	}
-	wait, holder := d.takeAvailable(stored)
-	if len(d.Write) > 0 && d.Status.NotReadyBefore < 0 {
-		d.Status.NotReadyBefore = d.notReady
+	wait, holder := d.takeAvailable()
+	repairs = cmp.Or(repairs, d.takeUnassigned())
+	if len(d.Write) > 0 && d.Plan.Status.NotReadyBefore < 0 {
+		d.Plan.Status.NotReadyBefore = d.notReady
 	}
-	d.explain(wait, waitDown, holder)
+	if len(d.Write) > 0 && (d.Plan.Status.Started == 0 || d.Plan.Status.Started > d.now) {
+		d.Plan.Status.Started = d.now
+	}
+	d.explain(wait, repairs, holder)
 }
 
-// takeDown takes Pods that are down, and returns why the others wait. They use no budget. One more
-// is written while fewer are down with this content than are up, and fewer than a tenth of all.
-func (d *decision) takeDown(pods []*Pod) (wait Rule) {
+// takeNotReady takes Pods that are not Ready, and returns why the others wait. They use no budget. One
+// more is written while fewer updated Pods are not Ready than are Ready, and fewer than a tenth of all.
+func (d *decision) takeNotReady(pods []*Pod) (wait Rule) {
 	line := newLine(pods)
 	for p := line.next(); p != nil; p = line.next() {
 		switch l := p.look(d.now); {
-		case d.down >= max(1, min(d.Up, d.Total/10)):
-			return DownPods
-		case d.room <= 0 && !l.ours():
+		case d.updatedNotReady >= max(1, min(d.UpdatedReady, d.Total/10)):
+			return Repairs
+		case d.room <= 0 && !l.byUpdate():
 			wait = Partition
 		default:
 			d.Write = append(d.Write, p)
-			d.down++
+			d.repair = cmp.Or(d.repair, p)
+			d.updatedNotReady++
 			d.room--
-			if l.ours() {
-				d.trial++
+			if l.byUpdate() {
+				d.unavailable++
 			}
 		}
 	}
 	return wait
 }
 
-// takeAvailable takes Pods that are available, and returns why the others wait, and for a Share, the
-// Pod that has it.
-func (d *decision) takeAvailable(stored bool) (wait Rule, holder *Pod) {
+// takeAvailable takes Pods that are available, and returns why the others wait, and for a WorkloadShare,
+// the Pod that has it.
+func (d *decision) takeAvailable() (wait Rule, holder *Pod) {
 	if len(d.available) == 0 {
 		return NoRule, nil
 	}
-	if wait = d.limit(stored); wait != NoRule {
+	if wait = d.limit(); wait != NoRule {
 		return wait, nil
 	}
-	d.countCrews()
+	d.countWorkloads()
 	line := d.scattered(d.available)
 	for p := line.next(); p != nil; p = line.next() {
-		if limit := d.limit(stored); limit != NoRule {
+		if limit := d.limit(); limit != NoRule {
 			return limit, nil
 		}
-		c := d.crewOf(p.Record)
-		if c.updating >= max(1, d.Numbers.Budget*c.pods/d.Total) {
-			wait, holder = Share, c.who.Pod
+		w := d.workloadOf(p.Record)
+		if w.updating >= max(1, d.Numbers.Budget*w.pods/d.Total) {
+			wait, holder = WorkloadShare, w.who.Pod
 			continue
 		}
 		d.Write = append(d.Write, p)
-		d.charged++
-		d.trial++
+		d.tried = cmp.Or(d.tried, p)
+		d.budgetUsed++
+		d.unavailable++
 		d.room--
-		c.updating++
-		if c.who.Pod == nil {
-			c.who = look{Pod: p, has: true, at: d.now}
+		w.updating++
+		if w.who.Pod == nil {
+			w.who = look{Pod: p, has: true, at: d.now}
 		}
 	}
 	return wait, holder
 }
 
 // limit returns why no further available Pod is written.
-func (d *decision) limit(stored bool) Rule {
+func (d *decision) limit() Rule {
 	switch {
-	case d.charged >= d.Numbers.Budget:
+	case d.budgetUsed >= d.Numbers.Budget:
 		return Budget
-	case d.trial >= max(1, d.Proven):
-		return Proof
+	case d.unavailable >= max(1, d.Available):
+		return SlowStart
 	case d.room <= 0:
 		return Partition
-	case !stored:
+	case !d.Stored:
 		return Storing
+	}
+	return NoRule
+}
+
+// takeUnassigned takes Pods that have no node, and returns why the others wait. They run nothing: the
+// write costs nothing, and shows nothing.
+func (d *decision) takeUnassigned() (wait Rule) {
+	line := newLine(d.unassigned)
+	for p := line.next(); p != nil; p = line.next() {
+		if d.room <= 0 {
+			return Partition
+		}
+		d.Write = append(d.Write, p)
+		d.room--
 	}
 	return NoRule
 }

@@ -1,31 +1,40 @@
 package rollout
 
 import (
+	"cmp"
+
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// explain says why Pods wait, and for whom.
-func (d *decision) explain(wait, waitDown Rule, holder *Pod) {
-	switch writes := len(d.Write) > 0; {
+// explain says why Pods wait, and for whom. wait is why available Pods do, and repairs why the others do.
+func (d *decision) explain(wait, repairs Rule, holder *Pod) {
+	writes := len(d.Write) > 0
+	switch {
 	case wait == Budget:
-		d.Rule, d.Who = wait, d.charger()
-	case wait == Proof:
-		d.Rule, d.Who = wait, d.firstOf(unproven, lateNow, settling)
-	case wait == Share:
+		d.Rule, d.Who = wait, cmp.Or(d.budgetUser(), d.tried)
+	case wait == SlowStart:
+		d.Rule, d.Who = wait, cmp.Or(d.firstOf(notReadyYet, failed, notAvailableYet), d.tried)
+	case wait == WorkloadShare:
 		d.Rule, d.Who = wait, holder
 	case wait == Storing:
 		d.Rule = wait
-	case waitDown == DownPods:
-		d.Rule, d.Who = waitDown, d.firstOf(downNow)
-	case !writes && d.who[justReady].Pod != nil:
-		d.Rule, d.Who = JustReady, d.firstOf(justReady)
-	case wait == Partition || waitDown == Partition:
+	case repairs == Repairs:
+		d.Rule, d.Who = repairs, cmp.Or(d.firstOf(updatedNotReady), d.repair)
+	case !writes && d.who[becameReady].Pod != nil:
+		d.Rule, d.Who = MinReadySeconds, d.firstOf(becameReady)
+	case !writes && d.who[isNew].Pod != nil:
+		d.Rule, d.Who = NewPods, d.firstOf(isNew)
+	case wait == Partition || repairs == Partition:
 		d.Rule = Partition
-	case !writes && d.Outdated > 0 && d.who[charging].Pod != nil: // they are under way for another content
-		d.Rule, d.Who = Budget, d.firstOf(charging)
+	case !writes && d.Outdated > 0 && d.who[usesBudget].Pod != nil: // they are under way for another content
+		d.Rule, d.Who = Budget, d.firstOf(usesBudget)
 	default:
-		d.Who = d.charger()
+		d.Who = cmp.Or(d.budgetUser(), d.tried, d.repair)
+		if d.Who == nil && writes {
+			d.Who = d.Write[0]
+		}
 	}
 	d.setWho(d.Who)
 }
@@ -37,8 +46,18 @@ func (d *decision) setWho(p *Pod) {
 	}
 	w := p.written()
 	switch {
+	case p.Dead:
+		d.WhoIs = string(inplace.NodeNotReady)
+	case p.isUnassigned():
+		d.WhoIs = appsv1beta1.ReasonNotScheduled
 	case p.Trouble.IsFailure():
 		d.WhoIs = p.Trouble.String()
+	case p.isUndone():
+		d.WhoIs = string(inplace.WriteUndone)
+	case p.Backoff != nil && p.Backoff.Reason != "" && p.Sent == nil:
+		d.WhoIs = string(p.Backoff.Reason)
+	case p == d.tried || p == d.repair:
+		d.WhoIs = appsv1beta1.ReasonUpdating
 	case w.Why == podstate.WaitsForNode:
 		d.WhoIs = appsv1beta1.ReasonNotAcknowledged
 	case w.Why == podstate.WaitsForKill:
@@ -48,18 +67,19 @@ func (d *decision) setWho(p *Pod) {
 	case !w.IsCarriedOut(d.now) && w.At != 0:
 		d.WhoIs = appsv1beta1.ReasonStarting
 	case p.Record.Ready:
-		d.WhoIs = appsv1beta1.ReasonSettling
+		d.WhoIs = appsv1beta1.ReasonMinReadySeconds
 	default:
 		d.WhoIs = appsv1beta1.ReasonNotReady
 	}
 }
 
-// charger returns a Pod that uses the budget. Late ones do if more are late than were down before.
-func (d *decision) charger() *Pod {
-	if d.Late > max(0, d.Status.NotReadyBefore) {
-		return d.firstOf(charging, lateNow)
+// budgetUser returns a Pod that uses the budget. Those that failed after the update do if there are more
+// than were not Ready before.
+func (d *decision) budgetUser() *Pod {
+	if d.FailedAfterUpdate > max(0, d.Plan.Status.NotReadyBefore) {
+		return d.firstOf(usesBudget, failed)
 	}
-	return d.firstOf(charging)
+	return d.firstOf(usesBudget)
 }
 
 // firstOf returns the Pod of the first kind that has one.

@@ -167,7 +167,7 @@ func newFuzzed(seed int64, m mistake) *fuzzed {
 }
 
 func (f *fuzzed) isWritten(p *simPod) bool {
-	return p.has && p.was != podstate.WasDown && p.rev == f.want
+	return p.has && p.was != podstate.WasNotReady && p.rev == f.want
 }
 
 // happen lets people, controllers and nodes act for a second.

@@ -19,7 +19,7 @@ func (p *simPod) seen() bool {
 func (w *world) look(p *simPod) *rollout.Pod {
 	r, out := &p.record, &p.out
 	if p.has && w.now < p.wrt+w.echo && p.wrt >= w.ledFrom { // the event has not come
-		out.Sent = &podstate.Written{At: uint32(p.wrt), Was: p.was}
+		out.Sent = &podstate.Written{At: uint32(p.wrt), StateBefore: p.was}
 		return out
 	}
 	r.Ready, r.Since = p.ready, uint32(p.since+w.skew[p.node])
@@ -39,7 +39,7 @@ func (w *world) look(p *simPod) *rollout.Pod {
 		out.Traits = nil
 	}
 	if p.has {
-		out.Written = podstate.Written{At: uint32(p.wrt), Started: uint32(p.wrt), Was: p.was, Up: p.up && p.vrev == p.rev}
+		out.Written = podstate.Written{At: uint32(p.wrt), Started: uint32(p.wrt), StateBefore: p.was, Up: p.up && p.vrev == p.rev}
 		if p.seen() {
 			out.Written.Carried = out.Written.At
 			if w.vague && p.node%10 == 0 {
@@ -76,14 +76,14 @@ func (w *world) decide() {
 	if w.mistake.view != nil {
 		w.mistake.view(w)
 	}
-	w.plan = rollout.Decide(w.strategy(), w.status, w.status == w.saved || w.mistake.noWait, w.view, int64(w.now))
+	w.plan = rollout.Decide(rollout.Input{Strategy: w.strategy(), Status: w.status, Stored: w.status.IsStoredIn(w.saved, int64(w.now)) || w.mistake.noWait, Now: int64(w.now)}, w.view)
 	if w.mistake.plan != nil {
 		w.mistake.plan(w)
 	}
 	w.setStatus(w.plan.Status)
 	w.next = int(w.plan.Next)
 	for _, p := range w.plan.Write {
-		w.write(w.of(p), p.Was(int64(w.now)))
+		w.write(w.of(p), p.StateBefore(int64(w.now)))
 	}
 	if len(w.plan.Write) > 0 {
 		w.next = w.now + 1
@@ -116,8 +116,8 @@ func (w *world) newLeader() {
 
 // leave is called when a Pod disappears, or begins to.
 func (w *world) leave(p *simPod) {
-	if !p.term && w.look(p).IsCharged(w.strategy(), int64(w.now)) && !w.mistake.noLoss {
-		w.setStatus(w.status.Lose(int64(w.now)))
+	if !p.term && !w.mistake.noLoss {
+		w.setStatus(w.status.Disappear(w.look(p), w.strategy(), false, w.plan.Available, int64(w.now)))
 	}
 }
 
@@ -126,7 +126,7 @@ func (w *world) edit(rev int) {
 	w.status, w.saved, w.saveAt = rollout.Begun, rollout.Begun, 0
 }
 
-func (w *world) write(p *simPod, was podstate.Was) {
+func (w *world) write(p *simPod, was podstate.StateBefore) {
 	if w.mistake.write != nil {
 		was = w.mistake.write(was)
 	}
@@ -246,9 +246,9 @@ func (w *world) lie() string {
 		return ""
 	case who == nil:
 		return fmt.Sprintf("rule %d names no Pod", rule)
-	case (rule == rollout.Budget || rule == rollout.Proof || rule == rollout.Share) && (who.Written.At == 0 || who.Written.Was == podstate.WasDown):
+	case (rule == rollout.Budget || rule == rollout.SlowStart || rule == rollout.WorkloadShare) && (who.Written.At == 0 || who.Written.StateBefore == podstate.WasNotReady):
 		return fmt.Sprintf("Pod %s does not hold up others by rule %d", who.Record.Name, rule)
-	case rule == rollout.JustReady:
+	case rule == rollout.MinReadySeconds:
 		return ""
 	}
 	p := w.of(who)

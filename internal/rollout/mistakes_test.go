@@ -45,21 +45,21 @@ var planted = []plantedMistake{
 			w.view = append(w.view, p)
 		}
 	}}, "breaks after a minute, 2,000 Pods", 0},
-	{"the first Pod needs proof too", filter(func(w *world, p *rollout.Pod) bool { return w.plan.Proven > 0 || !p.Record.Ready }), "", 20},
+	{"the first Pod needs proof too", filter(func(w *world, p *rollout.Pod) bool { return w.plan.Available > 0 || !p.Record.Ready }), "", 20},
 	{"late Pods count for nothing", edit(func(_ *world, p *rollout.Pod) {
 		if w := p.Written; !p.Record.Ready && w.Carried != 0 && p.Record.Since >= w.Started+30 {
 			p.Written = podstate.Written{}
 		}
 	}), "breaks after a minute, 2,000 Pods", 0},
 	{"Pods that were down are free", edit(func(_ *world, p *rollout.Pod) {
-		if p.Carries && !p.Record.Ready && p.Written.Was == podstate.WasDown {
+		if p.Carries && !p.Record.Ready && p.Written.StateBefore == podstate.WasNotReady {
 			p.Written = podstate.Written{}
 		}
 	}), "an outage", 0},
-	{"all Pods count as up", mistake{write: func(podstate.Was) podstate.Was { return podstate.WasUp }}, "all Pods are down", 0},
-	{"a victim that is written again is another down Pod", mistake{write: func(was podstate.Was) podstate.Was {
-		if was == podstate.WasOurs {
-			return podstate.WasDown
+	{"all Pods count as up", mistake{write: func(podstate.StateBefore) podstate.StateBefore { return podstate.WasReady }}, "all Pods are down", 0},
+	{"a victim that is written again is another down Pod", mistake{write: func(was podstate.StateBefore) podstate.StateBefore {
+		if was == podstate.WasNotReadyByUpdate {
+			return podstate.WasNotReady
 		}
 		return was
 	}}, "five edits", 0},
@@ -83,7 +83,7 @@ var planted = []plantedMistake{
 		case p.Carries:
 			p.Written = podstate.Written{}
 		default:
-			p.Rest = &rollout.Rest{Until: int64(w.now + 1)}
+			p.Backoff = &rollout.Backoff{Until: int64(w.now + 1)}
 		}
 	}), "40 good edits", 0},
 	{"an own write is not known before its event", edit(func(_ *world, p *rollout.Pod) { p.Sent = nil }), "", 60},

@@ -68,16 +68,15 @@ func byPriority(a, b *Pod) int {
 }
 
 // order compares by priority, and then in the order in which a ReplicaSet would delete Pods. UIDs
-// make it a total order.
+// make it a total order. Pods whose last write was refused or undone come last, so that they do not
+// hold up others.
 func order(a, b *Pod) int {
-	if by := byPriority(a, b); by != 0 {
+	if by := cmp.Or(compareBool(b.comesLast(), a.comesLast()), byPriority(a, b)); by != 0 {
 		return by
 	}
 	p, q := a.Record, b.Record
 	x, y := &p.Order, &q.Order
 	switch {
-	case x.Assigned != y.Assigned:
-		return compareBool(!x.Assigned, !y.Assigned)
 	case x.Phase != y.Phase:
 		return cmp.Compare(x.Phase, y.Phase)
 	case p.Ready != q.Ready:
@@ -118,7 +117,9 @@ func (d *decision) scattered(pods []*Pod) *line {
 		return newLine(pods)
 	}
 	slices.SortFunc(pods, order)
-	return &line{d.scatter(pods), true}
+	pods = d.scatter(pods)
+	slices.SortStableFunc(pods, func(a, b *Pod) int { return compareBool(b.comesLast(), a.comesLast()) })
+	return &line{pods, true}
 }
 
 // next removes and returns the first Pod; nil if there is none.

@@ -81,7 +81,7 @@ func decide(s *rollout.Strategy, pods ...*rollout.Pod) rollout.Plan {
 	for _, p := range pods {
 		p.Traits = s.TraitsOf(p.Record.Labels.Labels())
 	}
-	return rollout.Decide(s, rollout.Begun, true, pods, noon)
+	return rollout.Decide(rollout.Input{Strategy: s, Status: rollout.Begun, Stored: true, Now: noon}, pods)
 }
 
 // names returns the numbers of Pods.
@@ -125,9 +125,9 @@ func TestDefaultOrder(t *testing.T) {
 	expect(t, decide(strategy(update{MaxUnavailable: share("1000")}), pods...), want...)
 }
 
-// Of Pods that are down, those that an update took down come first. Then come those that are not
-// scheduled, and pending ones.
-func TestOrderOfDownPods(t *testing.T) {
+// Of Pods that are not Ready, those that an update took down come first. Then come pending ones. Those
+// without a node come last of all.
+func TestOrderOfPodsThatAreNotReady(t *testing.T) {
 	pods := proven(100)
 	for i := range 5 {
 		p := ready(5 - i)
@@ -138,7 +138,7 @@ func TestOrderOfDownPods(t *testing.T) {
 		}
 		pods = append(pods, p)
 	}
-	expect(t, decide(strategy(update{}), pods...), "1", "2", "3", "4", "5")
+	expect(t, decide(strategy(update{}), pods...), "1", "3", "4", "5", "2")
 }
 
 func byOrder(keys ...string) *appsv1beta1.UpdatePriorityStrategy {
@@ -238,7 +238,7 @@ func TestBatchSizes(t *testing.T) {
 				}
 			}
 			plan := decide(strategy(update{Partition: share(tc.partition), MaxUnavailable: share(tc.maxUnavailable)}), pods...)
-			if got := max(0, min(plan.Budget-plan.Charged, plan.Outdated-plan.Kept)); got != tc.want {
+			if got := max(0, min(plan.Budget-plan.BudgetUsed, plan.Outdated-plan.Kept)); got != tc.want {
 				t.Errorf("%d Pods can be taken by budget and partition, want %d: %+v", got, tc.want, plan.Numbers)
 			}
 			if want := max(0, min(tc.want, max(1, tc.back)-(tc.updated-tc.back))); len(plan.Write) != want {

@@ -19,6 +19,11 @@ func randomPods(rng *rand.Rand, n int) (pods []*rollout.Pod) {
 		p := pod(i, readySince(rng.Intn(1200)), in(fmt.Sprint(rng.Intn(4))))
 		p.Record.Ready, p.Record.Grace = rng.Intn(3) > 0, uint32(rng.Intn(100))
 		p.Resets = rng.Intn(20) == 0
+		p.AsNew, p.Record.Order.Created = rng.Intn(3) == 0, noon-int64(rng.Intn(1200))
+		if rng.Intn(10) == 0 {
+			p.Undone = podstate.Undone{At: ago(rng.Intn(1200)), StateBefore: podstate.StateBefore(rng.Intn(3))}
+		}
+		p.Record.Order.Assigned = p.Record.Ready || rng.Intn(5) > 0
 		if p.Record.Ready {
 			p.Dead = false
 		} else {
@@ -28,7 +33,7 @@ func randomPods(rng *rand.Rand, n int) (pods []*rollout.Pod) {
 			current(p)
 		}
 		if at := rng.Intn(1200); rng.Intn(3) > 0 {
-			wrote(at, podstate.Was(rng.Intn(3)))(p)
+			wrote(at, podstate.StateBefore(rng.Intn(3)))(p)
 			if rng.Intn(3) > 0 {
 				carriedOut(at - rng.Intn(min(30, at+1)))(p)
 				p.Written.Up = rng.Intn(2) == 0
@@ -37,10 +42,10 @@ func randomPods(rng *rand.Rand, n int) (pods []*rollout.Pod) {
 				}
 			}
 		} else if rng.Intn(5) == 0 {
-			sent(podstate.Was(rng.Intn(3)))(p)
+			sent(podstate.StateBefore(rng.Intn(3)))(p)
 			p.Sent.At = ago(rng.Intn(20))
 		} else if rng.Intn(5) == 0 {
-			p.Rest = &rollout.Rest{Until: noon - 100 + int64(rng.Intn(300)), Reason: inplace.Refused}
+			p.Backoff = &rollout.Backoff{Until: noon - 100 + int64(rng.Intn(300)), Reason: inplace.Refused}
 		}
 		pods = append(pods, p)
 	}
@@ -65,7 +70,7 @@ func TestDecideIsPure(t *testing.T) {
 		rng := rand.New(rand.NewSource(seed))
 		pods := randomPods(rng, rng.Intn(25))
 		s := withMinReady(randomStrategy(rng), fmt.Sprint(30*rng.Intn(3)))
-		status := rollout.Status{NotReadyBefore: rng.Intn(3)}
+		status := rollout.Status{Started: noon - 100, NotReadyBefore: rng.Intn(3)}
 		if rng.Intn(3) == 0 {
 			status.Disappeared, status.DisappearedUntil = 1+rng.Intn(2), noon+1+int64(rng.Intn(600))
 		}
@@ -74,7 +79,7 @@ func TestDecideIsPure(t *testing.T) {
 		for i, p := range pods {
 			copies[i] = *p
 		}
-		plan := rollout.Decide(s, status, stored, pods, noon)
+		plan := rollout.Decide(rollout.Input{Strategy: s, Status: status, Stored: stored, Now: noon}, pods)
 		for i, p := range pods {
 			if !reflect.DeepEqual(copies[i], *p) {
 				t.Fatalf("seed %d: Pod %d is changed", seed, i)
@@ -82,7 +87,7 @@ func TestDecideIsPure(t *testing.T) {
 		}
 		want := shown(plan)
 		rng.Shuffle(len(pods), func(i, j int) { pods[i], pods[j] = pods[j], pods[i] })
-		if again := rollout.Decide(s, status, stored, pods, noon); shown(again) != want || again.Next != plan.Next {
+		if again := rollout.Decide(rollout.Input{Strategy: s, Status: status, Stored: stored, Now: noon}, pods); shown(again) != want || again.Next != plan.Next {
 			t.Fatalf("seed %d: in another order, Decide() = %s, want %s", seed, shown(again), want)
 		}
 		if plan.Next != 0 && plan.Next <= noon {
@@ -96,7 +101,7 @@ func TestDecideIsPure(t *testing.T) {
 			if now <= noon || now >= end {
 				continue
 			}
-			if later := rollout.Decide(s, status, stored, pods, now); shown(later) != want {
+			if later := rollout.Decide(rollout.Input{Strategy: s, Status: status, Stored: stored, Now: now}, pods); shown(later) != want {
 				t.Fatalf("seed %d: %d s later and %d s before the next decision, Decide() = %s, want %s", seed, now-noon, end-now, shown(later), want)
 			}
 		}
@@ -113,7 +118,7 @@ func BenchmarkDecide(b *testing.B) {
 	for name, pods := range map[string][]*rollout.Pod{"outdated": outdated, "mixed": mixed} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				rollout.Decide(s, rollout.Begun, true, pods, noon)
+				rollout.Decide(rollout.Input{Strategy: s, Status: rollout.Begun, Stored: true, Now: noon}, pods)
 			}
 		})
 	}

@@ -178,14 +178,14 @@ var rows = []row{
 		}), 1, 20, 2, 1, content{}), false
 		return []int{w.finish(86400, func(int) {
 			for _, p := range w.pods {
-				if !killed && !p.gone && p.has && p.was != podstate.WasDown && p.st == restarting && p.app == 0 {
+				if !killed && !p.gone && p.has && p.was != podstate.WasNotReady && p.st == restarting && p.app == 0 {
 					w.kill(p, true)
 					killed = true
 				}
 			}
 		})}
 	}},
-	{"three nodes die for ever", false, []int{1480}, func(m setup) []int {
+	{"three nodes die for ever", false, []int{2052}, func(m setup) []int {
 		w := edited(both(m, func(w *world) {
 			w.daemons = 10
 		}), 1, 300, 30, 1, content{})

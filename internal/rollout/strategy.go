@@ -113,7 +113,7 @@ func (s *Strategy) setPriority(p *appsv1beta1.UpdatePriorityStrategy) error {
 	return nil
 }
 
-// defaultMinReady is how long an updated Pod has to be Ready to be proven, in seconds.
+// defaultMinReady is how long a Pod has to be Ready to be available, in seconds.
 const defaultMinReady = 30
 
 func minReadyOf(annotations map[string]string) (int64, error) {
@@ -131,7 +131,7 @@ func minReadyOf(annotations map[string]string) (int64, error) {
 // Selects reports whether updateStrategy.selector lets Pods with these labels be updated.
 func (s *Strategy) Selects(set labels.Set) bool { return s.selector == nil || s.selector.Matches(set) }
 
-// MinReady is how long an updated Pod has to be Ready to be proven.
+// MinReady is how long a Pod has to be Ready to be available.
 func (s *Strategy) MinReady() time.Duration { return time.Duration(s.minReady) * time.Second }
 
 // Updates reports whether the operator updates running Pods, at times at least.

@@ -49,7 +49,7 @@ type simPod struct {
 	rev, gen      int  // the content of its spec, and the generation
 	// The record of the operator's last write. old is the container at that time.
 	has            bool
-	was            podstate.Was
+	was            podstate.StateBefore
 	old, rgen, wrt int
 	// What the kubelet does.
 	run, cid, st, until, startAt, target, restarts int
@@ -118,7 +118,7 @@ type world struct {
 type mistake struct {
 	view     func(*world) // edits what Decide is given
 	plan     func(*world) // edits what it answers
-	write    func(podstate.Was) podstate.Was
+	write    func(podstate.StateBefore) podstate.StateBefore
 	leader   func(*rollout.Status) // edits what a new leader reads
 	rounding bool                  // percentages are rounded down
 	noLoss   bool                  // Pods that disappear are not counted

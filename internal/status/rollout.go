@@ -31,13 +31,49 @@ func off(p *rollout.Plan) string {
 	case p.Rule == rollout.Paused:
 		return "updateStrategy.paused is true"
 	case p.Budget == 0 && p.Total > 0 && p.Rule != rollout.Invalid:
-		return "updateStrategy.maxUnavailable is 0, so only Pods that are down are updated"
+		return "updateStrategy.maxUnavailable is 0, so only Pods that are not Ready are updated"
 	}
 	return ""
 }
 
 // movable is the number of Pods that can be updated, now or later.
-func movable(p *rollout.Plan) int { return max(0, p.Outdated-p.Resting-p.Kept) }
+func movable(p *rollout.Plan) int { return max(0, p.Outdated-p.BackingOff-p.Kept) }
+
+// underWay is the number of Pods that use the budget and have not disappeared.
+func underWay(p *rollout.Plan) int { return p.BudgetUsed - p.Status.Disappeared }
+
+// counted returns a number of things: 1 Pod, 2 Pods. The words are in the singular.
+func counted[N int | int32](n N, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}
+
+// verb returns is or are.
+func verb[N int | int32](n N) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
+// updated says how many of the matched Pods are updated.
+func updated(n Counters) string {
+	of, subject := counted(n.Matched, "matched Pod"), n.Updated
+	if n.Matched == 1 {
+		subject = 1
+	}
+	return fmt.Sprintf("%d of %s %s updated.", n.Updated, of, verb(subject))
+}
+
+// allUpdated says that all matched Pods are updated.
+func allUpdated(n Counters) string {
+	if n.Matched == 1 {
+		return "The only matched Pod is updated."
+	}
+	return fmt.Sprintf("All %d matched Pods are updated.", n.Matched)
+}
 
 // stallsAt is when the rollout is stalled if nothing moves until then; zero if it cannot be.
 func (o Observation) stallsAt() time.Time {
@@ -46,7 +82,7 @@ func (o Observation) stallsAt() time.Time {
 		return time.Time{}
 	}
 	waits := off(p) == "" && movable(p) > 0
-	if p.Charged == 0 && !waits {
+	if underWay(p) == 0 && !waits {
 		return time.Time{}
 	}
 	if !waits && p.Failing > 0 {
@@ -110,7 +146,7 @@ func judge(o Observation) verdict {
 	if o.Problem != nil {
 		return both(appsv1beta1.ReasonInvalid, "No running Pod is updated until the SidecarSet is corrected: see the condition Accepted.")
 	}
-	stalled := o.stalled()
+	stalled := o.stalled() && why(p) != "" // nothing is said without a cause
 	v := phase(o, stalled)
 	blocked := groupsOf(&p.Blocked)
 	switch {
@@ -125,7 +161,7 @@ func judge(o Observation) verdict {
 		v.degraded, v.because = appsv1beta1.ReasonSidecarsNotRunning, notRunning(o)
 	case slices.ContainsFunc(blocked, needsUser) && wanted(o):
 		v.degraded = appsv1beta1.ReasonBlocked
-		v.because = fmt.Sprintf("%d Pods cannot be updated: %s. status.blockedPods names the first ones.", sum(blocked), reasons(blocked))
+		v.because = fmt.Sprintf("%s cannot be updated: %s. status.blockedPods names the first ones.", counted(sum(blocked), "Pod"), reasons(blocked))
 	}
 	return v
 }
@@ -139,23 +175,27 @@ func phase(o Observation, stalled bool) (v verdict) {
 		return both(appsv1beta1.ReasonInvalid, fmt.Sprintf("No running Pod is updated: %v", p.Problem))
 	case p.Rule == rollout.NotUpdate:
 		v.progressing, v.says = appsv1beta1.ReasonNotUpdate, off(p)+": running Pods keep the sidecars that they have."
-	case toGo+n.Uninjected == 0 && p.Charged == 0:
-		v.progressing, v.says = appsv1beta1.ReasonComplete, fmt.Sprintf("All %d matched Pods are updated.", n.Matched)
-	case off(p) != "" && int(toGo)+p.Charged > 0:
+	case toGo+n.Uninjected == 0 && underWay(p) == 0:
+		v.progressing, v.says = appsv1beta1.ReasonComplete, allUpdated(n)
+	case off(p) != "" && int(toGo)+underWay(p) > 0:
 		v.progressing, v.says = appsv1beta1.ReasonPaused, off(p)+": "+left(o)
 	case stalled:
 		v.progressing, v.says = appsv1beta1.ReasonStalled, left(o)+" "+why(p)
-	case p.Charged+p.Trial+movable(p) > 0:
+	case underWay(p)+p.Unavailable-p.Status.Disappeared+movable(p) > 0:
 		v.progressing, v.says = appsv1beta1.ReasonRollingOut, strings.TrimSpace(left(o)+" "+why(p))
 	case len(blocked) > 0 && wanted(o):
 		v.progressing = appsv1beta1.ReasonBlocked
-		v.says = fmt.Sprintf("%d of %d matched Pods are updated. %d Pods cannot be updated: %s.", n.Updated, n.Matched, sum(blocked), reasons(blocked))
+		v.says = fmt.Sprintf("%s %s cannot be updated: %s.", updated(n), counted(sum(blocked), "Pod"), reasons(blocked))
 	case toGo > 0:
 		v.progressing = appsv1beta1.ReasonPartitionReached
-		v.says = fmt.Sprintf("%d of %d matched Pods are updated. updateStrategy.partition or updateStrategy.selector excludes the others.", n.Updated, n.Matched)
+		v.says = updated(n) + " updateStrategy.partition or updateStrategy.selector excludes the others."
 	default:
 		v.progressing = appsv1beta1.ReasonBlocked
-		v.says = fmt.Sprintf("All %d matched Pods are updated. %d selected Pods were not injected: only new Pods can have the sidecars. status.uninjected has the reasons.", n.Matched, n.Uninjected)
+		was := "were"
+		if n.Uninjected == 1 {
+			was = "was"
+		}
+		v.says = fmt.Sprintf("%s %s %s not injected: only new Pods can have the sidecars. status.uninjected has the reasons.", allUpdated(n), counted(n.Uninjected, "selected Pod"), was)
 	}
 	return v
 }
@@ -174,64 +214,80 @@ func wanted(o Observation) bool {
 }
 
 func left(o Observation) string {
-	said := fmt.Sprintf("%d of %d matched Pods are updated.", o.Counters.Updated, o.Counters.Matched)
+	said := updated(o.Counters)
 	if n := movable(o.Plan); n > 0 {
-		said += fmt.Sprintf(" %d are still to be updated.", n)
+		said += fmt.Sprintf(" %d %s still to be updated.", n, verb(n))
 	}
 	return said
 }
 
-// why says by which rule Pods wait, and for which Pod. It has no duration, so that it does not
-// change with time.
+// why says by which rule Pods wait, and for which Pod; "" if they wait for nothing. It has no duration,
+// so that it does not change with time.
 func why(p *rollout.Plan) string {
-	who := "no Pod"
+	who := ""
 	if p.Who != nil {
 		who = fmt.Sprintf("%s (%s)", text.Middle(p.Who.Record.FullName(), maxExample), p.WhoIs)
 	}
-	switch p.Rule {
-	case rollout.Budget:
-		if p.Who == nil {
-			return kept("Budget", p)
-		}
-		return fmt.Sprintf("Budget: %d of %d places of maxUnavailable are used. The rollout waits for %s.", p.Charged, p.Budget, who)
-	case rollout.Proof:
-		if p.Who == nil {
-			return kept("Proof", p)
-		}
-		return fmt.Sprintf("Proof: %d Pods are updating, settling or late, and %d are proven. The rollout waits for %s.", p.Trial, p.Proven, who)
-	case rollout.DownPods:
-		return fmt.Sprintf("DownPods: of the updated Pods, %d are down and %d are up. The other Pods that are down wait for %s.", p.Down, p.Up, who)
-	case rollout.Share:
-		return fmt.Sprintf("Share: the controllers of the next Pods have their share of maxUnavailable, %d, updating. The rollout waits for %s.", p.Budget, who)
-	case rollout.JustReady:
-		return fmt.Sprintf("JustReady: the next Pods have just become Ready. The rollout waits for %s.", who)
+	waits := " The rollout waits for " + who + "."
+	switch {
+	case (p.Rule == rollout.Budget || p.Rule == rollout.SlowStart) && who == "":
+		return gone(p)
+	case p.Rule == rollout.Storing:
+		return "The next Pods wait until the status is stored."
+	case who == "":
+	case p.WhoIs == appsv1beta1.ReasonUpdating:
+		return "The next Pod is " + who + "."
+	case p.Rule == rollout.Budget && p.BudgetUsed < p.Budget: // the Pod is about to be written
+		return "Budget: the rollout waits for " + who + "."
+	case p.Rule == rollout.Budget:
+		return fmt.Sprintf("Budget: maxUnavailable is %d, and %s.", p.Budget, uses(p.BudgetUsed)) + waits
+	case p.Rule == rollout.SlowStart:
+		return fmt.Sprintf("SlowStart: %s %s not available, and %d %s.", counted(p.Unavailable, "updated Pod"), verb(p.Unavailable), p.Available, verb(p.Available)) + waits
+	case p.Rule == rollout.Repairs:
+		return fmt.Sprintf("Repairs: of the updated Pods, %d %s not Ready, and %d %s. The other Pods that are not Ready wait for %s.",
+			p.UpdatedNotReady, verb(p.UpdatedNotReady), p.UpdatedReady, verb(p.UpdatedReady), who)
+	case p.Rule == rollout.WorkloadShare:
+		return fmt.Sprintf("WorkloadShare: the workloads of the next Pods have their share of maxUnavailable, which is %d.", p.Budget) + waits
+	case p.Rule == rollout.MinReadySeconds:
+		return fmt.Sprintf("MinReadySeconds: the next Pods have just become Ready, and min-ready-seconds is %d.", p.MinReady) + waits
+	case p.Rule == rollout.NewPods:
+		return "NewPods: the next Pods are new, and have the revision that new Pods get." + waits
+	case underWay(p) > 0:
+		return fmt.Sprintf("%s %s not back from the update. The first is %s.", counted(underWay(p), "Pod"), verb(underWay(p)), who)
+	}
+	return gone(p)
+}
+
+// uses says how many Pods use the budget.
+func uses(n int) string {
+	if n == 1 {
+		return "1 Pod uses it"
+	}
+	return fmt.Sprintf("%d Pods use it", n)
+}
+
+// gone says until when Pods that disappeared use the budget, if Pods wait for that; else "".
+func gone(p *rollout.Plan) string {
+	use := "use"
+	if p.Status.Disappeared == 1 {
+		use = "uses"
 	}
 	switch {
-	case p.Charged > 0 && p.Who != nil:
-		return fmt.Sprintf("%d Pods are not back from their update. The first is %s.", p.Charged, who)
-	case p.Status.Disappeared > 0:
-		return kept("Budget", p)
-	case movable(p) > 0:
-		return aboutToBeUpdated
+	case p.Status.Disappeared == 0 || movable(p) == 0:
+		return ""
+	case p.Rule == rollout.Budget, p.Rule == rollout.SlowStart:
+		return fmt.Sprintf("%s: %s that disappeared %s maxUnavailable until %s.", ruleNames[p.Rule], counted(p.Status.Disappeared, "Pod"), use,
+			time.Unix(p.Status.DisappearedUntil, 0).UTC().Format("15:04 UTC"))
 	}
 	return ""
 }
 
-// aboutToBeUpdated is said of Pods that wait for nothing but their own write.
-const aboutToBeUpdated = "The next Pods are about to be updated."
-
-// kept says until when the places of Pods that disappeared are kept, if Pods wait for that by a rule.
-func kept(rule string, p *rollout.Plan) string {
-	if p.Status.Disappeared == 0 {
-		return aboutToBeUpdated
-	}
-	return fmt.Sprintf("%s: %d places of Pods that disappeared are kept until %s.", rule, p.Status.Disappeared, time.Unix(p.Status.DisappearedUntil, 0).UTC().Format("15:04 UTC"))
-}
+var ruleNames = map[rollout.Rule]string{rollout.Budget: "Budget", rollout.SlowStart: "SlowStart"}
 
 // notRunning says which sidecars do not run.
 func notRunning(o Observation) string {
 	all := groupsOf(&o.Plan.NotRunning)
-	said := fmt.Sprintf("The sidecars of %d Pods do not run:", sum(all))
+	said := fmt.Sprintf("The sidecars of %s do not run:", counted(sum(all), "Pod"))
 	for _, g := range all[:min(maxNames, len(all))] {
 		said += fmt.Sprintf(" %d %s (container %s, first Pod %s);", g.Pods, text.Cut(g.Reason, maxReason), text.Middle(g.Message, maxExample), text.Middle(g.First[0], maxExample))
 	}

@@ -40,7 +40,7 @@ func among(reason, message string, n int) (g rollout.Groups) {
 // for a Pod that is charged. The last Pod moved some time ago.
 func waits(rule rollout.Rule, moved time.Duration, change ...func(*rollout.Plan)) status.Observation {
 	p := &rollout.Plan{Rule: rule, Who: &rollout.Pod{Record: record("web-1")}, WhoIs: "CrashLoopBackOff", Status: rollout.Begun, Numbers: rollout.Numbers{
-		Total: 5, Current: 2, Outdated: 3, Budget: 2, Charged: 2, Updating: 2, Trial: 2, Proven: 1, Down: 2, Up: 1, Grace: 30, MinReady: 30, Moved: start.Add(-moved).Unix(),
+		Total: 5, Current: 2, Outdated: 3, Budget: 2, BudgetUsed: 2, Updating: 2, Unavailable: 2, Available: 1, UpdatedNotReady: 2, UpdatedReady: 1, Grace: 30, MinReady: 30, Moved: start.Add(-moved).Unix(),
 	}}
 	for _, f := range change {
 		f(p)
@@ -61,11 +61,14 @@ func TestStates(t *testing.T) {
 	numbers := func(n rollout.Numbers) rollout.Plan { return rollout.Plan{Numbers: n} }
 	last := func(p *rollout.Plan) { p.Outdated = 0 }
 	nobody := func(p *rollout.Plan) {
-		p.Who, p.Charged, p.Status.Disappeared, p.Status.DisappearedUntil = nil, 2, 2, start.Add(time.Hour).Unix()
+		p.Who, p.BudgetUsed, p.Status.Disappeared, p.Status.DisappearedUntil = nil, 2, 2, start.Add(time.Hour).Unix()
 	}
 	budget := func(n int) func(*rollout.Plan) { return func(p *rollout.Plan) { p.Budget = n } }
 	broken := func(p *rollout.Plan) { p.Failing = 2 }
-	calm := func(p *rollout.Plan) { p.Charged, p.Trial, p.Who = 0, 0, nil }
+	first := func(is string) func(*rollout.Plan) {
+		return func(p *rollout.Plan) { p.BudgetUsed, p.Updating, p.Unavailable, p.WhoIs = 0, 0, 0, is }
+	}
+	calm := func(p *rollout.Plan) { p.BudgetUsed, p.Unavailable, p.Who = 0, 0, nil }
 	downs := func(n, of int) status.Observation {
 		o := seen(status.Counters{Matched: int32(of), Updated: int32(of)}, rollout.Plan{NotRunning: among("ImagePullBackOff", "log", n), NotRunningCurrent: n})
 		o.Plan.Current = of
@@ -79,38 +82,51 @@ func TestStates(t *testing.T) {
 		"no Pods":                  {seen(of(0, 0), rollout.Plan{}), "Complete", "AsExpected", "Current", "Healthy", "All 0 matched Pods are updated."},
 		"all are updated":          {seen(of(5, 5), numbers(rollout.Numbers{Kept: 2})), "Complete", "AsExpected", "Current", "Healthy", "All 5"},
 		"all are updated, in part": {seen(status.Counters{Matched: 5, Updated: 5, Uninjected: 2}, rollout.Plan{}), "PodsBlocked", "AsExpected", "Current", "Healthy", "2 selected Pods were not injected"},
-		"the last Pod is not back": {waits(rollout.NoRule, recent, last), "RollingOut", "AsExpected", "Current", "Progressing", "2 of 5 matched Pods are updated. 2 Pods are not back from their update. The first is shop/web-1 (CrashLoopBackOff)."},
+		"the last Pod is not back": {waits(rollout.NoRule, recent, last), "RollingOut", "AsExpected", "Current", "Progressing", "2 of 5 matched Pods are updated. 2 Pods are not back from the update. The first is shop/web-1 (CrashLoopBackOff)."},
 		"the last Pod is charged":  {func() status.Observation { o := waits(rollout.NoRule, recent, last); o.Counters = of(5, 5); return o }(), "RollingOut", "AsExpected", "Current", "Progressing", "5 of 5"},
-		"the last Pods settle":     {seen(of(5, 5), numbers(rollout.Numbers{Trial: 2})), "Complete", "AsExpected", "Current", "Healthy", ""},
+		"the last Pods settle":     {seen(of(5, 5), numbers(rollout.Numbers{Unavailable: 2})), "Complete", "AsExpected", "Current", "Healthy", ""},
 
 		"Budget": {waits(rollout.Budget, 10*minute), "RollingOut", "AsExpected", "Current", "Progressing",
-			"2 of 5 matched Pods are updated. 3 are still to be updated. Budget: 2 of 2 places of maxUnavailable are used. The rollout waits for shop/web-1 (CrashLoopBackOff)."},
-		"Budget, of Pods that disappeared": {waits(rollout.Budget, recent, nobody), "RollingOut", "AsExpected", "Current", "Progressing", "Budget: 2 places of Pods that disappeared are kept until 04:04 UTC."},
-		"Proof": {waits(rollout.Proof, recent), "RollingOut", "AsExpected", "Current", "Progressing",
-			"Proof: 2 Pods are updating, settling or late, and 1 are proven. The rollout waits for shop/web-1 (CrashLoopBackOff)."},
-		"Proof, of Pods that disappeared": {waits(rollout.Proof, recent, nobody), "RollingOut", "AsExpected", "Current", "Progressing", "Proof: 2 places of Pods that disappeared are kept until 04:04 UTC."},
-		"DownPods":                        {waits(rollout.DownPods, recent), "RollingOut", "AsExpected", "Current", "Progressing", "DownPods: of the updated Pods, 2 are down and 1 are up. The other Pods that are down wait for shop/web-1"},
-		"Share":                           {waits(rollout.Share, recent), "RollingOut", "AsExpected", "Current", "Progressing", "Share: the controllers of the next Pods have their share of maxUnavailable, 2, updating. The rollout waits for shop/web-1"},
-		"JustReady":                       {waits(rollout.JustReady, recent), "RollingOut", "AsExpected", "Current", "Progressing", "JustReady: the next Pods have just become Ready. The rollout waits for shop/web-1"},
-		"Storing":                         {waits(rollout.Storing, recent, calm), "RollingOut", "AsExpected", "Current", "Progressing", "3 are still to be updated."},
-		"Proof, of Pods that are about to be written": {waits(rollout.Proof, recent, calm), "RollingOut", "AsExpected", "Current", "Progressing", "3 are still to be updated. The next Pods are about to be updated."},
-		"no write ends": {waits(rollout.NoRule, time.Hour, calm), "Stalled", "Stalled", "Failed", "Degraded", "The next Pods are about to be updated."},
+			"2 of 5 matched Pods are updated. 3 are still to be updated. Budget: maxUnavailable is 2, and 2 Pods use it. The rollout waits for shop/web-1 (CrashLoopBackOff)."},
+		"Budget, of Pods that disappeared": {waits(rollout.Budget, recent, nobody), "RollingOut", "AsExpected", "Current", "Progressing", "Budget: 2 Pods that disappeared use maxUnavailable until 04:04 UTC."},
+		"SlowStart": {waits(rollout.SlowStart, recent), "RollingOut", "AsExpected", "Current", "Progressing",
+			"SlowStart: 2 updated Pods are not available, and 1 is. The rollout waits for shop/web-1 (CrashLoopBackOff)."},
+		"SlowStart, of Pods that disappeared":  {waits(rollout.SlowStart, recent, nobody), "RollingOut", "AsExpected", "Current", "Progressing", "SlowStart: 2 Pods that disappeared use maxUnavailable until 04:04 UTC."},
+		"Repairs":                              {waits(rollout.Repairs, recent), "RollingOut", "AsExpected", "Current", "Progressing", "Repairs: of the updated Pods, 2 are not Ready, and 1 is. The other Pods that are not Ready wait for shop/web-1"},
+		"WorkloadShare":                        {waits(rollout.WorkloadShare, recent), "RollingOut", "AsExpected", "Current", "Progressing", "WorkloadShare: the workloads of the next Pods have their share of maxUnavailable, which is 2. The rollout waits for shop/web-1"},
+		"MinReadySeconds":                      {waits(rollout.MinReadySeconds, recent), "RollingOut", "AsExpected", "Current", "Progressing", "MinReadySeconds: the next Pods have just become Ready, and min-ready-seconds is 30. The rollout waits for shop/web-1"},
+		"Storing":                              {waits(rollout.Storing, recent, calm), "RollingOut", "AsExpected", "Current", "Progressing", "3 are still to be updated. The next Pods wait until the status is stored."},
+		"NewPods":                              {waits(rollout.NewPods, recent, func(p *rollout.Plan) { p.WhoIs = "NotScheduled" }), "RollingOut", "AsExpected", "Current", "Progressing", "NewPods: the next Pods are new, and have the revision that new Pods get. The rollout waits for shop/web-1 (NotScheduled)."},
+		"the first Pod is about to be written": {waits(rollout.Budget, recent, first("Updating")), "RollingOut", "AsExpected", "Current", "Progressing", "3 are still to be updated. The next Pod is shop/web-1 (Updating)."},
+		"its write is refused":                 {waits(rollout.Budget, time.Hour, first("Refused")), "Stalled", "Stalled", "Failed", "Degraded", "Budget: the rollout waits for shop/web-1 (Refused)."},
+		"there is no cause":                    {waits(rollout.NoRule, time.Hour, calm), "RollingOut", "AsExpected", "Current", "Progressing", "2 of 5 matched Pods are updated. 3 are still to be updated."},
 		"a canary, and the partition keeps the rest": {waits(rollout.Partition, recent, func(p *rollout.Plan) { p.Kept = 3 }), "RollingOut", "AsExpected", "Current", "Progressing", "2 Pods are not back"},
 
-		"nothing moves":                        {waits(rollout.Budget, 11*minute), "Stalled", "Stalled", "Failed", "Degraded", "Budget: 2 of 2 places"},
-		"nothing moves, and nothing is broken": {waits(rollout.Share, 11*minute, calm), "Stalled", "Stalled", "Failed", "Degraded", "Share: "},
+		"nothing moves":                        {waits(rollout.Budget, 11*minute), "Stalled", "Stalled", "Failed", "Degraded", "Budget: maxUnavailable is 2, and 2 Pods use it."},
+		"nothing moves, and nothing is broken": {waits(rollout.WorkloadShare, 11*minute), "Stalled", "Stalled", "Failed", "Degraded", "Share: "},
 		"some are broken, and others wait":     {waits(rollout.Budget, 10*minute, broken), "RollingOut", "AsExpected", "Current", "Progressing", ""},
 		"a long grace period":                  {waits(rollout.Budget, time.Hour, func(p *rollout.Plan) { p.Grace = 3600 }), "RollingOut", "AsExpected", "Current", "Progressing", ""},
 		"the last Pods are broken":             {waits(rollout.NoRule, recent, last, broken), "Stalled", "PodsNotReady", "Failed", "Degraded", "The first is shop/web-1 (CrashLoopBackOff)."},
 		"the last Pods do not come back":       {waits(rollout.NoRule, 11*minute, last), "Stalled", "PodsNotReady", "Failed", "Degraded", "The first is shop/web-1"},
-		"the last Pods disappeared":            {waits(rollout.NoRule, 11*minute, last, nobody), "Stalled", "PodsNotReady", "Failed", "Degraded", "2 places of Pods that disappeared are kept until 04:04 UTC."},
-		"a canary is broken":                   {waits(rollout.Partition, recent, broken, func(p *rollout.Plan) { p.Kept = 3 }), "Stalled", "PodsNotReady", "Failed", "Degraded", "shop/web-1"},
-		"the others rest, and one is broken":   {waits(rollout.NoRule, recent, broken, func(p *rollout.Plan) { p.Resting, p.Blocked = 3, among("Refused", "", 3) }), "Stalled", "PodsNotReady", "Failed", "Degraded", "shop/web-1"},
+		"the last Pods disappeared": {func() status.Observation {
+			o := waits(rollout.NoRule, 11*minute, last, nobody)
+			o.Counters = of(5, 5)
+			return o
+		}(), "Complete", "AsExpected", "Current", "Healthy", ""},
+		"one Pod disappeared": {waits(rollout.Budget, recent, nobody, func(p *rollout.Plan) { p.BudgetUsed, p.Status.Disappeared = 1, 1 }), "RollingOut", "AsExpected", "Current", "Progressing", "Budget: 1 Pod that disappeared uses maxUnavailable until 04:04 UTC."},
+		"one is left": {func() status.Observation {
+			o := waits(rollout.Budget, recent, func(p *rollout.Plan) { p.BudgetUsed, p.Updating, p.Outdated, p.Budget = 1, 1, 1, 1 })
+			o.Counters = of(1, 0)
+			return o
+		}(), "RollingOut", "AsExpected", "Current", "Progressing", "0 of 1 matched Pod is updated. 1 is still to be updated. Budget: maxUnavailable is 1, and 1 Pod uses it."},
+		"one cannot follow":                  {seen(of(1, 0), rollout.Plan{Blocked: among("NodeTooOld", "", 1)}), "PodsBlocked", "PodsBlocked", "Current", "Degraded", "1 Pod cannot be updated: 1 NodeTooOld."},
+		"a canary is broken":                 {waits(rollout.Partition, recent, broken, func(p *rollout.Plan) { p.Kept = 3 }), "Stalled", "PodsNotReady", "Failed", "Degraded", "shop/web-1"},
+		"the others rest, and one is broken": {waits(rollout.NoRule, recent, broken, func(p *rollout.Plan) { p.BackingOff, p.Blocked = 3, among("Refused", "", 3) }), "Stalled", "PodsNotReady", "Failed", "Degraded", "shop/web-1"},
 
 		"paused":                                 {waits(rollout.Paused, time.Hour, calm), "Paused", "AsExpected", "Current", "Suspended", "updateStrategy.paused is true: 2 of 5"},
 		"paused and done":                        {seen(of(5, 5), rollout.Plan{Rule: rollout.Paused}), "Complete", "AsExpected", "Current", "Healthy", ""},
 		"paused while a Pod is restarted":        {waits(rollout.Paused, recent), "Paused", "AsExpected", "Current", "Suspended", ""},
-		"paused while Pods are broken":           {waits(rollout.Paused, recent, broken), "Paused", "PodsNotReady", "Failed", "Degraded", "2 Pods are not back from their update. The first is shop/web-1"},
+		"paused while Pods are broken":           {waits(rollout.Paused, recent, broken), "Paused", "PodsNotReady", "Failed", "Degraded", "2 Pods are not back from the update. The first is shop/web-1"},
 		"paused while Pods do not come back":     {waits(rollout.Paused, 2*minute), "Paused", "PodsNotReady", "Failed", "Degraded", "shop/web-1"},
 		"maxUnavailable is 0":                    {waits(rollout.Budget, time.Hour, calm, budget(0)), "Paused", "AsExpected", "Current", "Suspended", "maxUnavailable is 0"},
 		"maxUnavailable is 0, and Pods are down": {waits(rollout.Budget, 2*minute, budget(0)), "Paused", "PodsNotReady", "Failed", "Degraded", "shop/web-1"},
@@ -121,15 +137,15 @@ func TestStates(t *testing.T) {
 		"Pods run to completion":  {seen(of(5, 2), rollout.Plan{Blocked: among("RunToCompletion", "", 3)}), "PodsBlocked", "AsExpected", "Current", "Healthy", "3 RunToCompletion"},
 		"their node is dead":      {seen(of(5, 2), rollout.Plan{Blocked: among("NodeNotReady", "", 3)}), "PodsBlocked", "AsExpected", "Current", "Healthy", "3 NodeNotReady"},
 		"Pods cannot follow":      {seen(of(5, 2), rollout.Plan{Blocked: among("NodeTooOld", "", 3)}), "PodsBlocked", "PodsBlocked", "Current", "Degraded", "3 Pods cannot be updated: 3 NodeTooOld. status.blockedPods"},
-		"Pods rest":               {seen(of(5, 2), rollout.Plan{Numbers: rollout.Numbers{Outdated: 3, Resting: 3}, Blocked: among("Refused", "", 3)}), "PodsBlocked", "PodsBlocked", "Current", "Degraded", "3 Refused"},
-		"a node ignores the last": {seen(of(5, 5), rollout.Plan{Blocked: among("NotCarriedOut", "", 1)}), "Complete", "PodsBlocked", "Current", "Degraded", "1 NotCarriedOut"},
+		"Pods rest":               {seen(of(5, 2), rollout.Plan{Numbers: rollout.Numbers{Outdated: 3, BackingOff: 3}, Blocked: among("Refused", "", 3)}), "PodsBlocked", "PodsBlocked", "Current", "Degraded", "3 Refused"},
+		"a node ignores the last": {seen(of(5, 5), rollout.Plan{Blocked: among("UpdateTimedOut", "", 1)}), "Complete", "PodsBlocked", "Current", "Degraded", "1 UpdateTimedOut"},
 		"some cannot follow": {func() status.Observation {
 			o := waits(rollout.Budget, recent)
 			o.Plan.Blocked = among("Refused", "", 1)
 			return o
 		}(), "RollingOut", "PodsBlocked", "Current", "Degraded", "1 Refused"},
 
-		"sidecars do not run":    {downs(1, 20), "Complete", "SidecarsNotRunning", "Current", "Degraded", "The sidecars of 1 Pods do not run: 1 ImagePullBackOff (container log, first Pod shop/web-1)."},
+		"sidecars do not run":    {downs(1, 20), "Complete", "SidecarsNotRunning", "Current", "Degraded", "The sidecars of 1 Pod do not run: 1 ImagePullBackOff (container log, first Pod shop/web-1)."},
 		"one in twenty-one":      {downs(1, 21), "Complete", "AsExpected", "Current", "Healthy", ""},
 		"two in twenty-one":      {downs(2, 21), "Complete", "SidecarsNotRunning", "Current", "Degraded", "2 ImagePullBackOff"},
 		"none with this content": {func() status.Observation { o := downs(1, 20); o.Plan.NotRunningCurrent = 0; return o }(), "Complete", "AsExpected", "Current", "Healthy", ""},

@@ -63,6 +63,9 @@ type Revision struct {
 	Since time.Time
 	// All has the names of all revisions, old ones included.
 	All []string
+	// NewPods is the name of the revision that all new Pods get in place of this one; "": they get
+	// this one.
+	NewPods string
 }
 
 // Readiness reports whether the next Pod that a SidecarSet selects will be
@@ -123,7 +126,10 @@ func Next(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.Side
 
 // setRollout stores what is kept of a rollout.
 func setRollout(s *appsv1beta1.SidecarSetStatus, of rollout.Status) {
-	s.NotReadyBefore, s.DisappearedPods, s.DisappearedUntil = nil, int32(of.Disappeared), nil
+	s.RolloutStartTime, s.NotReadyBefore, s.DisappearedPods, s.DisappearedUntil = nil, nil, int32(of.Disappeared), nil
+	if of.Started > 0 {
+		s.RolloutStartTime = new(metav1.NewTime(time.Unix(of.Started, 0).UTC()))
+	}
 	if of.NotReadyBefore >= 0 {
 		s.NotReadyBefore = new(int32(of.NotReadyBefore))
 	}
@@ -138,6 +144,9 @@ func RolloutOf(s appsv1beta1.SidecarSetStatus, revision string) rollout.Status {
 	of := rollout.Begun
 	if s.LatestRevision != revision {
 		return of
+	}
+	if s.RolloutStartTime != nil {
+		of.Started = max(0, s.RolloutStartTime.Unix())
 	}
 	if s.NotReadyBefore != nil {
 		of.NotReadyBefore = int(max(0, *s.NotReadyBefore))
@@ -172,6 +181,7 @@ func set(s *appsv1beta1.SidecarSetStatus, c metav1.Condition, now time.Time) {
 
 // Equal reports whether there is nothing to write.
 func Equal(a, b appsv1beta1.SidecarSetStatus) bool {
+	a.RolloutStartTime, b.RolloutStartTime = nil, nil
 	return equality.Semantic.DeepEqual(a, b)
 }
 

@@ -223,7 +223,7 @@ func (c *cluster) none(when string) {
 func (c *cluster) send(item tracker.WorkItem) uint64 {
 	c.Helper()
 	name := item.Record.Name
-	in := inplace.UpdateInput{Pod: c.pods[name], Program: c.program, Content: inplace.ContentOf(c.program), Was: item.Was, Node: item.Node, Now: c.now}
+	in := inplace.UpdateInput{Pod: c.pods[name], Program: c.program, Content: inplace.ContentOf(c.program), StateBefore: item.Was, Node: item.Node, Now: c.now}
 	next, err := inplace.UpdateInPlace(in)
 	if item.Kind == tracker.Reset {
 		next, err = inplace.ResetHotUpgrades(in)

@@ -30,9 +30,9 @@ func half(t *testing.T) (c *cluster, updating []string) {
 	return c, c.roll()
 }
 
-// A charged Pod that disappears keeps its place for ten minutes. That is stored before the next
-// available Pod is written.
-func TestAChargedPodThatDisappears(t *testing.T) {
+// A Pod that disappears while it is updating uses the budget for a while: for as long as min-ready-seconds,
+// or for ten minutes if it has failed. That is stored before the next available Pod is written.
+func TestAPodThatIsUpdatingDisappears(t *testing.T) {
 	remove := func(c *cluster, name string) {
 		c.Delete(podstate.FromPod(c.pods[name]))
 		delete(c.pods, name)
@@ -47,81 +47,94 @@ func TestAChargedPodThatDisappears(t *testing.T) {
 			c.show(name)
 		}
 	}
+	crashes := func(c *cluster, name string) {
+		for i := range c.pods[name].Status.ContainerStatuses {
+			status := &c.pods[name].Status.ContainerStatuses[i]
+			status.Ready, status.State = false, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+		}
+		c.ready(name, false)
+	}
+	dies := func(c *cluster, name string) {
+		c.ready(name, false)
+		c.SetNodes(map[podstate.Name]inplace.Node{podstate.MakeName("node"): {NotReady: true}})
+		remove(c, name)
+		c.SetNodes(map[podstate.Name]inplace.Node{podstate.MakeName("node"): {}})
+	}
+	// other is an available Pod with the content.
+	other := func(c *cluster, name string) string {
+		for other, p := range c.pods {
+			if p.Annotations[appsv1beta1.AnnotationInPlace] != "" && other != name && p.Status.ObservedGeneration == p.Generation {
+				return other
+			}
+		}
+		return ""
+	}
+	const short, long = 30 * time.Second, 10 * time.Minute
 	for name, tc := range map[string]struct {
 		do   func(c *cluster, name string)
-		want int
+		want time.Duration
 	}{
-		"it is being deleted":         {terminate, 1},
-		"it is deleted at once":       {remove, 1},
-		"first the one, then both":    {func(c *cluster, name string) { terminate(c, name); c.show(name); remove(c, name) }, 1},
-		"it fails":                    {phase(corev1.PodFailed), 1},
-		"it fails, and is deleted":    {func(c *cluster, name string) { phase(corev1.PodFailed)(c, name); remove(c, name) }, 1},
-		"it succeeds":                 {phase(corev1.PodSucceeded), 0},
-		"a new list does not have it": {func(c *cluster, name string) { delete(c.pods, name); c.list(); c.list() }, 1},
-		"another has its name":        {func(c *cluster, name string) { c.create(name) }, 1},
+		"it is being deleted":         {terminate, short},
+		"it is deleted at once":       {remove, short},
+		"first the one, then both":    {func(c *cluster, name string) { terminate(c, name); c.show(name); remove(c, name) }, short},
+		"it crashes, and is deleted":  {func(c *cluster, name string) { crashes(c, name); remove(c, name) }, long},
+		"it fails":                    {phase(corev1.PodFailed), long},
+		"it fails, and is deleted":    {func(c *cluster, name string) { phase(corev1.PodFailed)(c, name); remove(c, name) }, long},
+		"an available one is evicted": {func(c *cluster, name string) { phase(corev1.PodFailed)(c, other(c, name)) }, long},
+		"an available one is deleted": {func(c *cluster, name string) { remove(c, other(c, name)) }, 0},
+		"a new list does not have it": {func(c *cluster, name string) { delete(c.pods, name); c.list(); c.list() }, short},
+		"another has its name":        {func(c *cluster, name string) { c.create(name) }, short},
 		"it is not selected":          {func(c *cluster, name string) { c.pods[name].Labels = nil; c.show(name); remove(c, name) }, 0},
-		"its node is dead": {func(c *cluster, name string) {
-			c.ready(name, false)
-			c.SetNodes(map[podstate.Name]inplace.Node{podstate.MakeName("node"): {NotReady: true}})
-			remove(c, name)
-			c.SetNodes(map[podstate.Name]inplace.Node{podstate.MakeName("node"): {}})
-		}, 0},
-		"its update was not charged": {func(c *cluster, name string) {
-			for other, p := range c.pods { // one that is proven
-				if p.Annotations[appsv1beta1.AnnotationInPlace] != "" && other != name {
-					if s := p.Status.ObservedGeneration; s == p.Generation {
-						remove(c, other)
-						return
-					}
-				}
-			}
-		}, 0},
+		"it succeeds":                 {phase(corev1.PodSucceeded), 0},
+		"its node dies":               {dies, long},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, updating := half(t)
 			tc.do(c, updating[0])
 			c.edit(logging("log:2")) // there is room now
 			plan := c.plan()
-			if got := plan.Status.Disappeared; got != tc.want {
-				t.Fatalf("%d Pods have disappeared, want %d", got, tc.want)
+			if got := plan.Status.Disappeared; (got == 1) != (tc.want > 0) {
+				t.Fatalf("%d Pods have disappeared, want one for %v", got, tc.want)
 			}
 			if tc.want == 0 {
 				return
 			}
-			if until := c.now.Add(10 * time.Minute).Unix(); plan.Status.DisappearedUntil != until || plan.Charged != 2 || plan.Rule != rollout.Storing {
-				t.Errorf("the plan is %+v, want a place until %d", plan, until)
+			if until := c.now.Add(tc.want).Unix(); plan.Status.DisappearedUntil != until || plan.BudgetUsed != plan.Updating+1 || plan.Rule != rollout.Storing && plan.Rule != rollout.SlowStart {
+				t.Errorf("the plan is %+v, want the budget to be used until %d", plan, until)
 			}
 			c.none("before it is stored")
 			c.reconcile()
-			if n := len(c.items(tracker.Update)); n != 2 { // beside 4 proven Pods, one that is updating and one that is gone
-				t.Errorf("%d writes begin once it is stored, want 2", n)
+			if n, want := len(c.items(tracker.Update)), plan.Available-plan.Unavailable; n != want {
+				t.Errorf("%d writes begin once it is stored, want %d", n, want)
 			}
+
 		})
 	}
 }
 
 // A Pod with the content before disappears after an edit, and before the operator has recorded the
-// next content. It keeps its place.
+// next content. It uses the budget.
 func TestAPodThatDisappearsRightAfterAnEdit(t *testing.T) {
 	c, updating := half(t)
 	c.edit(logging("log:3"))
 	c.stored = rollout.Begun
 	c.Delete(podstate.FromPod(c.pods[updating[0]]))
 	plan := c.plan()
-	if until := c.now.Add(10 * time.Minute).Unix(); plan.Status != (rollout.Status{NotReadyBefore: rollout.Begun.NotReadyBefore, Disappeared: 1, DisappearedUntil: until}) || plan.Charged != 2 {
-		t.Errorf("the plan is %+v, want a place until %d", plan, until)
+	if until := c.now.Add(10 * time.Minute).Unix(); plan.Status != (rollout.Status{NotReadyBefore: rollout.Begun.NotReadyBefore, Disappeared: 1, DisappearedUntil: until}) || plan.BudgetUsed != 2 {
+		t.Errorf("the plan is %+v, want the budget to be used until %d", plan, until)
 	}
 	c.none("before it is stored")
 }
 
-// A place ends after ten minutes, whether or not it was stored in time, and its end is no reason to
-// wait.
-func TestAPlaceEnds(t *testing.T) {
+// A Pod that has failed uses the budget for ten minutes, whether or not that was stored in time, and the
+// end is no reason to wait.
+func TestTenMinutesAfterAPodHasFailed(t *testing.T) {
 	for _, stored := range []bool{true, false} {
 		c := newCluster(t, strategy(logging("log:1"), 1), 3)
 		c.apply(strategy(logging("log:2"), 1))
 		name := c.roll()[0]
-		c.Delete(podstate.FromPod(c.pods[name]))
+		c.pods[name].Status.Phase = corev1.PodFailed
+		c.show(name)
 		if stored {
 			c.reconcile()
 		}
@@ -129,7 +142,7 @@ func TestAPlaceEnds(t *testing.T) {
 			t.Errorf("it looks again at %v", again)
 		}
 		c.wait(10*time.Minute - time.Second)
-		c.none("a place is kept")
+		c.none("it uses the budget")
 		c.wait(time.Second)
 		if stored {
 			c.reconcile()
@@ -205,14 +218,21 @@ func TestPodsOnDeadNodes(t *testing.T) {
 		step.do()
 		told := false
 		c.Changed(func(string, bool) { told = true })
-		if plan := c.plan(); plan.Total != step.total || plan.Charged != step.total-3 || !told && step.told {
-			t.Errorf("%s: %d Pods, %d of them charged, want %d; told: %v", step.name, plan.Total, plan.Charged, step.total, told)
+		uses := 1
+		if c.pods[victim].Spec.NodeName == "" {
+			uses = 0
+		}
+		if plan := c.plan(); plan.Total != step.total || plan.BudgetUsed != uses || !told && step.told {
+			t.Errorf("%s: %d Pods, of which %d use the budget, want %d and %d; told: %v", step.name, plan.Total, plan.BudgetUsed, step.total, uses, told)
 		}
 	}
 	c.SetNode(node, nil)
 	c.pods[victim].Spec.NodeName = "node"
 	c.ready(victim, false)
 	c.edit(strategy(logging("log:2"), 1))
+	c.wait(9*time.Minute + 50*time.Second)
+	c.none("its node died after the update")
+	c.wait(10 * time.Second)
 	if next := c.one(tracker.Update).Record.Name; next == victim {
 		t.Errorf("Pod %s is written again", next)
 	}
@@ -314,7 +334,7 @@ func TestResets(t *testing.T) {
 	c.wait(3 * time.Second)
 	c.kubelet(name, true)
 	c.none("the Pod settles")
-	if plan := c.plan(); plan.Updating != 0 || plan.Trial != 1 {
+	if plan := c.plan(); plan.Updating != 0 || plan.Unavailable != 1 {
 		t.Errorf("the plan is %+v", plan)
 	}
 	c.wait(time.Minute)

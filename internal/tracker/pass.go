@@ -20,6 +20,9 @@ type Current struct {
 	Since time.Time
 	// Status is that of its rollout, as the API server has it.
 	Status rollout.Status
+	// NewPods is the name of the ControllerRevision that all new Pods get in place of the current one;
+	// "": they get the current one.
+	NewPods string
 }
 
 // Counters are the numbers of one SidecarSet's status.
@@ -71,6 +74,7 @@ func (t *Tracker) Pass(current Current) (p Pass, ok bool) {
 	if !known || s.program != current.Program {
 		return Pass{}, false
 	}
+	s.setNewPods(podstate.MakeName(current.NewPods))
 	pods := t.count(s, &p)
 	if current.Revision == "" || current.Revision != s.program.Revision() {
 		return p, true
@@ -79,10 +83,13 @@ func (t *Tracker) Pass(current Current) (p Pass, ok bool) {
 		return p, true
 	}
 	s.takeOver(current, t.now)
-	plan := rollout.Decide(s.strategy, s.status, s.isStored(t.now), pods, t.now)
+	plan := rollout.Decide(rollout.Input{
+		Strategy: s.strategy, Status: s.status, Stored: s.status.IsStoredIn(s.saved, t.now), NewPodsGetEarlier: s.newPods != 0, Now: t.now,
+	}, pods)
+	s.available = plan.Available
 	p.Write = t.take(s, &plan)
 	if len(p.Write) == 0 { // nothing begins
-		plan.Status.NotReadyBefore = s.status.NotReadyBefore
+		plan.Status.NotReadyBefore, plan.Status.Started = s.status.NotReadyBefore, s.status.Started
 	}
 	s.status = plan.Status
 	p.Busy = len(plan.Write)+len(plan.Reset)+len(p.Write) > 0 || plan.Updating > 0 || plan.Outdated > plan.Kept
@@ -158,9 +165,4 @@ func (s *sidecarSet) takeOver(current Current, now int64) {
 		s.recorded, s.status = recorded, current.Status.Losing(s.status, now)
 	}
 	s.saved, s.since = current.Status, current.Since.Unix()+1
-}
-
-// isStored reports whether the API server has the places of Pods that disappeared.
-func (s *sidecarSet) isStored(now int64) bool {
-	return now >= s.status.DisappearedUntil || s.status.Disappeared == s.saved.Disappeared && s.status.DisappearedUntil == s.saved.DisappearedUntil
 }

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
@@ -25,7 +26,7 @@ func TestAPodWhoseWriteIsUnderWayCountsAsWritten(t *testing.T) {
 	check := func(when string) {
 		t.Helper()
 		c.none(when)
-		if plan := c.plan(); plan.Updating != 1 || plan.Trial != 1 || plan.Outdated != 2 || plan.Rule != rollout.Budget || plan.Who == nil || plan.Who.Record.Name != name {
+		if plan := c.plan(); plan.Updating != 1 || plan.Unavailable != 1 || plan.Outdated != 2 || plan.Rule != rollout.Budget || plan.Who == nil || plan.Who.Record.Name != name {
 			t.Errorf("%s, the plan is %+v", when, plan)
 		}
 	}
@@ -38,7 +39,7 @@ func TestAPodWhoseWriteIsUnderWayCountsAsWritten(t *testing.T) {
 	check("an earlier event has come")
 	c.show(name)
 	check("its event has come")
-	if item.Was != podstate.WasUp {
+	if item.Was != podstate.WasReady {
 		t.Errorf("the Pod is said to be %v before", item.Was)
 	}
 	for _, ready := range []bool{false, true} { // before the sidecars are restarted, the Pod of another write counts as before
@@ -129,7 +130,24 @@ func TestAWriteEnds(t *testing.T) {
 			c.show("p0")
 			other(c)
 			c.Done(item, tracker.Result{Version: version})
-		}, 30 * time.Second, "WriteUndone"},
+		}, 10 * time.Minute, "WriteUndone"},
+		"it is undone later": {func(c *cluster, item tracker.WorkItem) {
+			c.Done(item, tracker.Result{Version: c.send(item)})
+			c.show("p0")
+			c.wait(2 * time.Second)
+			other(c)
+		}, 10*time.Minute - 2*time.Second, "WriteUndone"},
+		"it is undone later, and the record stays": {func(c *cluster, item tracker.WorkItem) {
+			c.Done(item, tracker.Result{Version: c.send(item)})
+			record := c.pods["p0"].Annotations[appsv1beta1.AnnotationInPlace]
+			other(c)
+			c.pods["p0"].Annotations[appsv1beta1.AnnotationInPlace] = record
+			c.stamp("p0")
+			c.Tracker = newTracker() // a new leader
+			c.SetTime(c.now)
+			c.apply(logging("log:2"))
+			c.show("p0")
+		}, 10 * time.Minute, "WriteUndone"},
 		"it returns twice": {func(c *cluster, item tracker.WorkItem) {
 			c.Done(item, tracker.Result{Version: c.send(item)})
 			c.Done(item, refused)
@@ -147,7 +165,7 @@ func TestAWriteEnds(t *testing.T) {
 			c.show("p0")
 			c.none("its kubelet has not acted")
 			c.kubelet("p0", true)
-		}, 0, ""},
+		}, 30 * time.Second, ""},
 		"it is written, and another writer goes on to the next content": {func(c *cluster, item tracker.WorkItem) {
 			version := c.send(item)
 			c.apply(logging("log:3"))
@@ -161,8 +179,8 @@ func TestAWriteEnds(t *testing.T) {
 			c.create("p0") // the deletion was not seen
 			c.program = old
 			c.Done(item, refused)
-			c.reconcile() // one charged Pod has disappeared
-		}, 10 * time.Minute, ""},
+			c.reconcile() // one Pod has disappeared while it was updating
+		}, 30 * time.Second, ""},
 		"the SidecarSet does not select the Pod any more": {func(c *cluster, item tracker.WorkItem) {
 			for _, app := range []string{"db", "web"} {
 				c.pods["p0"].Labels["app"] = app

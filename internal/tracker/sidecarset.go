@@ -24,6 +24,10 @@ type sidecarSet struct {
 	strategy *rollout.Strategy
 	// status is that of the rollout, and saved is what the API server has.
 	status, saved rollout.Status
+	// available is how many updated Pods were available in the last plan.
+	available int
+	// newPods is the ControllerRevision that new Pods get; 0: the current one.
+	newPods podstate.Name
 	// recorded is the content that a Pass last had as the current one, and since is the first
 	// second after it became current; 0: the present content was not current in a Pass yet.
 	recorded contentID
@@ -58,9 +62,9 @@ func (s *sidecarSet) set(program *inject.Program) change {
 	}
 	s.program, s.content = program, now
 	if old == nil || contentIDOf(old) != contentIDOf(program) {
-		s.status, s.saved, s.since = rollout.Begun, rollout.Begun, 0
+		s.status, s.saved, s.since, s.available = rollout.Begun, rollout.Begun, 0, 0
 		for _, m := range s.members {
-			m.Rest, m.refusals, m.labelled = nil, 0, false
+			m.Backoff, m.refusals, m.labelled, m.Undone = nil, 0, false, podstate.Undone{}
 		}
 	}
 	upgradable, strategy := s.upgradable, s.strategy
@@ -72,6 +76,17 @@ func (s *sidecarSet) set(program *inject.Program) change {
 		return comparisonChanged
 	}
 	return nothingChanged
+}
+
+// setNewPods sets the ControllerRevision that new Pods get.
+func (s *sidecarSet) setNewPods(name podstate.Name) {
+	if s.newPods == name {
+		return
+	}
+	s.newPods = name
+	for _, m := range s.members {
+		m.setNew()
+	}
 }
 
 func sameSelection(a, b *inject.Program) bool {

@@ -117,13 +117,13 @@ func (t *Tracker) markDirty(s *sidecarSet) {
 // Set adds a Pod or replaces its record. A Pod that is not active is removed.
 func (t *Tracker) Set(r *podstate.Record) {
 	if !r.Active {
-		t.forget(r.Namespace, r.Name, !r.Succeeded)
+		t.forget(r.Namespace, r.Name, &ending{failed: r.Failed, succeeded: r.Succeeded})
 		return
 	}
 	ns := t.namespace(r.Namespace)
 	p, known := ns.pods[r.Name]
 	if known && p.record.UID != r.UID {
-		t.forget(r.Namespace, r.Name, true)
+		t.forget(r.Namespace, r.Name, &ending{})
 		ns, known = t.namespace(r.Namespace), false
 	}
 	if !known {
@@ -148,7 +148,7 @@ func (t *Tracker) Set(r *podstate.Record) {
 // Delete removes a Pod. A Pod with the same name and another UID stays.
 func (t *Tracker) Delete(r *podstate.Record) {
 	if p := t.pod(r.Namespace, r.Name); p != nil && p.record.UID == r.UID {
-		t.forget(r.Namespace, r.Name, true)
+		t.forget(r.Namespace, r.Name, &ending{})
 	}
 }
 
@@ -161,7 +161,7 @@ func (t *Tracker) Replace(records []*podstate.Record) {
 	for name, ns := range t.namespaces {
 		for podName, p := range ns.pods {
 			if p.list != t.list {
-				t.forget(name, podName, true)
+				t.forget(name, podName, &ending{})
 			}
 		}
 	}
@@ -179,15 +179,18 @@ func (t *Tracker) pod(namespace podstate.Namespace, name string) *pod {
 	return nil
 }
 
-// forget removes a Pod. lost: it has ended without having done its task, or is about to.
-func (t *Tracker) forget(namespace podstate.Namespace, name string, lost bool) {
+// ending is how a Pod ends.
+type ending struct{ failed, succeeded bool }
+
+// forget removes a Pod that ends, or is about to.
+func (t *Tracker) forget(namespace podstate.Namespace, name string, end *ending) {
 	p := t.pod(namespace, name)
 	if p == nil {
 		return
 	}
 	for _, m := range p.members {
-		if m.Dead = p.isDead(t); lost && !m.Dead && m.counts.is&inplace.Matched != 0 && m.set.strategy.Updates() && m.IsCharged(m.set.strategy, t.now) {
-			m.set.status = m.set.status.Lose(t.now)
+		if m.Dead = p.isDead(t); !end.succeeded && m.counts.is&inplace.Matched != 0 && m.set.strategy.Updates() {
+			m.set.status = m.set.status.Disappear(&m.Pod, m.set.strategy, end.failed, m.set.available, t.now)
 		}
 		t.leave(m)
 	}
@@ -378,9 +381,11 @@ func (t *Tracker) judgeOne(m *membership) {
 	if s.strategy.LooksAtLabels() {
 		m.Traits = s.strategy.TraitsOf(r.Labels.Labels())
 	}
-	if m.Rest != nil && m.Verdict != verdict && m.Rest.Reason != inplace.WriteUndone {
-		m.Rest = nil
+	if m.Backoff != nil && m.Verdict != verdict && m.Backoff.Reason != inplace.WriteUndone {
+		m.Backoff = nil
 	}
+	m.noteUndone()
+	m.setNew()
 	m.counts = s.countsOf(r)
 	if m.counts.is&inplace.Lacking != 0 && !t.expected(p, s) {
 		m.counts.is = 0
@@ -389,6 +394,22 @@ func (t *Tracker) judgeOne(m *membership) {
 	if before != m.counts || mattered || m.Matters() {
 		t.markDirty(s)
 	}
+}
+
+// noteUndone finds out whether another program has taken the operator's update back. It may have removed
+// the record of the update, too.
+func (m *membership) noteUndone() {
+	if m.Verdict.Way == inplace.Current {
+		m.Undone = podstate.Undone{At: m.Written.At, StateBefore: m.Written.StateBefore}
+	} else if undone := m.set.content.Undone(m.Record); undone.At != 0 {
+		m.Undone = undone
+	}
+}
+
+// setNew sets whether the Pod has what new Pods get instead of the current content.
+func (m *membership) setNew() {
+	in, _ := m.Record.Injection(m.set.name)
+	m.AsNew = m.set.newPods != 0 && in.Revision == m.set.newPods
 }
 
 // expected reports whether a Pod that a SidecarSet selects should carry it. It should

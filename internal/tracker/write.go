@@ -34,7 +34,7 @@ type WorkItem struct {
 	Record *podstate.Record
 	// Was is how the Pod was when it was decided about. A Pod that is another way by now must not be
 	// updated: its result is stale.
-	Was podstate.Was
+	Was podstate.StateBefore
 	// Node is the state of the Pod's node.
 	Node inplace.Node
 
@@ -71,9 +71,9 @@ func (t *Tracker) take(s *sidecarSet, plan *rollout.Plan) (items []WorkItem) {
 		switch {
 		case s.inFlight >= mostInFlight || m.sent != nil:
 			return
-		case m.Rest != nil && t.now < m.Rest.Until: // a Pod that rests is in no plan to be updated
-			if plan.Next == 0 || m.Rest.Until < plan.Next {
-				plan.Next = m.Rest.Until
+		case m.Backoff != nil && t.now < m.Backoff.Until: // a Pod that backs off is in no plan to be updated
+			if plan.Next == 0 || m.Backoff.Until < plan.Next {
+				plan.Next = m.Backoff.Until
 			}
 			return
 		}
@@ -102,8 +102,8 @@ func (t *Tracker) memberOf(p *rollout.Pod, s *sidecarSet) *membership {
 // item begins a write.
 func (t *Tracker) item(m *membership, kind Kind) WorkItem {
 	s := m.set
-	m.sent = &sent{kind: kind, of: contentIDOf(s.program), written: podstate.Written{At: uint32(t.now), Was: m.Was(t.now)}}
-	was := m.sent.written.Was
+	m.sent = &sent{kind: kind, of: contentIDOf(s.program), written: podstate.Written{At: uint32(t.now), StateBefore: m.StateBefore(t.now)}}
+	was := m.sent.written.StateBefore
 	s.inFlight++
 	switch kind {
 	case Update:
@@ -113,7 +113,7 @@ func (t *Tracker) item(m *membership, kind Kind) WorkItem {
 		m.Sent = &m.sent.written
 	case Reset:
 		if m.Written.At != 0 {
-			m.sent.written.Was = m.Written.Was
+			m.sent.written.StateBefore = m.Written.StateBefore
 		}
 		m.Sent = &m.sent.written
 	}
@@ -163,10 +163,10 @@ const (
 func (t *Tracker) rest(m *membership, reason inplace.Reason, message string) {
 	m.set.end(m)
 	if reason == "" {
-		m.Rest = &rollout.Rest{Until: t.now + staleRest}
+		m.Backoff = &rollout.Backoff{Until: t.now + staleRest}
 		return
 	}
-	m.Rest = &rollout.Rest{Until: t.now + int64(min(refusedRest<<m.refusals, longestRest)), Reason: reason, Message: message}
+	m.Backoff = &rollout.Backoff{Until: t.now + int64(min(refusedRest<<m.refusals, longestRest)), Reason: reason, Message: message}
 	m.refusals = min(m.refusals+1, 10)
 }
 
@@ -179,8 +179,8 @@ func (t *Tracker) deliver(m *membership) {
 	}
 	in, _ := m.Record.Injection(m.set.name)
 	if sent.kind == Update && sent.content != 0 && in.Hash != sent.content && !m.Carries || sent.kind == Reset && m.Resets {
-		t.rest(m, inplace.WriteUndone, "another program has taken the update back")
+		t.rest(m, inplace.WriteUndone, rollout.UndoneMessage)
 		return
 	}
-	m.sent, m.Sent, m.Rest, m.refusals = nil, nil, nil, 0
+	m.sent, m.Sent, m.Backoff, m.refusals = nil, nil, nil, 0
 }

@@ -134,7 +134,7 @@ func (r *plane) setGate(t *testing.T, p *corev1.Pod, status corev1.ConditionStat
 	}
 }
 
-// A user deletes each Pod that the image has broken. Each keeps its place, so that no other Pod
+// A user deletes each Pod that the image has broken. Each uses the budget, so that no other Pod
 // gets the image in place.
 func (r *plane) testDeleted(t *testing.T) {
 	const pods, image = 6, "example.com/side:missing"
@@ -165,9 +165,9 @@ func (r *plane) testDeleted(t *testing.T) {
 	if len(fed) != 1 || len(deleted) != 1 {
 		t.Errorf("%d Pods got the bad image in place, and %d of them were deleted, want one", len(fed), len(deleted))
 	}
-	a.await(t, "the place of the deleted Pod", func(s appsv1beta1.SidecarSetStatus) error {
+	a.await(t, "the deleted Pod", func(s appsv1beta1.SidecarSetStatus) error {
 		c := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionProgressing)
-		if s.DisappearedPods != 1 || s.DisappearedUntil == nil || !strings.Contains(c.Message, "places of Pods that disappeared are kept until") {
+		if s.DisappearedPods != 1 || s.DisappearedUntil == nil || !strings.Contains(c.Message, "1 Pod that disappeared uses maxUnavailable until") {
 			return fmt.Errorf("%d disappeared until %v; %s", s.DisappearedPods, s.DisappearedUntil, c.Message)
 		}
 		return nil

@@ -80,7 +80,7 @@ func TestStatusTellsThatARolloutWaits(t *testing.T) {
 	f.awaitRollout(t, "RollingOut", "AsExpected")
 	awaitEvent(t, f.set, corev1.EventTypeNormal, appsv1beta1.ReasonRollingOut)
 	status := f.awaitRollout(t, "RollingOut", "SidecarsNotRunning")
-	if c := meta.FindStatusCondition(status.Conditions, appsv1beta1.ConditionProgressing); !strings.Contains(c.Message, "Proof: ") || !strings.Contains(c.Message, f.namespace+"/p-0") || !strings.Contains(c.Message, "ImagePull") {
+	if c := meta.FindStatusCondition(status.Conditions, appsv1beta1.ConditionProgressing); !strings.Contains(c.Message, "SlowStart: ") || !strings.Contains(c.Message, f.namespace+"/p-0") || !strings.Contains(c.Message, "ImagePull") {
 		t.Errorf("Progressing says %q, want the rule, a Pod and the kubelet's reason", c.Message)
 	}
 	if e := awaitEvent(t, f.set, corev1.EventTypeWarning, appsv1beta1.ReasonSidecarsNotRunning); !strings.Contains(e.Message, "ImagePull") {

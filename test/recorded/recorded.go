@@ -188,7 +188,7 @@ func (s *Sequence) Replay() error {
 		if i > 0 && v.Pod.Generation > s.Versions[i-1].Pod.Generation {
 			before := &s.Versions[i-1].Pod
 			images, sizes := changes(before, &v.Pod)
-			w := podstate.Write{Pod: before, Content: "h", Previous: entry, Resize: resize, Changes: images, Now: now}
+			w := podstate.Write{Pod: before, Hash: "h", Previous: entry, Resize: resize, Changes: images, Now: now}
 			if len(sizes) > 0 {
 				resize = new(podstate.NewResize(w, fmt.Sprint("generation ", v.Pod.Generation), sizes))
 			} else {

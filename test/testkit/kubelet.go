@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,7 +23,8 @@ import (
 	"github.com/sidecarset/operator/test/await"
 )
 
-// Kubelet writes the status of all Pods of a namespace as a kubelet does. After a change, it
+// Kubelet writes the status of all Pods of a namespace as a kubelet does. It has a Node with the name of
+// the namespace, to which it binds them, and ends those that are deleted. After a change, it
 // first writes that it has seen the change, while the old container still runs and the Pod is
 // still ready. Later it writes that the new container runs. It starts no program.
 type Kubelet struct {
@@ -59,10 +61,14 @@ func (k *Kubelet) Start(t testing.TB) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	k.workers = map[types.UID]*podWorker{}
+	if err := k.join(ctx); err != nil {
+		t.Fatalf("creating the Node of a kubelet: %v", err)
+	}
 	events, err := k.watch(ctx)
 	if err != nil {
 		t.Fatalf("watching Pods for a kubelet: %v", err)
 	}
+	k.running.Go(func() { k.beat(ctx) })
 	k.running.Go(func() {
 		for ctx.Err() == nil {
 			for event := range events.ResultChan() {
@@ -85,6 +91,44 @@ func (k *Kubelet) Start(t testing.TB) (stop func()) {
 	return stop
 }
 
+// join creates the Node, unless an earlier Kubelet has.
+func (k *Kubelet) join(ctx context.Context) error {
+	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}
+	return client.IgnoreAlreadyExists(k.Client.Create(ctx, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: k.Namespace}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{ready}},
+	}))
+}
+
+// beat renews the Lease of the Node, so that a controller-manager does not take it for dead.
+func (k *Kubelet) beat(ctx context.Context) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: k.Namespace}}
+	for {
+		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = &k.Namespace, new(int32(40)), new(metav1.NowMicro())
+		if lease.ResourceVersion == "" {
+			if err := k.Client.Create(ctx, lease); apierrors.IsAlreadyExists(err) {
+				_ = k.Client.Get(ctx, client.ObjectKeyFromObject(lease), lease) // of an earlier Kubelet
+			}
+		} else if err := k.Client.Update(ctx, lease); err != nil {
+			lease.ResourceVersion = ""
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(10 * time.Second):
+		}
+	}
+}
+
+// bind gives a Pod the Node, and reports whether it had one.
+func (k *Kubelet) bind(ctx context.Context, pod *corev1.Pod) bool {
+	if pod.Spec.NodeName != "" {
+		return true
+	}
+	binding := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: k.Namespace}}
+	_ = k.Client.SubResource("binding").Create(ctx, pod.DeepCopy(), binding) // another event comes
+	return false
+}
+
 // watch hands all present Pods to their workers, and returns a watch of later changes.
 func (k *Kubelet) watch(ctx context.Context) (watch.Interface, error) {
 	list := &corev1.PodList{}
@@ -99,7 +143,13 @@ func (k *Kubelet) watch(ctx context.Context) (watch.Interface, error) {
 
 // see hands a Pod to its worker.
 func (k *Kubelet) see(ctx context.Context, pod *corev1.Pod) {
-	if finished(pod) || pod.DeletionTimestamp != nil {
+	switch {
+	case finished(pod):
+		return
+	case pod.DeletionTimestamp != nil && pod.Spec.NodeName == k.Namespace:
+		_ = k.Client.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
+		return
+	case pod.DeletionTimestamp != nil, !k.bind(ctx, pod):
 		return
 	}
 	k.mu.Lock()

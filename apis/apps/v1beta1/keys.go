@@ -73,9 +73,8 @@ const AnnotationDefaultContainer = "sidecarset.io/default-container"
 const DefaultContainerApp = "App"
 
 // AnnotationMinReadySeconds on a SidecarSet is how many seconds a Pod has to be Ready to be
-// available, and an updated Pod to be proven, as a Deployment's minReadySeconds; 30 without it. A
-// rollout begins with one Pod, and no more updated Pods are updating, settling or late than are
-// proven.
+// available, as a Deployment's minReadySeconds; 30 without it. A rollout begins with one Pod, and at
+// most as many updated Pods are not available as are.
 const AnnotationMinReadySeconds = "sidecarset.io/min-ready-seconds"
 
 // LabelRequired on a SidecarSet makes API servers refuse a selected Pod that lacks its sidecars ("true"), or
@@ -204,7 +203,7 @@ const (
 	// ReasonRollingOut is the reason of a true Progressing condition.
 	ReasonRollingOut = "RollingOut"
 	// ReasonComplete says that every Pod that the SidecarSet selects carries all sidecars of the
-	// current content, and that no Pod counts against maxUnavailable.
+	// current content, and that no Pod is updating or failed.
 	ReasonComplete = "Complete"
 	// ReasonPartitionReached says that updateStrategy.partition or
 	// updateStrategy.selector excludes the Pods which are not updated.
@@ -274,8 +273,12 @@ const (
 	ReasonStarting = "Starting"
 	// ReasonNotReady says that the containers run, and that the Pod is not Ready.
 	ReasonNotReady = "NotReady"
-	// ReasonSettling says that the Pod is Ready, and not for long enough.
-	ReasonSettling = "Settling"
+	// ReasonMinReadySeconds says that the Pod is Ready, and not for long enough.
+	ReasonMinReadySeconds = "MinReadySeconds"
+	// ReasonNotScheduled says that the Pod has no node.
+	ReasonNotScheduled = "NotScheduled"
+	// ReasonUpdating says that the operator is about to update the Pod.
+	ReasonUpdating = "Updating"
 )
 
 // Reasons of status.uninjected.

@@ -437,13 +437,16 @@ type SidecarSetStatus struct {
 	// notRunningPods are the matched Pods one of whose sidecars does not run, by the kubelet's
 	// reason. The message names the sidecar.
 	NotRunningPods []SidecarSetPodGroup `json:"notRunningPods,omitempty"`
+	// rolloutStartTime is when the first Pod was updated to latestRevision.
+	RolloutStartTime *metav1.Time `json:"rolloutStartTime,omitempty"`
 	// notReadyBefore is the number of matched Pods that were not ready when the rollout of
 	// latestRevision began. As many updated Pods may be not ready later without stopping it.
 	NotReadyBefore *int32 `json:"notReadyBefore,omitempty"`
-	// disappearedPods is the number of Pods that were deleted while they were down because of the
-	// rollout of latestRevision. They use maxUnavailable until disappearedUntil.
+	// disappearedPods is the number of Pods that were deleted or evicted while they were not ready
+	// because of the rollout of latestRevision, or soon after. They use maxUnavailable until
+	// disappearedUntil.
 	DisappearedPods int32 `json:"disappearedPods,omitempty"`
-	// disappearedUntil is ten minutes after the last of these was deleted.
+	// disappearedUntil is at most ten minutes after the last of these was deleted or evicted.
 	DisappearedUntil *metav1.Time `json:"disappearedUntil,omitempty"`
 	// revisions are the matched Pods by the revision that they record, the revision
 	// with most Pods first. There are at most ten with a name.

@@ -402,6 +402,10 @@ func (in *SidecarSetStatus) DeepCopyInto(out *SidecarSetStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.RolloutStartTime != nil {
+		in, out := &in.RolloutStartTime, &out.RolloutStartTime
+		*out = (*in).DeepCopy()
+	}
 	if in.NotReadyBefore != nil {
 		in, out := &in.NotReadyBefore, &out.NotReadyBefore
 		*out = new(int32)

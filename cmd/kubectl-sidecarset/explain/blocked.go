@@ -26,7 +26,7 @@ var blocked = map[inplace.Reason][2]string{
 	inplace.RestartRules:           {"a restart rule of the Pod could restart all of its containers", recreateIt},
 	inplace.NodeTooOld:             {"the node's kubelet is older than 1.32 and does not restart native sidecars", "update the node, or recreate the Pod"},
 	inplace.NodeNotReady:           {"the node is not ready or gone", "nothing: the leader updates the Pod when its node is ready"},
-	inplace.NotCarriedOut:          {"the node has not carried out the update for ten minutes", "look at the node, or recreate the Pod"},
+	inplace.UpdateTimedOut:         {"the node has not carried out the update for ten minutes", "look at the node, or recreate the Pod"},
 	inplace.Refused:                {"the API server refused the write", "change the policy, quota or webhook that refuses"},
 	inplace.WriteFailed:            {"the API server did not carry out the write", "nothing: the leader tries again"},
 	inplace.WriteUndone:            {"another program took the update back", "find that webhook or controller"},
