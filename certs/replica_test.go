@@ -111,8 +111,11 @@ func newReplica(t *testing.T, m *mode) *replica {
 func mayWrite(ctx context.Context, c client.Client, o client.Object) error {
 	next, is := o.(*corev1.Secret)
 	stored := &corev1.Secret{}
-	if !is || c.Get(ctx, client.ObjectKeyFromObject(o), stored) != nil {
+	if !is {
 		return nil
+	}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(o), stored); err != nil {
+		return client.IgnoreNotFound(err)
 	}
 	if next.Type != stored.Type || stored.Immutable != nil && *stored.Immutable {
 		return apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, o.GetName(), field.ErrorList{field.Forbidden(field.NewPath("data"), "field is immutable")})
