@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -158,5 +159,63 @@ func (f *fleet) updateAsOpenKruise(t *testing.T, name string, set *appsv1beta1.S
 			}
 		}
 		return api.Update(ctx, p)
+	})
+}
+
+// The kubelet evicts each Pod that runs a bad image, in one event: it is Ready, and then Failed. Then no
+// other Pod gets the image for ten minutes.
+func TestAnImageWhosePodsAreEvicted(t *testing.T) {
+	t.Parallel()
+	const image = "example.com/side:evicted"
+	f := newFleet(t, rolling, 6, &testkit.Kubelet{Pull: 20 * time.Millisecond})
+	set := &unstructured.Unstructured{}
+	set.SetGroupVersionKind(appsv1beta1.Kind)
+	set.SetName(f.set.GetName())
+	patch(t, set, map[string]any{"metadata": map[string]any{"annotations": map[string]any{appsv1beta1.AnnotationMinReadySeconds: "30"}}})
+	f.update(t, map[string]any{"updateStrategy": map[string]any{"maxUnavailable": 1}})
+	f.setImage(t, image)
+	evicted := map[types.UID]bool{}
+	var end time.Time
+	for give := time.Now().Add(rolloutPatience); time.Now().Before(give) && (end.IsZero() || time.Now().Before(end)); <-time.After(500 * time.Millisecond) {
+		for _, p := range f.pods(t) {
+			if s := statusOfContainer(t, &p, "side"); s.Image == image && p.Status.Phase == corev1.PodRunning && !evicted[p.UID] {
+				evicted[p.UID], end = true, time.Now().Add(15*time.Second)
+				failed := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Failed","reason":"Evicted"}}`))
+				if err := api.Status().Patch(t.Context(), &p, failed); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if len(evicted) != 1 {
+		t.Errorf("%d Pods got the image and were evicted, want one", len(evicted))
+	}
+	f.await(t, "the evicted Pod", func(set *appsv1beta1.SidecarSet) error {
+		if set.Status.DisappearedPods != 1 || set.Status.DisappearedUntil == nil {
+			return fmt.Errorf("%d Pods disappeared until %v", set.Status.DisappearedPods, set.Status.DisappearedUntil)
+		}
+		return nil
+	})
+}
+
+// A queue of Pods that wait for a node gets the new content beside a rollout, and holds nothing up.
+func TestAQueueOfPodsHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	const queue = 200
+	f := newFleet(t, rolling, 4, &testkit.Kubelet{Pull: 20 * time.Millisecond})
+	waiting := make([]*corev1.Pod, queue)
+	for i := range waiting {
+		waiting[i] = pod(f.namespace, fmt.Sprintf("waiting-%03d", i), "app=web")
+		waiting[i].Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/queue"}}
+	}
+	if err := testkit.Each(waiting, 16, func(p *corev1.Pod) error { return api.Create(t.Context(), p) }); err != nil {
+		t.Fatal(err)
+	}
+	f.setImage(t, "example.com/side:v2")
+	f.await(t, "the rollout", func(set *appsv1beta1.SidecarSet) error {
+		if s := set.Status; s.UpdatedPods != queue+4 || s.UpdatedReadyPods != 4 {
+			return fmt.Errorf("%+v of %d Pods", testkit.CountersOf(set), queue+4)
+		}
+		return nil
 	})
 }
