@@ -24,6 +24,7 @@ func (w *world) look(p *simPod) *rollout.Pod {
 	}
 	r.Ready, r.Since = p.ready, uint32(p.since+w.skew[p.node])
 	out.Sent, out.Written, out.Trouble = nil, podstate.Written{}, 0
+	r.Order.Assigned = !p.unassigned
 	out.Dead = p.deadAt > 0 && !p.ready && w.now-p.deadAt >= 40
 	out.Carries, out.Verdict.Way = p.rev == w.want, inplace.Images
 	if out.Carries {
@@ -115,9 +116,9 @@ func (w *world) newLeader() {
 }
 
 // leave is called when a Pod disappears, or begins to.
-func (w *world) leave(p *simPod) {
+func (w *world) leave(p *simPod, failed bool) {
 	if !p.term && !w.mistake.noLoss {
-		w.setStatus(w.status.Disappear(w.look(p), w.strategy(), false, w.plan.Available, int64(w.now)))
+		w.setStatus(w.status.Disappear(w.look(p), w.strategy(), failed, w.plan.Available, int64(w.now)))
 	}
 }
 
@@ -146,8 +147,13 @@ func (w *world) write(p *simPod, was podstate.StateBefore) {
 	}
 }
 
-func (w *world) kill(p *simPod, replace bool) {
-	w.leave(p)
+func (w *world) kill(p *simPod, replace bool) { w.end(p, replace, false) }
+
+// evict lets a Pod fail as a whole; another one replaces it.
+func (w *world) evict(p *simPod) { w.end(p, true, true) }
+
+func (w *world) end(p *simPod, replace, failed bool) {
+	w.leave(p, failed)
 	p.gone, w.event = true, true
 	if !p.term {
 		w.appSize[p.app]--

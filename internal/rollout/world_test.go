@@ -67,6 +67,7 @@ type simPod struct {
 	up, ready               bool
 	since                   int
 	took                    bool // the operator took it down: it was serving
+	unassigned              bool // no node has it
 	record                  podstate.Record
 	out                     rollout.Pod
 }
@@ -272,6 +273,8 @@ func (w *world) kubelet(p *simPod) {
 	case p.deadAt > 0:
 		w.deadNode(p)
 		return
+	case p.unassigned:
+		return
 	case p.ignores:
 		if p.ownBad == p.ready { // the probes still work
 			w.setReady(p, !p.ownBad)
@@ -358,7 +361,7 @@ func (w *world) deadNode(p *simPod) {
 		w.setReady(p, false)
 	}
 	if age == 340 && p.app >= w.daemons && !p.term {
-		w.leave(p)
+		w.leave(p, false)
 		p.term, w.event = true, true
 		w.appSize[p.app]--
 		q, dead := w.add(p.app, false), true
