@@ -113,6 +113,10 @@ func (s *Strategy) setPriority(p *appsv1beta1.UpdatePriorityStrategy) error {
 	return nil
 }
 
+// MinReadySeconds is how long a Pod has to be Ready to be available; 0 if the strategy cannot be read, or
+// updates no Pod.
+func (s *Strategy) MinReadySeconds() int64 { return s.minReady }
+
 // defaultMinReady is how long a Pod has to be Ready to be available, in seconds.
 const defaultMinReady = 30
 

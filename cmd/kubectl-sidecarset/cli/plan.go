@@ -218,6 +218,9 @@ func (p *planner) planOne(ctx context.Context, o *manifest.Object) (*sidecarSetP
 			return nil, o.Errorf("%w", err)
 		}
 		plan.Missing = p.missing(ctx, program, content, after.Excluded, pods)
+		if longer := p.longerMinReady(ctx, program, pods); longer != "" {
+			plan.Warnings = append(plan.Warnings, longer)
+		}
 	}
 	plan.Forecast, err = forecast.Of(ctx, forecast.Input{
 		Old: old, New: applied, Before: before, After: after, Revisions: p.parts.Revisions, Pods: pods, Resizes: p.resizes,
