@@ -55,7 +55,8 @@ type Record struct {
 
 	// Active is false once the Pod is being deleted or has finished; such a Pod
 	// counts nowhere. Succeeded says that it has done its task, and Failed that it has ended
-	// otherwise: it was evicted, for example.
+	// otherwise: it was evicted, for example. A Pod without a task never succeeds: the phase of one
+	// that was evicted is Succeeded, without a reason, if all of its programs exited with 0.
 	Active, Succeeded, Failed bool
 	// RunsToCompletion is true if the kubelet does not restart the Pod's containers
 	// once they succeed, by spec.restartPolicy. The Pod does a task, whatever controls it.
@@ -114,8 +115,11 @@ type Injection struct {
 // the Pod's author has written into the Pod.
 func FromPod(pod *corev1.Pod) *Record {
 	r := &Record{UID: pod.UID, Namespace: MakeNamespace(pod.Namespace), Name: pod.Name}
-	r.Succeeded, r.Failed = pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed
-	if r.Active = pod.DeletionTimestamp == nil && !r.Succeeded && !r.Failed; !r.Active {
+	r.RunsToCompletion = pod.Spec.RestartPolicy == corev1.RestartPolicyNever || pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure
+	deleted, succeeded := pod.DeletionTimestamp != nil, pod.Status.Phase == corev1.PodSucceeded
+	r.Succeeded = succeeded && r.RunsToCompletion
+	r.Failed = pod.Status.Phase == corev1.PodFailed || succeeded && !r.RunsToCompletion && !deleted
+	if r.Active = !deleted && !succeeded && !r.Failed; !r.Active {
 		return r
 	}
 	if r.TooLarge = tooLarge(pod); r.TooLarge {
@@ -126,7 +130,6 @@ func FromPod(pod *corev1.Pod) *Record {
 		r.Controller = MakeName(string(owner.UID))
 	}
 	r.Node = MakeName(pod.Spec.NodeName)
-	r.RunsToCompletion = pod.Spec.RestartPolicy == corev1.RestartPolicyNever || pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure
 	r.Facts = FactsOf(pod)
 	r.Order.Created = createdAt(pod)
 	r.Ready = IsPodReady(pod)

@@ -69,11 +69,14 @@ func TestFromPodActiveAndReady(t *testing.T) {
 		edit          func(*corev1.Pod)
 		active, ready bool
 	}{
-		"running and ready":               {func(*corev1.Pod) {}, true, true},
-		"not ready":                       {func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }, true, false},
-		"without a Ready condition":       {func(p *corev1.Pod) { p.Status.Conditions = nil }, true, false},
-		"pending, whatever it says":       {func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, true, false},
-		"succeeded":                       {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, false, false},
+		"running and ready":         {func(*corev1.Pod) {}, true, true},
+		"not ready":                 {func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }, true, false},
+		"without a Ready condition": {func(p *corev1.Pod) { p.Status.Conditions = nil }, true, false},
+		"pending, whatever it says": {func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, true, false},
+		"succeeded": {func(p *corev1.Pod) {
+			p.Status.Phase, p.Spec.RestartPolicy = corev1.PodSucceeded, corev1.RestartPolicyOnFailure
+		}, false, false},
+		"evicted, and exited with 0":      {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, false, false},
 		"failed":                          {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, false, false},
 		"being deleted while it is ready": {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, false, false},
 	}

@@ -74,19 +74,27 @@ func TestAPodThatIsUpdatingDisappears(t *testing.T) {
 		do   func(c *cluster, name string)
 		want time.Duration
 	}{
-		"it is being deleted":         {terminate, short},
-		"it is deleted at once":       {remove, short},
-		"first the one, then both":    {func(c *cluster, name string) { terminate(c, name); c.show(name); remove(c, name) }, short},
-		"it crashes, and is deleted":  {func(c *cluster, name string) { crashes(c, name); remove(c, name) }, long},
-		"it fails":                    {phase(corev1.PodFailed), long},
-		"it fails, and is deleted":    {func(c *cluster, name string) { phase(corev1.PodFailed)(c, name); remove(c, name) }, long},
-		"an available one is evicted": {func(c *cluster, name string) { phase(corev1.PodFailed)(c, other(c, name)) }, long},
-		"an available one is deleted": {func(c *cluster, name string) { remove(c, other(c, name)) }, 0},
-		"a new list does not have it": {func(c *cluster, name string) { delete(c.pods, name); c.list(); c.list() }, short},
-		"another has its name":        {func(c *cluster, name string) { c.create(name) }, short},
-		"it is not selected":          {func(c *cluster, name string) { c.pods[name].Labels = nil; c.show(name); remove(c, name) }, 0},
-		"it succeeds":                 {phase(corev1.PodSucceeded), 0},
-		"its node dies":               {dies, long},
+		"it is being deleted":             {terminate, short},
+		"it is deleted at once":           {remove, short},
+		"first the one, then both":        {func(c *cluster, name string) { terminate(c, name); c.show(name); remove(c, name) }, short},
+		"it crashes, and is deleted":      {func(c *cluster, name string) { crashes(c, name); remove(c, name) }, long},
+		"it fails":                        {phase(corev1.PodFailed), long},
+		"it fails, and is deleted":        {func(c *cluster, name string) { phase(corev1.PodFailed)(c, name); remove(c, name) }, long},
+		"an available one is evicted":     {func(c *cluster, name string) { phase(corev1.PodFailed)(c, other(c, name)) }, long},
+		"an available one is deleted":     {func(c *cluster, name string) { remove(c, other(c, name)) }, 0},
+		"a new list does not have it":     {func(c *cluster, name string) { delete(c.pods, name); c.list(); c.list() }, short},
+		"another has its name":            {func(c *cluster, name string) { c.create(name) }, short},
+		"it is not selected":              {func(c *cluster, name string) { c.pods[name].Labels = nil; c.show(name); remove(c, name) }, 0},
+		"it is evicted, and exits with 0": {phase(corev1.PodSucceeded), long},
+		"it is deleted, and exits with 0": {func(c *cluster, name string) {
+			c.pods[name].Status.Phase = corev1.PodSucceeded
+			terminate(c, name)
+		}, short},
+		"it has done its task": {func(c *cluster, name string) {
+			c.pods[name].Spec.RestartPolicy = corev1.RestartPolicyOnFailure
+			phase(corev1.PodSucceeded)(c, name)
+		}, 0},
+		"its node dies": {dies, long},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, updating := half(t)

@@ -230,7 +230,8 @@ const cniConfig = `{
 }`
 
 // With this configuration, a pull that waits does not delay other pulls, and the kubelet removes
-// no image. The static policy makes resizes of Guaranteed Pods infeasible.
+// no image. The static policy makes resizes of Guaranteed Pods infeasible. Volumes are measured more often
+// than each minute, so that an eviction for a full volume does not take that long.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 address: ADDRESS
@@ -253,6 +254,7 @@ maxPods: 200
 serializeImagePulls: false
 registryPullQPS: 0
 eventRecordQPS: 0
+volumeStatsAggPeriod: 2s
 `
 
 // gate asks the registry about the gate of a repository; see hack/image.

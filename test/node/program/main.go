@@ -9,6 +9,7 @@
 //	UNREADY   if set, GET /ready fails until POST /ready
 //	CRASHING  if set, it exits with code 1 at once
 //	MEMORY    how many MiB it uses
+//	FILL      a directory; it writes 4 MiB there
 //
 // It serves GET /version and GET /signals (how often it got SIGTERM), and
 // POST /exit?code=N and POST /unready, too.
@@ -35,6 +36,11 @@ func main() {
 		memory = make([]byte, size<<20)
 		for i := range memory {
 			memory[i] = byte(i) // the kernel allocates a page only when it is written
+		}
+	}
+	if dir := os.Getenv("FILL"); dir != "" {
+		if err := os.WriteFile(dir+"/full", make([]byte, 4<<20), 0o600); err != nil {
+			panic(err)
 		}
 	}
 	var signals atomic.Int32
