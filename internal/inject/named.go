@@ -4,9 +4,12 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
+
+	"github.com/sidecarset/operator/internal/members"
 )
 
-var elementPath = regexp.MustCompile(`spec\.(initContainers|containers|volumes|imagePullSecrets)\[(\d+)\]`)
+var elementPath = regexp.MustCompile(`spec\.(` + strings.Join(members.OfPods(), "|") + `)\[(\d+)\]`)
 
 // Named returns the elements which the plan puts into the Pod and which a message of an API server
 // names by their places, such as spec.containers[2].ports[0]. The places are those of the Pod that

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sidecarset/operator/internal/members"
 )
 
 // Verdict is what an API server says about a SidecarSet, at the paths of the SidecarSet.
@@ -149,7 +151,7 @@ func remedyFor(kind field.ErrorType, path string) string {
 	return ""
 }
 
-var element = regexp.MustCompile(`^spec\.(containers|initContainers|volumes|imagePullSecrets)\[(\d+)\]`)
+var element = regexp.MustCompile(`^spec\.(` + strings.Join(members.OfPods(), "|") + `)\[(\d+)\]`)
 
 // ownerOf says in words which container or volume a path belongs to; "" if it has no name. It
 // reports false for a path of what the Pod brings.
@@ -158,28 +160,17 @@ func (q Question) ownerOf(path string) (owner string, isOurs bool) {
 	if found == nil {
 		return "", false
 	}
-	kind, list, name := "container", q.set.Spec.Containers, ""
+	list, _ := q.spec[found[1]].([]any)
 	i, err := strconv.Atoi(found[2])
-	switch found[1] {
-	case "volumes":
-		kind = "volume"
-		if err == nil && i < len(q.set.Spec.Volumes) {
-			name = q.set.Spec.Volumes[i].Name
-		}
-	case "imagePullSecrets":
-	case "initContainers":
-		list = q.set.Spec.InitContainers
-		fallthrough
-	default:
-		if err != nil || i >= len(list) { // the placeholder
-			return "", false
-		}
-		name = list[i].Name
+	if err != nil || i >= len(list) || found[1] == "containers" && len(q.set.Spec.Containers) == 0 { // the placeholder
+		return "", false
 	}
+	object, _ := list[i].(map[string]any)
+	name, _ := object["name"].(string)
 	if name == "" {
 		return "", true
 	}
-	return kind + " " + name, true
+	return members.Element(found[1]) + " " + name, true
 }
 
 // mostUnknown is how many members are named that do not reach Pods.
@@ -209,7 +200,7 @@ func (q Question) readWarnings(answered map[string]any, warnings []string) []str
 		}
 	}
 	dropped := map[string]bool{}
-	for _, list := range lists {
+	for _, list := range members.OfPods() {
 		findDropped(q.spec[list], answered[list], field.NewPath("spec", list), dropped)
 	}
 	maps.Copy(dropped, unknown)

@@ -16,6 +16,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/hub"
+	"github.com/sidecarset/operator/internal/members"
 )
 
 // DryRun and FieldValidation are the parameters of the request that a Question is for.
@@ -34,22 +35,22 @@ type Question struct {
 // need is a member of a sidecar, by its path, that only some Pods can have.
 type need struct{ path, warning string }
 
-// lists are the members of a SidecarSet that its Pods get, and that API servers can check.
-var lists = []string{"containers", "initContainers", "volumes", "imagePullSecrets"}
-
 // New returns the question about a SidecarSet of the hub version. It shares the SidecarSet's
 // values, and changes none of them.
 func New(of *hub.SidecarSet) Question {
 	q := Question{set: of.Set, spec: map[string]any{}}
 	sent, _ := of.Object["spec"].(map[string]any)
-	for _, name := range lists {
+	for _, name := range members.OfPods() {
 		if list, _ := sent[name].([]any); len(list) > 0 {
 			q.spec[name] = list
 		}
 	}
 	isHostProcess := q.bringWhatPodsBring()
-	for _, name := range lists[:2] {
-		list, _ := q.spec[name].([]any)
+	for _, m := range members.Injected {
+		if m.Kind != members.Containers {
+			continue
+		}
+		list, _ := q.spec[m.Name].([]any)
 		list = slices.Clone(list)
 		for i, elem := range list {
 			container, isObject := elem.(map[string]any)
@@ -66,7 +67,7 @@ func New(of *hub.SidecarSet) Question {
 			list[i] = container
 		}
 		if list != nil {
-			q.spec[name] = list
+			q.spec[m.Name] = list
 		}
 	}
 	if q.spec["containers"] == nil { // a Pod needs one

@@ -5,11 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sidecarset/operator/internal/members"
 	"github.com/sidecarset/operator/internal/review"
 )
 
 func TestListsOfAPodAreBounded(t *testing.T) {
-	for _, list := range []string{"containers", "initContainers", "volumes", "imagePullSecrets"} {
+	for _, list := range members.OfPods() {
 		for n, refused := range map[int]bool{review.MaxElements: false, review.MaxElements + 1: true, 2_000_000: true} {
 			document := `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","resource":{"resource":"pods"},"operation":"CREATE","namespace":"n",` +
 				`"object":{"metadata":{},"spec":{"` + list + `":[` + strings.Repeat("{},", n-1) + `{}]}}}}`

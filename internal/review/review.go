@@ -21,6 +21,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/jsonread"
+	"github.com/sidecarset/operator/internal/members"
 )
 
 const (
@@ -58,7 +59,7 @@ var (
 	resourceMembers  = []string{"group", "resource"}
 	podMembers       = []string{"metadata", "spec"}
 	metadataMembers  = []string{"name", "generateName", "labels", "annotations"}
-	specMembers      = []string{"volumes", "initContainers", "containers", "hostNetwork", "imagePullSecrets", "os", "resourceClaims", "resources"}
+	specMembers      = append(members.OfPods(), "hostNetwork", "os", "resourceClaims", "resources")
 	containerMembers = []string{"name", "image", "env", "envFrom", "ports", "volumeMounts", "volumeDevices", "resources", "restartPolicy"}
 	envMembers       = []string{"name", "value"}
 	nameMember       = []string{"name"}

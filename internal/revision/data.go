@@ -7,38 +7,36 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/sidecarset/operator/internal/members"
 )
 
-// recorded are the lists of a spec that a revision consists of, sorted.
-var recorded = []string{"containers", "imagePullSecrets", "initContainers", "patchPodMetadata", "volumes"}
-
-// Members are the names of the members of a spec that a revision records, sorted.
-func Members() []string { return slices.Clone(recorded) }
-
 // Data returns what a ControllerRevision records of the spec of a defaulted SidecarSet: a
-// patch that replaces the spec by five of its members, as JSON with sorted members, HTML
+// patch that replaces the spec by its injected members, as JSON with sorted members, HTML
 // escaped, absent and empty lists as null. Containers are written in the normal form of
 // OpenKruise's types, the other lists as they are. So a revision that OpenKruise recorded of a
 // SidecarSet in its normal form has the same bytes, and with them the same name. Members that
 // this build does not know are kept everywhere. An error is a *TypeError. The spec is not
 // changed.
-func Data(spec map[string]any) ([]byte, error) {
+func Data(spec map[string]any) ([]byte, error) { return data(spec, members.Injected) }
+
+func data(spec map[string]any, injected []members.Member) ([]byte, error) {
 	dst := []byte(`{"spec":{"$patch":"replace"`)
-	for _, list := range recorded {
-		dst = append(dst, `,"`+list+`":`...)
-		elems, err := typed[[]any](spec[list], "a list")
-		if err == nil && (list == "containers" || list == "initContainers") {
+	for _, m := range slices.SortedFunc(slices.Values(injected), func(a, b members.Member) int { return strings.Compare(a.Name, b.Name) }) {
+		elems, err := typed[[]any](spec[m.Name], "a list")
+		if err == nil && m.Kind == members.Containers {
 			elems, err = normal(elems)
 		}
 		switch {
 		case err != nil:
-			return nil, under("spec."+list, err)
-		case len(elems) == 0:
-			dst = append(dst, "null"...)
-		default:
-			dst = appendList(dst, elems)
+			return nil, under("spec."+m.Name, err)
+		case len(elems) > 0:
+			dst = appendList(append(dst, `,"`+m.Name+`":`...), elems)
+		case m.Null:
+			dst = append(dst, `,"`+m.Name+`":null`...)
 		}
 	}
 	return append(dst, "}}"...), nil

@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/sidecarset/operator/internal/members"
 )
 
 func specFromYAML(t *testing.T, text string) map[string]any {
@@ -120,5 +122,21 @@ func TestDataSurvivesBeingRestored(t *testing.T) {
 				t.Errorf("%v\nfirst %s\nthen  %s", err, data, again)
 			}
 		})
+	}
+}
+
+// A member that OpenKruise does not record changes no revision of a SidecarSet without it.
+func TestDataWithAnotherMember(t *testing.T) {
+	more := append([]members.Member{{Name: "more", Kind: members.Objects}}, members.Injected...)
+	const spec = "containers: [{name: container1, image: test-image}]"
+	for added, want := range map[string]string{
+		"":                      bareData,
+		"\nmore: []":            bareData,
+		"\nmore: [{name: one}]": strings.Replace(bareData, `,"patchPodMetadata"`, `,"more":[{"name":"one"}],"patchPodMetadata"`, 1),
+	} {
+		got, err := data(specFromYAML(t, spec+added), more)
+		if err != nil || string(got) != want {
+			t.Errorf("with %q: %s, %v; want %s", added, got, err, want)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sidecarset/operator/internal/defaults"
 	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/members"
 )
 
 // update names the changes that a rolling update cannot bring to running Pods. Only images,
@@ -23,20 +24,17 @@ func (w *warner) update(env Environment) {
 	if before == nil || after == nil {
 		return
 	}
-	hashed := inplace.HasNative(before) || inplace.HasNative(after)
-	if d := inplace.Compare(before, after); !env.SameWithoutImages && (d.Other || d.Restarts) {
-		w.changedContainers(before["containers"], after["containers"], path.Child("containers"))
-		if hashed {
-			w.changedContainers(before["initContainers"], after["initContainers"], path.Child("initContainers"))
-		}
-	}
-	members := []string{"volumes", "imagePullSecrets", "patchPodMetadata"}
-	if !hashed {
-		members = append([]string{"initContainers"}, members...)
-	}
-	for _, name := range members {
-		if !apiequality.Semantic.DeepEqual(before[name], after[name]) {
-			w.add(path.Child(name), "changed for new Pods only; running Pods do not get the change and count as updated; recreate the Pods that need it")
+	hasNative := inplace.HasNative(before) || inplace.HasNative(after)
+	d := inplace.Compare(before, after)
+	isStuck := !env.SameWithoutImages && (d.Other || d.Restarts)
+	for _, m := range members.Injected {
+		switch was, is := before[m.Name], after[m.Name]; {
+		case m.Outdates == members.Always || m.Outdates == members.WithNative && hasNative:
+			if isStuck {
+				w.changedContainers(was, is, path.Child(m.Name))
+			}
+		case !apiequality.Semantic.DeepEqual(was, is):
+			w.add(path.Child(m.Name), "changed for new Pods only; running Pods do not get the change and count as updated; recreate the Pods that need it")
 		}
 	}
 }

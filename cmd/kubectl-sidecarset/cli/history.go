@@ -22,6 +22,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/progress"
 	"github.com/sidecarset/operator/internal/hub"
+	"github.com/sidecarset/operator/internal/members"
 	"github.com/sidecarset/operator/internal/revision"
 )
 
@@ -212,9 +213,10 @@ func (a *app) undo(ctx context.Context, c client.Client, name string, number int
 // content.
 func restore(object *unstructured.Unstructured, recorded map[string]any, customVersion string) {
 	spec, _ := object.Object["spec"].(map[string]any)
-	for _, member := range append(revision.Members(), "customVersion") {
-		delete(spec, member)
+	for _, m := range members.Injected {
+		delete(spec, m.Name)
 	}
+	delete(spec, "customVersion")
 	maps.Copy(spec, recorded)
 	if customVersion != "" {
 		spec["customVersion"] = customVersion

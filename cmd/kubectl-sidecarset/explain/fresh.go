@@ -13,6 +13,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/members"
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
@@ -132,7 +133,7 @@ func (r *Report) RefusedBy(message string) {
 			a.Decision = Refused
 			for _, e := range edits {
 				if e.SidecarSet == a.SidecarSet {
-					a.Because = append(a.Because, fmt.Sprintf("The refusal is about %s %q, which this SidecarSet brings.", elements[e.List], e.Name))
+					a.Because = append(a.Because, fmt.Sprintf("The refusal is about %s %q, which this SidecarSet brings.", members.Element(string(e.List)), e.Name))
 				}
 			}
 			a.Do = append(a.Do, "Change it in the SidecarSet, or the field of the Pod that the refusal is about; or leave this Pod out in the SidecarSet's selector.")
@@ -148,11 +149,6 @@ func (r *Report) RefusedBy(message string) {
 			}
 		}
 	}
-}
-
-// elements is what messages call the elements of a list.
-var elements = map[inject.List]string{
-	inject.InitContainers: "container", inject.Containers: "container", inject.Volumes: "volume", inject.ImagePullSecrets: "pull secret",
 }
 
 // isAbout reports whether a refusal names a container. Quotas list names without quotation marks.
