@@ -23,8 +23,7 @@ type compiled struct {
 	baseOfCanary   string    // the SidecarSet that this canary replaces, "" for others
 	initContainers []sidecar // sorted by name, equal names in spec order
 	containers     []sidecar // in spec order
-	volumes        []part    // in order of first reference, referenced ones only
-	pullSecrets    []part
+	objects        []objects // of volumes those that are referenced, in order of first reference
 	metadata       []metadataRule
 	history        *historyRule  // nil where only the current content is injected
 	recordedAs     string        // the ControllerRevision of this content
@@ -35,6 +34,21 @@ type compiled struct {
 	hasPorts       bool          // a sidecar has ports
 	hasNodePorts   bool          // one of them is a port of the node in any Pod
 	hasNamedPorts  bool          // a Service can find one of them by its name
+}
+
+// objects are what a SidecarSet brings into a list that is not one of containers.
+type objects struct {
+	list  List
+	parts []part
+}
+
+func (c *compiled) objectsOf(list List) []part {
+	for i := range c.objects {
+		if c.objects[i].list == list {
+			return c.objects[i].parts
+		}
+	}
+	return nil
 }
 
 // part is a piece of a Pod, serialised once.

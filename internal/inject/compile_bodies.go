@@ -10,6 +10,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/expr"
 	"github.com/sidecarset/operator/internal/hub"
+	"github.com/sidecarset/operator/internal/members"
 )
 
 // compileBodies serialises the parts that go into Pods. It reads the JSON that the user
@@ -23,13 +24,20 @@ func (p *Program) compileBodies(spec map[string]any) error {
 	if p.containers, err = p.sidecars(spec, Containers, p.Set.Spec.Containers, targets); err != nil {
 		return err
 	}
-	volumes, err := p.named(spec, "volumes")
-	if err != nil {
-		return err
-	}
-	p.volumes = referenced(volumes, p.Set)
-	if p.pullSecrets, err = p.named(spec, "imagePullSecrets"); err != nil {
-		return err
+	for _, m := range members.Injected {
+		if m.Kind != members.Objects {
+			continue
+		}
+		parts, err := p.named(spec, m.Name)
+		if err != nil {
+			return err
+		}
+		if List(m.Name) == Volumes {
+			parts = referenced(parts, p.Set)
+		}
+		if len(parts) > 0 {
+			p.objects = append(p.objects, objects{List(m.Name), parts})
+		}
 	}
 	slices.SortStableFunc(p.initContainers, func(a, b sidecar) int { return strings.Compare(a.name, b.name) })
 	return nil
@@ -107,7 +115,7 @@ type FixedPart struct {
 // container lacks the members that depend on the Pod, where the SidecarSet has a policy for them.
 func (p *Program) Fixed() Fixed {
 	f := Fixed{InitContainers: p.fixed(p.initContainers), Containers: p.fixed(p.containers)}
-	for _, v := range p.volumes {
+	for _, v := range p.objectsOf(Volumes) {
 		f.Volumes = append(f.Volumes, FixedPart{v.name, v.body})
 	}
 	return f

@@ -47,9 +47,9 @@ const (
 // bodies.
 func (p *Program) estimate() int {
 	size := programBytes + (len(p.Set.Spec.InitContainers)+len(p.Set.Spec.Containers))*containerBytes + len(p.Set.Spec.Volumes)*volumeBytes
-	for _, list := range [][]part{p.volumes, p.pullSecrets} {
-		for i := range list {
-			size += entryBytes + len(list[i].body)
+	for _, list := range p.objects {
+		for i := range list.parts {
+			size += entryBytes + len(list.parts[i].body)
 		}
 	}
 	for _, list := range [][]sidecar{p.initContainers, p.containers} {

@@ -17,7 +17,7 @@ type placement struct {
 	injects     bool       // containers are added, replaced or removed
 	volumes     []Edit     // of SidecarSets, which are added
 	replaced    []Edit     // volumes of the Pod, with those of enforced SidecarSets
-	pullSecrets []Edit
+	others      []Edit     // to the lists that are neither of containers nor volumes
 	brought     broughtVolumes
 	annotations annotations
 }
@@ -77,7 +77,7 @@ func place(s *selected, notes *notes) (placement, error) {
 	if !p.injects {
 		return p, nil
 	}
-	p.pullSecrets = s.placePullSecrets()
+	p.others = s.placePullSecrets()
 	return p, s.placeVolumes(&p, notes)
 }
 
@@ -184,7 +184,7 @@ func (s *selected) placePullSecrets() (added []Edit) {
 		named.add(element{key: name})
 	}
 	for t := range s.injecting() {
-		for _, secret := range t.pullSecrets {
+		for _, secret := range t.objectsOf(ImagePullSecrets) {
 			if !named.has(secret.name) {
 				added = append(added, insertion(t, ImagePullSecrets, length, length+len(added), secret))
 				named.add(element{key: secret.name})
@@ -212,7 +212,7 @@ func (s *selected) placeVolumes(p *placement, notes *notes) error {
 	next := len(s.pod.Volumes)
 	for t := range s.injecting() {
 		p.brought.bring(t, s)
-		for _, v := range t.volumes {
+		for _, v := range t.objectsOf(Volumes) {
 			brought, at := p.brought.find(v.name), s.volumeAt(v.name)
 			switch {
 			case brought < 0: // the Pod keeps its own, which may be something better than an emptyDir
@@ -240,7 +240,7 @@ func (s *selected) placeVolumes(p *placement, notes *notes) error {
 
 // bring notes the volumes of a SidecarSet that the Pod gets.
 func (b *broughtVolumes) bring(t *target, s *selected) {
-	for _, v := range t.volumes {
+	for _, v := range t.objectsOf(Volumes) {
 		if (t.enforced || s.volumeAt(v.name) < 0) && !b.has(v.name) {
 			b.add(element{v.name, v.body})
 			b.by = append(b.by, t)

@@ -18,7 +18,7 @@ func (e *edits) adds(t *target) bool {
 func render(s *selected, p *placement, notes *notes) (edits, error) {
 	r := renderer{selected: s, annotations: &p.annotations, notes: notes}
 	var e edits
-	n := len(p.volumes) + len(p.pullSecrets)
+	n := len(p.volumes) + len(p.others)
 	for _, in := range p.lists {
 		n += len(in.sidecars)
 	}
@@ -29,7 +29,7 @@ func render(s *selected, p *placement, notes *notes) (edits, error) {
 		}
 	}
 	e.replacements = append(e.replacements, p.replaced...)
-	e.insertions = append(append(e.insertions, p.volumes...), p.pullSecrets...)
+	e.insertions = append(append(e.insertions, p.volumes...), p.others...)
 	return e, nil
 }
 

@@ -41,8 +41,8 @@ func New(of *hub.SidecarSet) Question {
 	q := Question{set: of.Set, spec: map[string]any{}}
 	sent, _ := of.Object["spec"].(map[string]any)
 	for _, name := range members.OfPods() {
-		if list, _ := sent[name].([]any); len(list) > 0 {
-			q.spec[name] = list
+		if value := sent[name]; !isEmpty(value) {
+			q.spec[name] = value
 		}
 	}
 	isHostProcess := q.bringWhatPodsBring()
