@@ -135,6 +135,11 @@ func (t *Tracker) Set(r *podstate.Record) {
 	p.record, p.list = r, t.list
 	t.weigh(before, r)
 	t.place(p, r.Node)
+	if before != nil && before.Node != r.Node { // Pods without a node, and those on dead nodes, are counted differently
+		for _, m := range p.members {
+			t.markDirty(m.set)
+		}
+	}
 	switch {
 	case r.TooLarge:
 		t.assign(p, nil)
