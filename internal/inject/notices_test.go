@@ -34,10 +34,6 @@ func port(name string, number int, protocol string) []any {
 	return []any{map[string]any{"name": name, "containerPort": number, "protocol": protocol}}
 }
 
-func claim(name string) map[string]any {
-	return map[string]any{"name": name, "persistentVolumeClaim": map[string]any{"claimName": name}}
-}
-
 func volumes(pod *fixtures.PodBuilder, list ...any) map[string]any {
 	object := pod.Obj()
 	object["spec"].(map[string]any)["volumes"] = list

@@ -171,11 +171,6 @@ func (r *containerResources) list(name string) map[string]*amount {
 	return r.Requests
 }
 
-// request is what a container requests. API servers fill in a missing request from the limit.
-func (r *containerResources) request(name string) *amount {
-	return cmp.Or(r.Requests[name], r.Limits[name])
-}
-
 // compute computes limits and requests of the sidecar. The containers are the Pod's native
 // sidecars and then its containers. The policy chooses by name among those that are not
 // excluded. Excluded are all containers that a SidecarSet injects, whether the Pod carries them

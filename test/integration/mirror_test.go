@@ -124,7 +124,8 @@ const lateSecrets = `object.spec.containers.exists(c, c.name == "agent") ?
 	: Object{metadata: Object.metadata{annotations: {"first": "done"}}}`
 
 // With IfNeeded, API servers call again after another webhook has changed the Pod. The second
-// call leaves what that webhook has set, and takes over what it has added.
+// call leaves what that webhook has set, and takes over mounts and variables that it has added. The
+// resources of a sidecar stay as the first call computed them.
 func TestTheSecondCallRespectsOtherWebhooks(t *testing.T) {
 	t.Parallel()
 	i := installApart(t, deploy.Default)
@@ -147,7 +148,7 @@ func TestTheSecondCallRespectsOtherWebhooks(t *testing.T) {
   shareVolumePolicy: {type: enabled}
   transferEnv: [{sourceContainerName: app, envNames: [LATE]}]
   resourcesPolicy: {targetContainersMode: sum, targetContainersNameRegex: app, resourcesExpr: {limits: {cpu: cpu/2}}}
-`, sidecar{"example.com/agent:v1", "1", []string{"/logs", token, "/vault/secrets"}, []string{"IS_INJECTED", "LATE"}}},
+`, sidecar{"example.com/agent:v1", "0", []string{"/logs", token, "/vault/secrets"}, []string{"IS_INJECTED", "LATE"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			namespace := testkit.Namespace(t, i.api, nil)

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -94,8 +95,11 @@ func (k *Kubelet) Start(t testing.TB) (stop func()) {
 // join creates the Node, unless an earlier Kubelet has.
 func (k *Kubelet) join(ctx context.Context) error {
 	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}
+	// API servers refuse resizes beyond what a Node has.
+	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1000"), corev1.ResourceMemory: resource.MustParse("1Ti"), corev1.ResourcePods: resource.MustParse("1000")}
 	return client.IgnoreAlreadyExists(k.Client.Create(ctx, &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: k.Namespace}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{ready}},
+		ObjectMeta: metav1.ObjectMeta{Name: k.Namespace},
+		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{ready}, Capacity: room, Allocatable: room},
 	}))
 }
 
