@@ -321,7 +321,6 @@ func (s *selected) isInjectedNow(view *ContainerView) bool {
 	return ok && found.target.skip == ""
 }
 
-
 // podContainers yields the containers of the Pod, with the list of each.
 func (s *selected) podContainers() iter.Seq2[List, *ContainerView] {
 	return func(yield func(List, *ContainerView) bool) {

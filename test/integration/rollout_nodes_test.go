@@ -88,7 +88,7 @@ func TestANodeThatIsSwitchedOffUnderTheTriedPod(t *testing.T) {
 		}
 		return nil
 	})
-	time.Sleep(5 * time.Second) // at most a second passes between two decisions
+	<-time.After(5 * time.Second) // at most a second passes between two decisions
 	if got := f.images(t, "side")[image]; got != 1 {
 		t.Errorf("%d Pods got the image, want one", got)
 	}
