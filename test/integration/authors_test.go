@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
@@ -122,7 +124,8 @@ func (a *author) replace(t *testing.T) (*unstructured.Unstructured, error) {
 }
 
 func (a *author) put(t *testing.T, set func(live *unstructured.Unstructured) *unstructured.Unstructured) (stored *unstructured.Unstructured, err error) {
-	err = retry.RetryOnConflict(retry.DefaultRetry, func() error { // the operator writes the status
+	patient := wait.Backoff{Steps: 14, Duration: 10 * time.Millisecond, Factor: 1.5, Jitter: 0.5}
+	err = retry.RetryOnConflict(patient, func() error { // the operator writes the status
 		live, err := a.sets.Get(t.Context(), a.name(), metav1.GetOptions{})
 		if err != nil {
 			return err
