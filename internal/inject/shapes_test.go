@@ -14,7 +14,7 @@ import (
 )
 
 // shape is a Pod and a SidecarSet whose size is proportional to n: what the author of a Pod or of a
-// SidecarSet, or a stranger with a made-up review, chooses.
+// SidecarSet, or an unauthenticated client with a made-up review, chooses.
 type shape struct {
 	name string
 	n    int

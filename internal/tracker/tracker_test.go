@@ -85,7 +85,7 @@ func (w *world) pass(tr *tracker.Tracker, p *inject.Program) seen {
 	return s
 }
 
-// randomStep changes the world and reports to the Tally what a watch would.
+// randomStep changes the world and reports to the Tracker what a watch would.
 func (w *world) randomStep(r *rand.Rand, tr *tracker.Tracker) string {
 	switch n := r.IntN(23); {
 	case n == 22:
