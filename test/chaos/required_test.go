@@ -130,6 +130,7 @@ func stripper(t *testing.T, namespace string) (stop func()) {
 		review.Request = nil
 		_ = json.NewEncoder(w).Encode(review)
 	}))
+	t.Cleanup(server.Close) // not earlier: API servers call the webhook for some time after its configuration is deleted
 	configurations := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations()
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "zz-strip"}, // API servers call webhooks by the names of their objects
@@ -152,7 +153,6 @@ func stripper(t *testing.T, namespace string) (stop func()) {
 		if err := configurations.Delete(context.WithoutCancel(t.Context()), configuration.Name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
-		server.Close()
 	}
 }
 
@@ -180,8 +180,12 @@ func TestNoFaultLetsAPodWithoutARequiredSidecarThrough(t *testing.T) {
 		name  string
 		begin func(*testing.T) (end func())
 	}{
-		{"webhook configurations are emptied", unregister},
-		{"another webhook strips a sidecar", func(t *testing.T) func() { return stripper(t, namespace) }},
+		{"webhook configurations are emptied", func(t *testing.T) func() {
+			stop := unregister(t)
+			awaitRefusals(t, namespace, "must") // an API server compiles a new policy within some seconds
+			return stop
+		}},
+		{"another webhook strips a sidecar", func(*testing.T) func() { return stripper(t, namespace) }},
 		{"replicas are frozen", func(*testing.T) func() {
 			frozen(syscall.SIGSTOP)
 			return func() { frozen(syscall.SIGCONT) }
