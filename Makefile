@@ -120,7 +120,7 @@ test-hostile: stand build ## Floods, forged reviews, large bodies, busy connecti
 
 .PHONY: chaos
 chaos: stand build older previous ## Faults, versions, skew, cert-manager; with CHAOS=long all of docs/reliability.md, in hours
-	@$(GO) build -C test/certmanager -o '$(CERTMANAGER)' .
+	@$(GO) build -C test/ecosystem -o '$(CERTMANAGER)' ./certmanager
 	@hack/test.sh chaos
 
 .PHONY: test-charts
@@ -140,13 +140,13 @@ bench: ## Ratios of an admission against the comparator, in memory and over HTTP
 # controller-gen repeats the list type that label selectors have in Go. A list without the
 # keyword is atomic too, so the CRD does without it, like OpenKruise's.
 .PHONY: generate
-generate: ## Generate deep copies, CRD, roles, dist/install.yaml and the chart's copies; tidy every module
+generate: ## Generate deep copies, CRD, roles and the chart's copies; tidy every module
 	$(TOOL) controller-gen object paths=./apis/...
 	$(TOOL) controller-gen crd paths=./apis/... output:crd:dir=config/crd/bases
 	sed -i '/x-kubernetes-list-type: atomic$$/d' config/crd/bases/*.yaml
 	$(TOOL) controller-gen rbac:roleName=sidecarset-operator paths=./cmd/operator paths=./certs paths=./controllers/... paths=./webhooks/... output:rbac:dir=config/rbac
-	@for module in . cmd/kubectl-sidecarset hack/image test/controlplane test/certmanager test/helm test/prometheus hack/tools; do $(GO) -C $$module mod tidy; done
-	$(GO) test ./config -run ReleasedManifests -update
+	@for module in . cmd/kubectl-sidecarset hack/image test/controlplane test/ecosystem hack/tools; do $(GO) -C $$module mod tidy; done
+	$(GO) test ./config -run ChartHasTheFiles -update
 
 .PHONY: lint
 lint: ## Linters, import rules, and known vulnerabilities where the database can be reached
@@ -154,7 +154,7 @@ lint: ## Linters, import rules, and known vulnerabilities where the database can
 	$(GO) -C test/controlplane vet $(STAND_PACKAGES)
 	cd cmd/kubectl-sidecarset && $(GO) tool -modfile=../../hack/tools/go.mod golangci-lint run --config=../../.golangci.yml ./...
 	$(GO) -C hack/image vet ./...
-	$(GO) -C test/certmanager vet ./...
+	$(GO) -C test/ecosystem vet ./certmanager
 	$(GO) run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'lint: run gofmt -w .' >&2; exit 1; }
 	@if curl -fs -m 10 -o /dev/null '$(VULNDB)/index/db.json'; then $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.2.0 -db '$(VULNDB)' ./...; \

@@ -353,7 +353,7 @@ var shellWords = map[string]string{
 	"":          "a control plane with the operator: TestCommandsOfThePages of the plugin",
 	" install":  "a control plane: TestPagesInstall of test/cluster",
 	" outage":   "a control plane: TestWhileNoReplicaRuns of test/cluster",
-	" helm":     "the program helm; test/helm does the same with its libraries",
+	" helm":     "the program helm; test/ecosystem/helm does the same with its libraries",
 	" registry": "a registry, for an image; hack/image has tests of what it pushes",
 	" machine":  "a contributor's machine: they build or test the program",
 	" cloud":    "a cloud, or a program that the tests do not have",

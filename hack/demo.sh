@@ -7,6 +7,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 : "${STATE:?where the demo keeps its state}"
 
+# What the demo leaves running must not hold files of the caller, for example a lock. Bash reads this script by 255.
+for fd in /dev/fd/*; do
+  fd=${fd##*/}
+  [ "$fd" -le 2 ] || [ "$fd" -eq 255 ] || exec {fd}>&-
+done
+
 NAMESPACE=sidecarset-system # the operator's
 PODS=sidecarset-demo        # the namespace of the Pods in the story
 WATCH=                      # pid of the watch that the story has in the background

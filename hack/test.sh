@@ -66,10 +66,7 @@ for tier; do
     [ -x "$OPERATOR_PREVIOUS" ] || unset OPERATOR_PREVIOUS # of a shallow clone
     tests . -count=1 -p=4 ./test/chaos/... ./test/stand
     ;;
-  charts) # modules of their own, which compile Helm and Prometheus
-    tests test/helm -count=1 ./...
-    tests test/prometheus -count=1 ./...
-    ;;
+  charts) tests test/ecosystem -count=1 ./... ;; # a module of its own, which compiles Helm and Prometheus
   *)
     echo "test.sh: no tier $tier" >&2
     exit 2

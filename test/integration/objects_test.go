@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/manifests"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
@@ -27,10 +29,23 @@ import (
 // applyObjects applies the manifests of the entry objects, to create the missing ones.
 func applyObjects(t *testing.T, c *stand.Cluster) {
 	t.Helper()
-	file := filepath.Join(deploy.Root(), "dist/install.yaml")
-	if _, err := c.Kubectl(context.WithoutCancel(t.Context()), "", "apply", "--server-side", "-f", file, "-l", entry.LabelConfiguration); err != nil {
+	if _, err := c.Kubectl(context.WithoutCancel(t.Context()), "", "apply", "--server-side", "-f", installFile(t), "-l", entry.LabelConfiguration); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// installFile returns the path of an install.yaml, as a release has it.
+func installFile(t *testing.T) string {
+	t.Helper()
+	text, err := manifests.Build(filepath.Join(deploy.Root(), "config/default"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "install.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // holder returns the entry object with the entry for app=<app> in namespace default.
@@ -159,8 +174,8 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 	// The command of the message, run in a directory with the file.
 	args := strings.Fields(strings.TrimPrefix(command, "kubectl "))
 	for k := range args {
-		if strings.HasPrefix(args[k], "dist/") {
-			args[k] = filepath.Join(deploy.Root(), args[k])
+		if args[k] == "install.yaml" {
+			args[k] = installFile(t)
 		}
 	}
 	if _, err := i.cluster.Kubectl(t.Context(), "", args...); err != nil {
@@ -179,7 +194,7 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, way := range []string{"--server-side=false", "--server-side=true"} {
-		if _, err := i.cluster.Kubectl(t.Context(), "", "apply", way, "--force-conflicts="+strings.TrimPrefix(way, "--server-side="), "-f", filepath.Join(deploy.Root(), "dist/install.yaml"), "-l", entry.LabelConfiguration); err != nil {
+		if _, err := i.cluster.Kubectl(t.Context(), "", "apply", way, "--force-conflicts="+strings.TrimPrefix(way, "--server-side="), "-f", installFile(t), "-l", entry.LabelConfiguration); err != nil {
 			t.Fatal(err)
 		}
 		after, err := i.holder(t.Context(), "late")

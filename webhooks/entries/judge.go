@@ -135,9 +135,9 @@ func leavesAllOut(catalog *match.Snapshot, n entry.Narrowing) bool {
 }
 
 const (
-	// restoreCommand brings back the objects for entries, and changes nothing else. It
-	// works with the file that the operator was installed from.
-	restoreCommand = "kubectl apply --server-side -f dist/install.yaml -l " + entry.LabelConfiguration
+	// restoreCommand brings back the objects for entries, and changes nothing else. The
+	// file is the one that the operator was installed from, as a release has it.
+	restoreCommand = "kubectl apply --server-side -f install.yaml -l " + entry.LabelConfiguration
 	// unlockCommand makes this version of the operator use an object that a newer one wrote.
 	unlockCommand = "kubectl annotate mutatingwebhookconfigurations %s " + entry.AnnotationFormat + "-"
 )

@@ -83,7 +83,7 @@ func startCertManager(ctx context.Context, c *stand.Cluster) error {
 
 // goTool runs the go command in the module of cert-manager's controllers.
 func goTool(ctx context.Context, args ...string) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", append([]string{"-C", filepath.Join(deploy.Root(), "test/certmanager")}, args...)...).Output()
+	out, err := exec.CommandContext(ctx, "go", append([]string{"-C", filepath.Join(deploy.Root(), "test/ecosystem")}, args...)...).Output()
 	if err != nil {
 		return "", fmt.Errorf("go %s: %w", strings.Join(args, " "), err)
 	}

@@ -9,7 +9,7 @@ import (
 	"helm.sh/helm/v4/pkg/action"
 
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/helm"
+	"github.com/sidecarset/operator/test/ecosystem/helm"
 	"github.com/sidecarset/operator/test/testkit"
 )
 

@@ -21,7 +21,7 @@ import (
 
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/helm"
+	"github.com/sidecarset/operator/test/ecosystem/helm"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )

@@ -6,7 +6,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/helm"
+	"github.com/sidecarset/operator/test/ecosystem/helm"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
