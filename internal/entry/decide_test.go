@@ -82,7 +82,7 @@ func TestEachReviewBeginsTheTimerAnew(t *testing.T) {
 		return next
 	}
 	at(0, review(), 0)
-	at(time.Second, slots[e.Slot(ours)].Reconcile(nil, nil, nil, true, settings()).Next, 0)
+	at(time.Second, slots[e.Slot(ours)].Reconcile(nil, nil, true, settings()).Next, 0)
 	at(89*time.Second, review(), 89*time.Second)
 }
 

@@ -109,7 +109,7 @@ func applied(slot, version int) *configuration {
 func bare(t testing.TB, slot int) *entry.Slot { return bareWith(t, slot, settings()) }
 
 func bareWith(t testing.TB, slot int, settings *entry.Settings) *entry.Slot {
-	return stored(t, parsed(t, applied(slot, 90)).Reconcile(nil, nil, nil, false, settings).Next)
+	return stored(t, parsed(t, applied(slot, 90)).Reconcile(nil, nil, false, settings).Next)
 }
 
 func parsed(t testing.TB, c *configuration) *entry.Slot {
@@ -151,7 +151,7 @@ func edited(t testing.TB, s *entry.Slot, edit func(*configuration)) *entry.Slot 
 func holding(t testing.TB, entries ...entry.Entry) *entry.Slot {
 	t.Helper()
 	slot := entries[0].Slot(ours)
-	return stored(t, bare(t, slot).Reconcile(entry.Combine(ours, entries)[slot], nil, nil, false, settings()).Next)
+	return stored(t, bare(t, slot).Reconcile(entry.Combine(ours, entries)[slot], nil, false, settings()).Next)
 }
 
 func webhookOf(s *entry.Slot, name string) *webhook {

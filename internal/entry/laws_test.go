@@ -116,16 +116,13 @@ func (w *world) review() {
 // lead reconciles the slot with decisions by chance, and checks that there is nothing left to do.
 func (w *world) lead() {
 	w.t.Helper()
-	wanted, leftOut, before := w.wanted(), map[string]bool{}, w.slot
-	if len(wanted) > 0 && w.rng.IntN(4) == 0 {
-		leftOut[wanted[w.rng.IntN(len(wanted))].Name] = true
-	}
+	wanted, before := w.wanted(), w.slot
 	said := entry.Decisions{}
 	nothing := entry.Known{InUse: func(string) bool { return false }, Generation: func(entry.Need) (int64, bool) { return 0, false }, Seen: func(entry.Need) bool { return false }}
 	for _, d := range before.Doubts(wanted, nothing) {
 		said[d.Is()] = []entry.Decision{{}, {Drop: true}, {Lower: 1 + w.rng.Int64N(max(d.Need.Generation, 1))}}[w.rng.IntN(3)]
 	}
-	p := before.Reconcile(wanted, leftOut, said, w.rng.IntN(8) == 0, settings())
+	p := before.Reconcile(wanted, said, w.rng.IntN(8) == 0, settings())
 	if len(p.Refused) > 0 {
 		w.t.Fatalf("refused are %v", p.Refused)
 	}
@@ -148,7 +145,7 @@ func (w *world) lead() {
 				w.t.Fatalf("for need %v of %s, of which %d is stored, it is in doubt: %v", n, name, least, asked)
 			case ok && v.Lower > 0 && is.Generation != max(v.Lower, least):
 				w.t.Fatalf("need %v of %s is lowered to %v, and the decision was %v", n, name, is, v)
-			case !ok && (leftOut[name] || webhookOf(before, name) == nil):
+			case !ok && webhookOf(before, name) == nil:
 			case !ok && (!v.Drop || w.isStored(name, n)):
 				w.t.Fatalf("need %v of %s is gone without a decision", n, name)
 			case ok && is.Generation < n.Generation && v.Lower == 0:
@@ -158,17 +155,17 @@ func (w *world) lead() {
 	}
 	for i := range wanted {
 		e := &wanted[i]
-		if w.slot.Has(e, settings()) == leftOut[e.Name] {
-			w.t.Fatalf("after a pass the slot says %v of %s:\n%v", !leftOut[e.Name], e.Name, webhookOf(w.slot, e.Name))
+		if !w.slot.Has(e, settings()) {
+			w.t.Fatalf("after a pass the slot does not have %s:\n%v", e.Name, webhookOf(w.slot, e.Name))
 		}
-		if r := webhookOf(w.slot, e.Name); r != nil && !leftOut[e.Name] && fmt.Sprint(r.Rules[0].Operations, r.Rules[0].Resources) != "[CREATE] [pods]" {
+		if r := webhookOf(w.slot, e.Name); fmt.Sprint(r.Rules[0].Operations, r.Rules[0].Resources) != "[CREATE] [pods]" {
 			w.t.Fatalf("%s is for %v", e.Name, r.Rules)
 		}
 	}
 	if entries := slices.Sorted(slices.Values(w.slot.Entries())); !slices.Equal(entries, slices.Sorted(maps.Keys(w.slot.Needs))) {
 		w.t.Fatalf("the entries are %v, and have needs %v", entries, w.slot.Needs)
 	}
-	if again := w.slot.Reconcile(wanted, leftOut, nil, false, settings()); again.Next != nil || len(again.Foreign) > 0 {
+	if again := w.slot.Reconcile(wanted, nil, false, settings()); again.Next != nil || len(again.Foreign) > 0 {
 		w.t.Fatalf("a second pass writes (-first +second):\n%s", cmp.Diff(w.slot.Object, again.Next))
 	}
 }

@@ -83,12 +83,12 @@ func TestWhatAnotherProgramLeavesOutIsCarriedAlong(t *testing.T) {
 				if s.Has(&e, settings()) == tc.wrong {
 					t.Errorf("as it should be: %v", !tc.wrong)
 				}
-				after := stored(t, s.Reconcile([]entry.Entry{e}, nil, nil, true, settings()).Next)
+				after := stored(t, s.Reconcile([]entry.Entry{e}, nil, true, settings()).Next)
 				w := webhookOf(after, e.Name)
 				if same := equality.Semantic.DeepEqual(w.NamespaceSelector, present.NamespaceSelector) && equality.Semantic.DeepEqual(w.ObjectSelector, present.ObjectSelector); same != (tc.told != "") || !after.Has(&e, settings()) {
 					t.Errorf("the leader makes it\n%v of\n%v", w, present)
 				}
-				if unwanted := s.Reconcile(nil, nil, nil, true, settings()); webhookOf(stored(t, unwanted.Next), e.Name) == nil || len(unwanted.Foreign) > 0 {
+				if unwanted := s.Reconcile(nil, nil, true, settings()); webhookOf(stored(t, unwanted.Next), e.Name) == nil || len(unwanted.Foreign) > 0 {
 					t.Errorf("while it has a need, it is gone; foreign are %v", unwanted.Foreign)
 				}
 				next, refused := s.Review([]entry.Entry{e}, all, 0, settings())
@@ -115,10 +115,10 @@ func TestTheBarrierMayBeNarrowed(t *testing.T) {
 			w.ObjectSelector.MatchExpressions = append(w.ObjectSelector.MatchExpressions, notIn("managed-by", "gardener"))
 		}
 	})
-	if p := s.Reconcile([]entry.Entry{e}, nil, nil, false, settings()); p.Next != nil || len(p.Foreign) > 0 {
+	if p := s.Reconcile([]entry.Entry{e}, nil, false, settings()); p.Next != nil || len(p.Foreign) > 0 {
 		t.Errorf("the leader writes %v, foreign are %v", p.Next, p.Foreign)
 	}
-	s = stored(t, s.Reconcile([]entry.Entry{e}, nil, nil, true, settings()).Next)
+	s = stored(t, s.Reconcile([]entry.Entry{e}, nil, true, settings()).Next)
 	for _, w := range s.Object.Webhooks {
 		if !strings.Contains(metav1.FormatLabelSelector(w.NamespaceSelector), "control-plane notin (true)") || !strings.Contains(metav1.FormatLabelSelector(w.ObjectSelector), "managed-by notin (gardener)") {
 			t.Errorf("a later write has undone it in %v", w)
@@ -151,7 +151,7 @@ func TestEntriesFollowTheExcludedNamespaces(t *testing.T) {
 		if before, beside := excludes(e.Name), excludes(other.Name); !strings.HasSuffix(before, "("+tc.before+")") || !strings.HasSuffix(beside, "("+tc.other+")") {
 			t.Errorf("after a review it excludes %s, and a new entry %s", before, beside)
 		}
-		s = stored(t, s.Reconcile([]entry.Entry{e}, nil, s.DropAll(), false, settings).Next)
+		s = stored(t, s.Reconcile([]entry.Entry{e}, s.DropAll(), false, settings).Next)
 		if !strings.HasSuffix(excludes(e.Name), "("+tc.after+")") || !s.Has(&e, settings) || s.Narrowing(&e).By != "namespaces by kubernetes.io/metadata.name notin (a-cloud)" {
 			t.Errorf("it excludes %s, and tells %q", excludes(e.Name), s.Narrowing(&e).By)
 		}

@@ -30,29 +30,26 @@ type Plan struct {
 }
 
 // Reconcile returns the object as the stored SidecarSets need it. wanted are the entries of this
-// slot; see Combine. leftOut are those that the API server does not take. decisions are about the needs
-// of Doubts. anew has the object written although nothing differs.
+// slot; see Combine. decisions are about the needs of Doubts. anew has the object written although nothing differs.
 //
 // A slot without entries has its barrier entry, so that it has a bundle that API servers know when
 // the first entry comes.
 //
 // The needs in wanted stay, and are raised to what is stored. An entry without needs goes. An
 // entry of which only needs of reviews are left is not changed.
-func (s *Slot) Reconcile(wanted []Entry, leftOut map[string]bool, decisions Decisions, anew bool, settings *Settings) (p Plan) {
+func (s *Slot) Reconcile(wanted []Entry, decisions Decisions, anew bool, settings *Settings) (p Plan) {
 	w := s.write(settings, settings.excluded())
 	exclude(w.object.Webhooks, s.Excluded, w.record.Excluded)
-	kept := make([]*Entry, 0, len(wanted))
+	kept := make([]*Entry, len(wanted))
 	byName := make(map[string]*Entry, len(wanted))
 	for i := range wanted {
-		if e := &wanted[i]; !leftOut[e.Name] {
-			kept, byName[e.Name] = append(kept, e), e
-		}
+		kept[i], byName[wanted[i].Name] = &wanted[i], &wanted[i]
 	}
 	for name, needs := range s.Needs {
 		w.record.Needs[name] = remaining(needs, byName[name], func(n Need) Decision { return decisions[Doubtful{name, n}] })
 	}
 	p.Refused = w.want(kept)
-	p.Foreign = w.clear(leftOut)
+	p.Foreign = w.clear()
 	for i := range w.object.Webhooks {
 		w.object.Webhooks[i].ClientConfig.CABundle = settings.Bundle
 	}
@@ -199,13 +196,13 @@ func (w *writing) full() error {
 
 // clear removes the entries without needs, and the needs without entries. It returns the webhooks
 // that another program has added.
-func (w *writing) clear(leftOut map[string]bool) (foreign []string) {
+func (w *writing) clear() (foreign []string) {
 	barrier := w.object.Name + barrierSuffix
 	w.object.Webhooks = slices.DeleteFunc(w.object.Webhooks, func(one admissionregistrationv1.MutatingWebhook) bool {
 		switch _, ours := w.slot.Needs[one.Name]; {
 		case one.Name == barrier:
 			return false
-		case len(w.record.Needs[one.Name]) > 0 && !leftOut[one.Name]:
+		case len(w.record.Needs[one.Name]) > 0:
 			return false
 		case !ours:
 			foreign = append(foreign, one.Name)

@@ -106,7 +106,7 @@ func TestNeedsOfStrangersLeaveRoom(t *testing.T) {
 		more = append(more, e)
 	}
 	late := entryOf(t, sidecarSet(long(9000), apps[40]))
-	p := s.slot.Reconcile(entry.Combine(ours, append(more, late))[3], nil, nil, false, settings())
+	p := s.slot.Reconcile(entry.Combine(ours, append(more, late))[3], nil, false, settings())
 	s.slot = stored(t, p.Next)
 	if size()-strangers < 48<<10 || p.Refused[late.Name] == nil || len(p.Foreign) > 0 || webhookOf(s.slot, late.Name) != nil {
 		t.Errorf("the record has %d bytes after %d; refused are %d entries, foreign %v", size(), strangers, len(p.Refused), p.Foreign)
@@ -134,11 +134,11 @@ func TestSidecarSetsThatMoveShareTheRoom(t *testing.T) {
 	}
 	leaving, coming := huge[:2], huge[2:]
 	s := holding(t, leaving...)
-	p := s.Reconcile(entry.Combine(ours, coming)[3], nil, nil, false, settings())
+	p := s.Reconcile(entry.Combine(ours, coming)[3], nil, false, settings())
 	if s = stored(t, p.Next); len(p.Refused) != 1 || len(s.Entries()) != 3 {
 		t.Errorf("beside two that leave, %d of two have no place", len(p.Refused))
 	}
-	p = s.Reconcile(entry.Combine(ours, coming)[3], nil, s.DropAll(), false, settings())
+	p = s.Reconcile(entry.Combine(ours, coming)[3], s.DropAll(), false, settings())
 	if s = stored(t, p.Next); len(p.Refused) != 0 || len(s.Entries()) != 2 {
 		t.Errorf("after they have left, %d of two have no place, and there are %d", len(p.Refused), len(s.Entries()))
 	}
@@ -175,7 +175,7 @@ func TestSlotsHaveRoomForWhatIsStored(t *testing.T) {
 		for _, app := range apps {
 			s.review(sidecarSet("unstored", app))
 		}
-		p := s.slot.Reconcile(entry.Combine(ours, tc.wanted)[3], nil, s.slot.DropAll(), false, settings())
+		p := s.slot.Reconcile(entry.Combine(ours, tc.wanted)[3], s.slot.DropAll(), false, settings())
 		if len(p.Refused) != len(tc.wanted)-tc.places || len(p.Foreign) > 0 {
 			t.Errorf("%d of %d have no place, want %d places; foreign are %v", len(p.Refused), len(tc.wanted), tc.places, p.Foreign)
 		}
@@ -198,7 +198,7 @@ func TestSlotsHaveRoomForWhatIsStored(t *testing.T) {
 				t.Errorf("a review of %s writes %v", e.Name, next)
 			}
 		}
-		if again := s.slot.Reconcile(entry.Combine(ours, tc.wanted)[3], nil, nil, false, settings()); again.Next != nil || len(again.Refused) != len(p.Refused) {
+		if again := s.slot.Reconcile(entry.Combine(ours, tc.wanted)[3], nil, false, settings()); again.Next != nil || len(again.Refused) != len(p.Refused) {
 			t.Error("a second pass writes: those that have a place do not keep it")
 		}
 	}

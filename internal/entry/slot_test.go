@@ -33,11 +33,11 @@ func TestSettingsShowInEntries(t *testing.T) {
 			settings := settings()
 			tc.change(settings)
 			reviewed, _ := bareWith(t, e.Slot(ours), settings).Review([]entry.Entry{e}, none, 0, settings)
-			s := stored(t, stored(t, reviewed).Reconcile([]entry.Entry{e}, nil, nil, false, settings).Next)
+			s := stored(t, stored(t, reviewed).Reconcile([]entry.Entry{e}, nil, false, settings).Next)
 			if w := webhookOf(s, e.Name); !tc.shows(s, w) || !s.Has(&e, settings) {
 				t.Errorf("the entry is %v", w)
 			}
-			if p := s.Reconcile([]entry.Entry{e}, nil, nil, false, settings); p.Next != nil {
+			if p := s.Reconcile([]entry.Entry{e}, nil, false, settings); p.Next != nil {
 				t.Errorf("a second pass writes %v", p.Next)
 			}
 		})

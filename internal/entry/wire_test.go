@@ -77,7 +77,7 @@ func TestParseReadsWhatItKnows(t *testing.T) {
 				t.Errorf("serial %d, needs %v; want a record: %v", s.Serial, s.Needs, tc.record)
 			case !tc.record:
 				// The leader writes a whole one again, with a new number.
-				again := stored(t, s.Reconcile([]entry.Entry{e}, nil, nil, false, settings()).Next)
+				again := stored(t, s.Reconcile([]entry.Entry{e}, nil, false, settings()).Next)
 				if !again.Has(&e, settings()) || again.PathSerial != s.Version {
 					t.Errorf("number %d, needs %v after version %d", again.PathSerial, again.Needs, s.Version)
 				}

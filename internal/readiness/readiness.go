@@ -60,8 +60,6 @@ func (i Installation) Obstacle() *status.Readiness {
 type SidecarSet struct {
 	// Selectors is why no webhook entry can have the selectors; nil if one can.
 	Selectors error
-	// Refused is the API server's answer about the entry; nil if it takes the entry.
-	Refused error
 	// Nothing says why no Pod can be selected; "" if one can.
 	Nothing string
 	// Paused is spec.injectionStrategy.paused.
@@ -125,8 +123,6 @@ func Of(s SidecarSet) status.Readiness {
 	switch {
 	case s.Selectors != nil:
 		why = No(appsv1beta1.ReasonEntryRefused, "The selectors are not valid in a webhook entry: "+s.Selectors.Error())
-	case s.Refused != nil:
-		why = No(appsv1beta1.ReasonEntryRefused, "The API server refused the webhook entry: "+s.Refused.Error())
 	case s.Nothing != "":
 		why = No(appsv1beta1.ReasonNothingSelected, s.Nothing+".")
 	case s.Paused:

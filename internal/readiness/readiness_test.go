@@ -49,8 +49,7 @@ func TestReadinessOfASidecarSet(t *testing.T) {
 		is, want, saying string
 	}{
 		"in force":                               {readiness.SidecarSet{Entry: proven}, yes, appsv1beta1.ReasonReady, "The next Pod"},
-		"selectors, before all else":             {readiness.SidecarSet{Selectors: wrong, Refused: errors.New("no"), Nothing: "nothing", Paused: true, Invalid: wrong}, no, appsv1beta1.ReasonEntryRefused, "not valid in a webhook entry: wrong"},
-		"an entry that is refused":               {readiness.SidecarSet{Refused: errors.New("too long"), Nothing: "nothing", Entry: proven}, no, appsv1beta1.ReasonEntryRefused, "refused the webhook entry: too long"},
+		"selectors, before all else":             {readiness.SidecarSet{Selectors: wrong, Nothing: "nothing", Paused: true, Invalid: wrong}, no, appsv1beta1.ReasonEntryRefused, "not valid in a webhook entry: wrong"},
 		"nothing to select":                      {readiness.SidecarSet{Nothing: "It selects nothing", Paused: true, Entry: proven}, no, appsv1beta1.ReasonNothingSelected, "It selects nothing."},
 		"paused":                                 {readiness.SidecarSet{Paused: true, Invalid: wrong, Entry: proven}, no, appsv1beta1.ReasonPaused, "paused"},
 		"what no Pod can have":                   {readiness.SidecarSet{Invalid: wrong, Entry: readiness.Entry{NoObject: "gone"}}, no, appsv1beta1.ReasonInvalid, "refused: wrong"},

@@ -110,7 +110,7 @@ func newWorld(seed uint64, wrong mistake, faults bool) *world {
 	w.drawTemper()
 	for i := range entry.Slots {
 		w.applySlot(i)
-		w.setSlot(i, w.stored.slots[i].Reconcile(nil, nil, nil, false, settingsOf(w.namespace())).Next) // as a leader did before
+		w.setSlot(i, w.stored.slots[i].Reconcile(nil, nil, false, settingsOf(w.namespace())).Next) // as a leader did before
 	}
 	for i := range 1 + w.rng.IntN(3) {
 		w.addServer(i)

@@ -247,7 +247,7 @@ func (l *leader) plan(v *view) (changes []*configuration) {
 		if l.p.w.wrong == dropSatisfied {
 			wanted, decisions = withoutNeeds(wanted), s.DropAll()
 		}
-		if next := s.Reconcile(wanted, nil, decisions, l.anew[i], settingsOf(v.namespace)).Next; next != nil {
+		if next := s.Reconcile(wanted, decisions, l.anew[i], settingsOf(v.namespace)).Next; next != nil {
 			changes = append(changes, next)
 		}
 	}

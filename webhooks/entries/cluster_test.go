@@ -229,7 +229,7 @@ func (c *cluster) prepare(t *testing.T, slot int, settings entry.Settings, chang
 		t.Fatal(err)
 	}
 	settings.Bundle = []byte("a CA")
-	change(s.Reconcile(nil, nil, nil, false, &settings).Next)
+	change(s.Reconcile(nil, nil, false, &settings).Next)
 }
 
 // keep makes these the stored SidecarSets. The leader's snapshot does not have them yet.

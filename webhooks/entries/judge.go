@@ -64,7 +64,7 @@ func (l *leader) facts(v *view, one *storedSet) readiness.SidecarSet {
 	case l.options.Static:
 		facts.Static = l.staticEntry(v, one)
 	case one.err == nil:
-		facts.Refused, facts.Entry = l.states[one.entry.Slot(l.namespace)].refusal.invalid[one.entry.Name], l.entryFacts(v, one)
+		facts.Entry = l.entryFacts(v, one)
 	}
 	return facts
 }
@@ -101,7 +101,7 @@ func (l *leader) entryFacts(v *view, one *storedSet) (facts readiness.Entry) {
 	e.Needs = one.entry.Needs
 	facts.Written = s.Has(&e, v.settings)
 	if !facts.Written {
-		facts.NoPlace = st.refusal.noPlace[e.Name]
+		facts.NoPlace = st.noPlace[e.Name]
 	}
 	if n := s.Narrowing(&e); n.By != "" {
 		facts.Narrowed, facts.LeavesAllOut = n.By, leavesAllOut(v.catalog, n)

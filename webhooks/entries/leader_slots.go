@@ -26,7 +26,7 @@ import (
 // slotState is what the leader remembers of a slot from one pass to the next.
 type slotState struct {
 	want    want
-	refusal refusal
+	noPlace map[string]error // why entries have no place in the slot, by their names
 	proof   proof
 	again   time.Time // when the slot is written once more; zero if it was
 	undoAt  time.Time // until then another program's next edit stays
@@ -39,13 +39,6 @@ type want struct {
 	entries []entry.Entry
 	changed bool        // since the last write
 	done    *entry.Slot // the version that needs no write for entries, and no need of which is in doubt
-}
-
-// refusal is why entries are not in the slot, by their names.
-type refusal struct {
-	noPlace map[string]error
-	invalid map[string]error // the API server does not take them; its answer
-	at      time.Time        // when the last one was refused
 }
 
 // proof is whether API servers use the slot. The leader updates it in one place; see prove.
@@ -86,18 +79,18 @@ func (l *leader) keepSlot(ctx context.Context, v *view, i int) error {
 	if st.want.done == s && f.next() == idle {
 		return nil
 	}
-	wanted, leftOut := st.possible(v, s)
+	wanted := st.possible(v, s)
 	doubts := s.Doubts(wanted, entry.Known{InUse: func(name string) bool { return v.inUse[name] }, Generation: l.sets.generation, Seen: l.catalog.Seen, Reviews: l.reviews, Now: time.Now()})
 	decisions := l.decide(ctx, v, doubts)
-	plan := s.Reconcile(wanted, leftOut, decisions, false, v.settings)
+	plan := s.Reconcile(wanted, decisions, false, v.settings)
 	f.differs, f.ours = plan.Next != nil, st.want.changed || len(decisions) > 0
 	action := f.next()
-	st.refusal.noPlace, st.edited, st.want.done = plan.Refused, action == wait, nil
+	st.noPlace, st.edited, st.want.done = plan.Refused, action == wait, nil
 	switch action {
 	case idle:
 		if v.served {
 			st.want.changed = false
-			if len(doubts) == 0 && len(leftOut) == 0 {
+			if len(doubts) == 0 {
 				st.want.done = s
 			}
 		}
@@ -106,7 +99,7 @@ func (l *leader) keepSlot(ctx context.Context, v *view, i int) error {
 		v.wakeAfter(f.stays)
 		return nil
 	case mend, repeat:
-		plan = s.Reconcile(wanted, leftOut, decisions, true, v.settings)
+		plan = s.Reconcile(wanted, decisions, true, v.settings)
 	}
 	if action == mend {
 		st.proof.tries++
@@ -114,20 +107,13 @@ func (l *leader) keepSlot(ctx context.Context, v *view, i int) error {
 	return l.writePlan(ctx, v, i, plan, action == undo)
 }
 
-// possible are the wanted entries that may be written, and those that the API server does not take.
-func (st *slotState) possible(v *view, s *entry.Slot) (wanted []entry.Entry, leftOut map[string]bool) {
-	wanted, leftOut = st.want.entries, map[string]bool{}
-	if !v.served { // API servers would refuse Pods
-		present := s.Entries()
-		wanted = slices.DeleteFunc(slices.Clone(wanted), func(e entry.Entry) bool { return !slices.Contains(present, e.Name) })
+// possible are the wanted entries that may be written.
+func (st *slotState) possible(v *view, s *entry.Slot) []entry.Entry {
+	if v.served {
+		return st.want.entries
 	}
-	if v.now.Sub(st.refusal.at) >= refusedFor {
-		st.refusal.invalid = map[string]error{}
-	}
-	for name := range st.refusal.invalid {
-		leftOut[name] = true
-	}
-	return wanted, leftOut
+	present := s.Entries() // API servers would refuse the Pods of others
+	return slices.DeleteFunc(slices.Clone(st.want.entries), func(e entry.Entry) bool { return !slices.Contains(present, e.Name) })
 }
 
 // find reads a slot that has to have entries and that Slots does not have.
@@ -158,8 +144,6 @@ func (l *leader) writePlan(ctx context.Context, v *view, i int, plan entry.Plan,
 	}
 	written, err := l.widener.write(ctx, s, plan.Next)
 	switch {
-	case apierrors.IsInvalid(err) && v.settings != nil:
-		return l.isolate(ctx, v, i, err)
 	case err != nil:
 		return err
 	case written == nil:
@@ -272,25 +256,4 @@ func (l *leader) moved(fact entry.Fact, n entry.Need) bool {
 	n.Generation = fact.Generation
 	s := l.slots.At(fact.Slot)
 	return s != nil && s.Namespace == entry.ShortUID(l.namespace) && s.Holds(fact.Entry, n) && l.prober.passed(fact.Slot, s.Serial)
-}
-
-// refusedFor is the time for which refused entries are left out. After it, the leader tries again:
-// the API server may have refused the CA bundle, or may have been upgraded.
-const refusedFor = 10 * time.Minute
-
-// isolate finds the entries of a slot that the API server refuses, by a dry-run of
-// each. The next pass leaves them out.
-func (l *leader) isolate(ctx context.Context, v *view, i int, cause error) error {
-	st, found := &l.states[i], false
-	for _, e := range st.want.entries {
-		alone := v.slots[i].Reconcile([]entry.Entry{e}, nil, v.slots[i].DropAll(), true, v.settings).Next
-		if err := l.widener.writer.Update(ctx, alone, client.DryRunAll); apierrors.IsInvalid(err) {
-			st.refusal.invalid[e.Name], st.refusal.at, found = err, v.now, true
-		}
-	}
-	l.wake()
-	if found {
-		return nil // the conditions of its SidecarSets have the reason
-	}
-	return cause
 }

@@ -379,30 +379,17 @@ func TestNoEntryIsAddedWhileThereIsNoReplica(t *testing.T) {
 	})
 }
 
-// The leader leaves an entry out if the API server refuses it, so that the other entries can
-// be written. It tries again later, because the reason may have been the CA bundle or the
-// version of the API server.
-func TestAnEntryThatIsRefusedIsTriedAgain(t *testing.T) {
+// The readiness of every SidecarSet in the slot has the API server's answer.
+func TestAWriteThatIsRefusedIsSaid(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		log, other := entryOf(t, fixtures.LogSet(1)), besides(t, fixtures.LogSet(1))
-		c.have(fixtures.LogSet(1), other)
 		c.writing = func(written *admissionregistrationv1.MutatingWebhookConfiguration) error {
-			if !slices.ContainsFunc(written.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool { return w.Name == log.Name }) {
-				return nil
-			}
 			return apierrors.NewInvalid(admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration").GroupKind(), written.Name,
 				field.ErrorList{field.Invalid(field.NewPath("caBundle"), "", "unable to load root certificates")})
 		}
-		for range 100 {
-			if got := l.judged(t); got.Ready || got.Reason != appsv1beta1.ReasonEntryRefused || !strings.Contains(got.Message, "unable to load root certificates") {
-				t.Fatalf("it says %+v", got)
-			}
-		}
-		if c.writes > 3 || len(c.needs(t, other)) != 1 {
-			t.Errorf("%d writes, and the other SidecarSet has the needs %v", c.writes, c.needs(t, other))
+		if got := l.judged(t); got.Ready || got.Reason != appsv1beta1.ReasonNotInForce || !strings.Contains(got.Message, "unable to load root certificates") {
+			t.Errorf("it says %+v", got)
 		}
 		c.writing = nil
-		<-time.After(refusedFor)
 		if got := l.judged(t); !got.Ready {
 			t.Errorf("nothing is wrong any more, and the leader says %+v", got)
 		}

@@ -42,7 +42,7 @@ func versionsOf(t *testing.T, app string, count int) (versions []*entry.Slot) {
 			t.Fatal(err)
 		}
 		if versions = append(versions, s); i == 0 {
-			next = s.Reconcile(nil, nil, nil, false, settings).Next
+			next = s.Reconcile(nil, nil, false, settings).Next
 			continue
 		}
 		next, _ = s.Review([]entry.Entry{e}, func(string, entry.Need) bool { return true }, 0, settings)

@@ -175,8 +175,8 @@ const (
 	// out every namespace that the SidecarSet selects. The message names the program, or what
 	// it leaves out.
 	ReasonEntryEdited = "EntryEdited"
-	// ReasonEntryRefused says that the API server refuses the webhook entry. The
-	// message is the API server's.
+	// ReasonEntryRefused says that no webhook entry can have the selectors, which were stored while
+	// no webhook validated them. The message names the field.
 	ReasonEntryRefused = "EntryRefused"
 	// ReasonNotInForce says that the webhook entry is not written, for example because there
 	// is no place for it, or that an API server does not use it.
