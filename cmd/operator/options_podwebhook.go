@@ -60,7 +60,6 @@ func (o *Options) entries(serving *certs.Serving, injectors *entries.Injectors) 
 		Bundle:         serving.Publisher.Bundle,
 		FreshBundle:    serving.Publisher.Fresh,
 		BundleChanged:  serving.Publisher.Notify,
-		WriteAgain:     o.certificates().Times.WriteAgain,
 		Certificate:    serving.Source.Trusted,
 		ServesWebhooks: o.answersWebhooks(),
 		Injectors:      injectors,

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -317,7 +316,6 @@ func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 			Bundle:      func() []byte { return []byte("a CA") },
 			Certificate: func(context.Context) error { return nil },
 			Injectors:   NewInjectors(nil, "ours", registry),
-			WriteAgain:  24 * time.Hour, // one test is about it
 			Registry:    registry,
 		})
 		k.options.Injectors.listed.Store(true)

@@ -65,9 +65,6 @@ func newLeader(w *Widener, live client.Reader) *leader {
 		replicas: replicaWatch{live: live, service: settings.Service, assumed: w.options.ServesWebhooks || settings.URL != ""},
 		sets:     storedSets{}, reviews: entry.Reviews{}, undone: workqueue.NewTypedItemExponentialFailureRateLimiter[int](time.Second, longestStay),
 	}
-	for i := range l.states {
-		l.states[i].again = time.Now().Add(l.writeAgain())
-	}
 	l.slots.Notify(l.again)
 	l.catalog.Notify(l.again)
 	l.options.Injectors.Notify(l.again)

@@ -2,7 +2,6 @@ package entries
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +27,6 @@ type slotState struct {
 	want    want
 	noPlace map[string]error // why entries have no place in the slot, by their names
 	proof   proof
-	again   time.Time // when the slot is written once more; zero if it was
 	undoAt  time.Time // until then another program's next edit stays
 	edited  bool      // such an edit stays
 	editor  string    // the field manager of the last edit that was undone; "" if it is not known
@@ -50,9 +48,6 @@ type proof struct {
 	tries    int       // how often the slot was written again since then, because they did not
 }
 
-// writeAgain is Options.WriteAgain.
-func (l *leader) writeAgain() time.Duration { return cmp.Or(l.options.WriteAgain, 30*time.Second) }
-
 // isStuck reports whether API servers do not use a version of the slot that they should use. If one
 // cannot be asked, it is not known.
 func (st *slotState) isStuck(s *entry.Slot, now time.Time) bool {
@@ -69,10 +64,7 @@ func (l *leader) keepSlot(ctx context.Context, v *view, i int) error {
 		return err
 	}
 	s := v.slots[i]
-	f := slotFacts{stuck: st.isStuck(s, v.now), tries: st.proof.tries, again: !st.again.IsZero() && !v.now.Before(st.again), stays: st.undoAt.Sub(v.now)}
-	if !f.again && !st.again.IsZero() {
-		v.wakeAfter(st.again.Sub(v.now))
-	}
+	f := slotFacts{stuck: st.isStuck(s, v.now), tries: st.proof.tries, stays: st.undoAt.Sub(v.now)}
 	if f.stays <= -longestStay { // it has stopped
 		l.undone.Forget(i)
 	}
@@ -98,10 +90,8 @@ func (l *leader) keepSlot(ctx context.Context, v *view, i int) error {
 	case wait:
 		v.wakeAfter(f.stays)
 		return nil
-	case mend, repeat:
+	case mend:
 		plan = s.Reconcile(wanted, decisions, true, v.settings)
-	}
-	if action == mend {
 		st.proof.tries++
 	}
 	return l.writePlan(ctx, v, i, plan, action == undo)
@@ -156,12 +146,6 @@ func (l *leader) writePlan(ctx context.Context, v *view, i int, plan entry.Plan,
 		l.m.restored.Inc()
 	}
 	v.slots[i], st.want.changed = l.slots.At(i), false
-	switch {
-	case rebundled:
-		st.again = v.now.Add(l.writeAgain())
-	case !v.now.Before(st.again):
-		st.again = time.Time{}
-	}
 	l.tellWrite(ctx, s, left, plan.Foreign)
 	return nil
 }

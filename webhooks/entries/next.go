@@ -8,7 +8,6 @@ type slotFacts struct {
 	ours    bool          // the SidecarSets, a need or the bundle have changed since the last write
 	stuck   bool          // an API server does not use the version that it should use
 	tries   int           // how often the slot was written for that
-	again   bool          // the time of the second write has come
 	stays   time.Duration // for how long another program's edit stays; 0 or less if it does not
 }
 
@@ -16,12 +15,11 @@ type slotFacts struct {
 type slotAction string
 
 const (
-	idle   slotAction = "nothing"
-	write  slotAction = "write what SidecarSets need"
-	undo   slotAction = "undo the edit of another program"
-	wait   slotAction = "leave the edit for a while: that program keeps editing the slot"
-	mend   slotAction = "write anew, since an API server uses an older copy"
-	repeat slotAction = "write anew, since an API server may have gone back to an older copy after the proof"
+	idle  slotAction = "nothing"
+	write slotAction = "write what SidecarSets need"
+	undo  slotAction = "undo the edit of another program"
+	wait  slotAction = "leave the edit for a while: that program keeps editing the slot"
+	mend  slotAction = "write anew, since an API server uses an older copy"
 )
 
 const (
@@ -46,8 +44,6 @@ func (f slotFacts) next() slotAction {
 		return wait
 	case f.differs:
 		return undo
-	case f.again:
-		return repeat
 	}
 	return idle
 }

@@ -40,9 +40,6 @@ type Options struct {
 	FreshBundle func(context.Context) ([]byte, error)
 	// BundleChanged makes every later change of Bundle send on a channel; it is nil if Bundle never changes.
 	BundleChanged func(chan<- struct{})
-	// WriteAgain is the time after which a slot is written once more, after its bundle was changed, or
-	// after a leader began: an API server may have gone back to an older copy. 0 is 30 s.
-	WriteAgain time.Duration
 	// Certificate returns why API servers would not accept the serving certificate; nil
 	// if they do.
 	Certificate func(context.Context) error
