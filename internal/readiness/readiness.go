@@ -98,9 +98,6 @@ type Entry struct {
 	// Written is true if an object holds the entry, as this content of the SidecarSet needs it.
 	// Proven is true if, moreover, every API server that can be reached uses it.
 	Written, Proven bool
-	// Stuck is the object that holds the entry, if it is not proven although the leader has
-	// written the object again five times; "" otherwise.
-	Stuck string
 	// Unasked is true if it cannot be proven, because the question is refused. Problem has the
 	// refusal.
 	Unasked bool
@@ -172,13 +169,10 @@ func (e Entry) obstacle() *status.Readiness {
 	case !e.Proven && e.Unasked:
 		return Unsure(appsv1beta1.ReasonNotProven, fmt.Sprintf("The webhook entry is written, but it is not proven that API servers use it, because the operator may not ask. "+
 			"Pods may be injected nevertheless. Exempt the operator's ConfigMaps, which it creates under dry-run only, from the quota, policy or webhook that refuses them: %v", e.Problem))
-	case !e.Proven && e.Stuck != "":
-		return No(appsv1beta1.ReasonNotInForce, fmt.Sprintf("An API server does not use the webhook entry, although the operator has written MutatingWebhookConfiguration %s again five times. "+
-			"Restart that API server. %v", e.Stuck, e.Problem))
 	case !e.Proven:
 		message := "The webhook entry is written, but it is not proven yet that every API server uses it."
 		if e.Problem != nil {
-			message += " " + e.Problem.Error()
+			message += " If this lasts, restart the API servers that this names: " + e.Problem.Error()
 		}
 		return Unsure(appsv1beta1.ReasonNotInForce, message)
 	}

@@ -64,7 +64,7 @@ func (l *leader) wakeAfter(d time.Duration) {
 func (l *leader) clock() time.Time { return time.Unix(0, 0).Add(l.p.w.now) }
 
 // prove asks all API servers for the known serials. A slot whose serial is not proven for ten
-// seconds is written anew, five times at most.
+// seconds is written anew, and again after pauses of up to a minute.
 func (l *leader) prove(then func()) {
 	w, serials := l.p.w, map[int]uint64{}
 	for i, s := range l.p.slots {
@@ -79,11 +79,11 @@ func (l *leader) prove(then func()) {
 				a.serial, a.tries, l.proven[i] = 0, 0, max(l.proven[i], serials[i])
 			case a.serial != serials[i]:
 				a.serial, a.since = serials[i], w.now
-			case w.now-a.since >= 10*time.Second:
+			case w.now-a.since >= min(10*time.Second<<a.tries, time.Minute):
 				if a.since = w.now; l.p.slots[i] == w.stored.slots[i] {
 					w.rounds[i]++
 				}
-				if a.tries++; a.tries <= 5 && w.wrong != goesBackUnmended {
+				if a.tries = min(a.tries+1, 3); w.wrong != goesBackUnmended {
 					w.note("%s writes slot %d anew", l.p.name, i)
 					l.proven[i], l.anew[i] = 0, true
 				}

@@ -67,9 +67,9 @@ func TestTheLeaderPausesAgainstAProgramThatEditsEntries(t *testing.T) {
 			t.Errorf("%d writes in ten minutes", got)
 		}
 		c.meddle = nil
-		<-time.After(longestStay)
+		<-time.After(longestRest)
 		l.judged(t)
-		<-time.After(2 * longestStay)
+		<-time.After(2 * longestRest)
 		if got := l.judged(t); !got.Ready {
 			t.Errorf("nobody edits it any more, and the leader says %+v", got)
 		}

@@ -91,7 +91,7 @@ func (l *leader) entryFacts(v *view, one *storedSet) (facts readiness.Entry) {
 		facts.NoObject = whyAbsent(entry.ConfigurationName(i), v.absent[i])
 		return facts
 	}
-	if st.edited || l.undone.NumRequeues(i) >= editsOfAProgram {
+	if st.edited {
 		facts.Fought, facts.By = s.Object.Name, st.editor
 	}
 	if v.settings == nil {
@@ -109,12 +109,7 @@ func (l *leader) entryFacts(v *view, one *storedSet) (facts readiness.Entry) {
 	facts.Proven = s.Serial > 0 && l.prober.passed(i, s.Serial)
 	if st.proof.unproven != nil && !facts.Proven {
 		facts.Problem = st.proof.unproven
-		switch _, refused := errors.AsType[refusedError](st.proof.unproven); {
-		case refused:
-			facts.Unasked = true
-		case st.proof.tries >= writesAnew:
-			facts.Stuck = s.Object.Name
-		}
+		_, facts.Unasked = errors.AsType[refusedError](st.proof.unproven)
 	}
 	return facts
 }

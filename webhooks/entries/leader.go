@@ -52,7 +52,7 @@ type leader struct {
 	enforcing      enforcing
 	reviews        entry.Reviews
 	states         [entry.Slots]slotState
-	undone         workqueue.TypedRateLimiter[int] // edits of slots by other programs
+	pauses         workqueue.TypedRateLimiter[int] // between writes of a slot that others cause
 	bundle         []byte                          // the last one that was wanted
 	definitionSeen time.Time                       // when the CustomResourceDefinition was last found
 }
@@ -63,7 +63,7 @@ func newLeader(w *Widener, live client.Reader) *leader {
 		options: w.options, slots: w.slots, catalog: w.catalog, cached: w.cached, prober: w.prober, m: w.m, board: &w.board, widener: w,
 		live: live, again: make(chan struct{}, 1), ask: make(chan struct{}, 1),
 		replicas: replicaWatch{live: live, service: settings.Service, assumed: w.options.ServesWebhooks || settings.URL != ""},
-		sets:     storedSets{}, reviews: entry.Reviews{}, undone: workqueue.NewTypedItemExponentialFailureRateLimiter[int](time.Second, longestStay),
+		sets:     storedSets{}, reviews: entry.Reviews{}, pauses: workqueue.NewTypedItemExponentialFailureRateLimiter[int](time.Second, longestRest),
 	}
 	l.slots.Notify(l.again)
 	l.catalog.Notify(l.again)
@@ -369,7 +369,7 @@ func (l *leader) removeAll(ctx context.Context, v *view, i int) error {
 	if next == nil {
 		return nil
 	}
-	return l.writePlan(ctx, v, i, entry.Plan{Next: next}, false)
+	return l.writePlan(ctx, v, i, entry.Plan{Next: next}, write)
 }
 
 // prove notes which slots are not proven, and has API servers asked about those that have another
@@ -382,7 +382,7 @@ func (l *leader) prove(v *view) {
 			continue
 		}
 		if st.proof.unproven = l.prober.unproven(i, s.Serial); st.proof.unproven == nil {
-			st.proof.last, st.proof.tries = s.Serial, 0
+			st.proof.last = s.Serial
 		}
 		if st.proof.serial != s.Serial {
 			st.proof.serial, st.proof.since = s.Serial, v.now

@@ -27,8 +27,8 @@ type slotState struct {
 	want    want
 	noPlace map[string]error // why entries have no place in the slot, by their names
 	proof   proof
-	undoAt  time.Time // until then another program's next edit stays
-	edited  bool      // such an edit stays
+	restsTo time.Time // until then the leader writes nothing that only others have caused
+	edited  bool      // another program's edit stays meanwhile
 	editor  string    // the field manager of the last edit that was undone; "" if it is not known
 }
 
@@ -45,11 +45,10 @@ type proof struct {
 	since    time.Time // when the leader began to ask about it
 	unproven error     // why not every API server is known to use it
 	last     uint64    // the last one that they all used
-	tries    int       // how often the slot was written again since then, because they did not
 }
 
 // isStuck reports whether API servers do not use a version of the slot that they should use. If one
-// cannot be asked, it is not known.
+// cannot be asked, it is not known. Nor is it while no call is answered.
 func (st *slotState) isStuck(s *entry.Slot, now time.Time) bool {
 	if _, unknown := errors.AsType[refusedError](st.proof.unproven); unknown {
 		return false
@@ -64,9 +63,9 @@ func (l *leader) keepSlot(ctx context.Context, v *view, i int) error {
 		return err
 	}
 	s := v.slots[i]
-	f := slotFacts{stuck: st.isStuck(s, v.now), tries: st.proof.tries, stays: st.undoAt.Sub(v.now)}
-	if f.stays <= -longestStay { // it has stopped
-		l.undone.Forget(i)
+	f := slotFacts{stuck: l.prober.answered(v.now) && st.isStuck(s, v.now), rest: st.restsTo.Sub(v.now)}
+	if f.rest <= -longestRest { // it has stopped
+		l.pauses.Forget(i)
 	}
 	if st.want.done == s && f.next() == idle {
 		return nil
@@ -77,7 +76,7 @@ func (l *leader) keepSlot(ctx context.Context, v *view, i int) error {
 	plan := s.Reconcile(wanted, decisions, false, v.settings)
 	f.differs, f.ours = plan.Next != nil, st.want.changed || len(decisions) > 0
 	action := f.next()
-	st.noPlace, st.edited, st.want.done = plan.Refused, action == wait, nil
+	st.noPlace, st.edited, st.want.done = plan.Refused, action == wait && f.differs, nil
 	switch action {
 	case idle:
 		if v.served {
@@ -88,13 +87,12 @@ func (l *leader) keepSlot(ctx context.Context, v *view, i int) error {
 		}
 		return nil
 	case wait:
-		v.wakeAfter(f.stays)
+		v.wakeAfter(f.rest)
 		return nil
 	case mend:
 		plan = s.Reconcile(wanted, decisions, true, v.settings)
-		st.proof.tries++
 	}
-	return l.writePlan(ctx, v, i, plan, action == undo)
+	return l.writePlan(ctx, v, i, plan, action)
 }
 
 // possible are the wanted entries that may be written.
@@ -119,9 +117,9 @@ func (l *leader) find(ctx context.Context, v *view, i int) (err error) {
 }
 
 // writePlan writes the next version of a slot.
-func (l *leader) writePlan(ctx context.Context, v *view, i int, plan entry.Plan, undoes bool) error {
+func (l *leader) writePlan(ctx context.Context, v *view, i int, plan entry.Plan, action slotAction) error {
 	s, st, by := v.slots[i], &l.states[i], ""
-	if undoes {
+	if action == undo {
 		by = l.slots.editor(ctx, i) // the write may remove it
 	}
 	left := len(plan.Next.Webhooks)
@@ -141,8 +139,11 @@ func (l *leader) writePlan(ctx context.Context, v *view, i int, plan entry.Plan,
 		_, err := l.slots.Read(ctx, i)
 		return err
 	}
-	if undoes {
-		st.undoAt, st.editor = v.now.Add(l.undone.When(i)), by
+	if action != write {
+		st.restsTo = v.now.Add(l.pauses.When(i))
+	}
+	if action == undo {
+		st.editor = by
 		l.m.restored.Inc()
 	}
 	v.slots[i], st.want.changed = l.slots.At(i), false

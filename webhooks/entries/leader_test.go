@@ -215,7 +215,7 @@ func TestASlotIsWrittenAgainWhenAnAPIServerWentBack(t *testing.T) {
 		if _, now := c.webhook(t, set); now.Serial == newest.Serial || now.PathSerial != newest.PathSerial || !ready() {
 			t.Errorf("it is at serial %d after %d, with number %d after %d, ready: %t", now.Serial, newest.Serial, now.PathSerial, newest.PathSerial, ready())
 		}
-		// An API server that uses nothing new is told of, and the slot is not written for ever.
+		// An API server that uses nothing new is told of, and the slot is written more and more seldom.
 		lag := func(lags bool) (writes int) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -224,9 +224,9 @@ func TestASlotIsWrittenAgainWhenAnAPIServerWentBack(t *testing.T) {
 		}
 		before := lag(true)
 		c.api.uses(older, addressB)
-		<-time.After(time.Minute)
+		<-time.After(10 * time.Minute)
 		said, writes := l.board.Of("log", set.UID, 1), lag(false)-before
-		if writes != writesAnew || said.Ready || said.Reason != appsv1beta1.ReasonNotInForce || !strings.Contains(said.Message, newest.Object.Name) || !strings.Contains(said.Message, addressB) {
+		if writes < 10 || writes > 20 || said.Ready || said.Reason != appsv1beta1.ReasonNotInForce || !strings.Contains(said.Message, newest.Object.Name) || !strings.Contains(said.Message, addressB) {
 			t.Errorf("after %d writes it says %+v", writes, said)
 		}
 		_, now := c.webhook(t, set)
@@ -258,8 +258,7 @@ func TestTheLeaderAsksSeldomWhileNoCallIsAnswered(t *testing.T) {
 		<-time.After(time.Minute)
 		first := asked()
 		<-time.After(10 * time.Minute)
-		// Three questions each ten seconds. In the first minute, a dozen more while the pauses are
-		// short, which begins anew when slots are written again, five times at most.
+		// Three questions each ten seconds. In the first minute, a dozen more while the pauses are short.
 		if later := asked() - first; first > 300 || later > 2*3*61 {
 			t.Errorf("API servers are asked %d times in the first minute, and %d times in the next ten", first, later)
 		}
