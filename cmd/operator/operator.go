@@ -62,7 +62,7 @@ func Run(ctx context.Context, version string, o Options) error {
 	ctrl.Log.Info("Starting", "version", version, "role", o.role, "namespace", o.namespace)
 
 	health := snapshot.NewHealth(o.serverName())
-	managing := o.manager(health)
+	managing := o.manager()
 	leadership, err := watchLease(config, &managing)
 	if err != nil {
 		return err

@@ -205,10 +205,10 @@ func (o Options) server(certificate getCertificate, stopping <-chan struct{}) (s
 // manager returns the manager's options. The cache holds SidecarSets as unstructured
 // objects and Namespaces as metadata. Other objects are read live, by name. Pods are
 // never cached.
-func (o Options) manager(health *snapshot.Health) ctrl.Options {
+func (o Options) manager() ctrl.Options {
 	return ctrl.Options{
 		Scheme: scheme,
-		Cache:  o.cache(health),
+		Cache:  o.cache(),
 		Client: client.Options{Cache: &client.CacheOptions{
 			Unstructured: true,
 			DisableFor:   []client.Object{&corev1.Pod{}, &corev1.Secret{}, &corev1.ConfigMap{}},
@@ -230,8 +230,8 @@ func (o Options) manager(health *snapshot.Health) ctrl.Options {
 }
 
 // cache returns the options of the manager's cache. Each part names what it follows.
-func (o Options) cache(health *snapshot.Health) cache.Options {
-	options := snapshot.CacheOptions(health, o.revisionNamespace)
+func (o Options) cache() cache.Options {
+	options := snapshot.CacheOptions(o.revisionNamespace)
 	maps.Copy(options.ByObject, o.bundleTargets().CacheByObject())
 	return options
 }

@@ -91,7 +91,7 @@ func TestBadFlagsAreNamedWithTheRemedy(t *testing.T) {
 
 func TestProfilesAreServedOnLoopbackOnly(t *testing.T) {
 	for _, address := range []string{"", "127.0.0.1:6060", "[::1]:6060"} {
-		if o := parse(t, "", "--pprof-bind-address="+address); o.manager(nil).PprofBindAddress != address {
+		if o := parse(t, "", "--pprof-bind-address="+address); o.manager().PprofBindAddress != address {
 			t.Errorf("%q is not what is served on", address)
 		}
 	}

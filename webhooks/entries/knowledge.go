@@ -149,18 +149,6 @@ func (k *Knowledge) know(ctx context.Context, names []string) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return k.wait(ctx, stored)
-}
-
-// wait returns nil once the snapshot holds SidecarSets in these versions. If the watch does not
-// deliver them soon, or before the call ends, it has the watch begun anew.
-func (k *Knowledge) wait(ctx context.Context, stored snapshot.Versions) error {
-	soon, cancel := context.WithTimeout(ctx, snapshot.WatchLate)
-	defer cancel()
-	if k.catalog.WaitFor(soon, stored) == nil {
-		return nil
-	}
-	k.health.Late()
 	if err := k.catalog.WaitFor(ctx, stored); err != nil {
 		return fmt.Errorf("waiting for this replica of the operator to know the newest SidecarSets, try again: %w", err)
 	}

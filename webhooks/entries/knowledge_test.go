@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/sidecarset/operator/internal/entry"
-	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 // call makes a call for a Pod with the label app=web, in the background.
@@ -214,27 +213,6 @@ func TestCallsThatCannotBeKnownFail(t *testing.T) {
 			})
 		})
 	}
-}
-
-// API servers wait for a second at least, which is shorter than the time after which a watch is
-// late.
-func TestALateWatchOfSidecarSetsBeginsAnew(t *testing.T) {
-	withReplica(t, func(t *testing.T, r *replica) {
-		<-time.After(time.Minute)
-		slot, number := r.review(logSet("uid-1", 1))
-		r.store(logSet("uid-1", 1))
-		for range 20 {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if err := <-r.call(ctx, slot, number); err == nil {
-				t.Error("a call is answered")
-			}
-			cancel()
-		}
-		<-time.After(snapshot.WatchLate)
-		if sets, slots := r.sets.begun(), r.slots.begun(); sets < 2 || sets > 20/2+2 || slots != 1 {
-			t.Errorf("%d watches began while one was late for 20 s, and %d of slots", sets, slots)
-		}
-	})
 }
 
 func TestARestoredSidecarSetEndsTheProcess(t *testing.T) {

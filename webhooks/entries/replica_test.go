@@ -58,12 +58,6 @@ func (l *lateWatch) deliver(event watch.EventType, object runtime.Object) {
 	synctest.Wait()
 }
 
-func (l *lateWatch) begun() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.watches)
-}
-
 // replica is a replica whose watches are as late as the test likes. Its reads show what is stored.
 type replica struct {
 	*cluster
@@ -87,7 +81,7 @@ func (r *replica) GetInformer(ctx context.Context, object client.Object, _ ...ca
 		if source == nil {
 			source = &lateWatch{}
 		}
-		r.informers[kind] = r.health.NewInformer(source, object, 0, toolscache.Indexers{})
+		r.informers[kind] = toolscache.NewSharedIndexInformer(source, object, 0, toolscache.Indexers{})
 		go r.informers[kind].RunWithContext(ctx)
 	}
 	return r.informers[kind], nil

@@ -13,14 +13,14 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 )
 
-// CacheOptions are the options of the manager's cache that a Catalog needs: health observes
-// the watches, objects have no managed fields, only ControllerRevisions of SidecarSets in
+// CacheOptions are the options of the manager's cache that a Catalog needs: watches begin again
+// soon after an outage, objects have no managed fields, only ControllerRevisions of SidecarSets in
 // one namespace are watched, and a read starts no informer. Other packages add ByObject
 // options for the kinds that they read.
-func CacheOptions(health *Health, revisionNamespace string) cache.Options {
+func CacheOptions(revisionNamespace string) cache.Options {
 	carriesSidecarSet, _ := labels.NewRequirement(appsv1beta1.LabelSidecarSetName, selection.Exists, nil) // a constant is valid
 	return cache.Options{
-		NewInformer:                 health.NewInformer,
+		NewInformer:                 newInformer,
 		ReaderFailOnMissingInformer: true,
 		DefaultTransform:            stripManagedFields,
 		ByObject: map[client.Object]cache.ByObject{

@@ -25,7 +25,7 @@ func TestTheCacheKeepsWhatDecidesAboutPods(t *testing.T) {
 	if annotations := set.GetAnnotations(); len(annotations) != 1 || annotations["kept"] != "yes" || set.GetManagedFields() != nil || !packed || !strings.Contains(spec, `"side:v1"`) {
 		t.Errorf("it is %v", set)
 	}
-	strip := CacheOptions(NewHealth(""), "ours").DefaultTransform
+	strip := CacheOptions("ours").DefaultTransform
 	if got, err := strip(toolscache.DeletedFinalStateUnknown{Key: "a"}); err != nil || got == nil {
 		t.Errorf("got %v, %v for something that is not an object", got, err)
 	}

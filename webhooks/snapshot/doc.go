@@ -3,7 +3,7 @@
 // publishes a match.Snapshot, by which package pods decides about Pods.
 //
 // Catalog.Holds says whether the snapshot holds what a call requires, and Catalog.WaitFor
-// waits for given versions. Health begins silent watches anew, and ends the process if etcd
+// waits for given versions. Health ends the process if etcd
 // was restored from a backup. Shared asks the API server once for all requests that need the
 // same answer. RecordedRevisions reads revisions live.
 //

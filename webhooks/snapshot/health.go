@@ -8,8 +8,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -24,20 +22,11 @@ const (
 	// One such reading does not mean a restore: a database behind etcd's API may have been read at
 	// a copy that is behind.
 	LowAgain = time.Second
-	// WatchSilence is the time without an event after which a watch is begun anew. If nothing
-	// changes, the API server sends the first bookmark of a watch after two minutes, and one
-	// per minute from then on. So two bookmarks may be late.
-	WatchSilence = 4 * time.Minute
-	// WatchLate is the time after which a watch is begun anew if it has not delivered what a
-	// read by name showed. A watch usually takes some milliseconds.
-	WatchLate = 2 * time.Second
 )
 
-// Health begins watches anew that deliver nothing, and notices that the cluster's state was
-// restored from a backup. It makes no replica un-ready: a call for a Pod says what must be
-// known, so a replica with a silent watch does not answer by what is out of date.
+// Health notices that the cluster's state was restored from a backup, and that nobody converts SidecarSets.
 //
-// After a restore, the watches ask for the changes after a version that etcd has not reached
+// After a restore, watches ask for the changes after a version that etcd has not reached
 // again. So they stay silent, and the snapshot holds SidecarSets that are not stored any more.
 // What is read from etcd is never older than what was seen before the read began. If it is, twice
 // in a row, etcd was restored, and the process has to end. Only versions of SidecarSets are compared, because
@@ -48,24 +37,13 @@ type Health struct {
 	converter   string      // the host that API servers call for conversions, if it is this operator
 	unconverted atomic.Bool // SidecarSets could not be listed once, because the converter did not answer
 
-	newest   atomic.Uint64 // the highest version of a SidecarSet, or of a list or bookmark of them, that was seen
-	restored chan error    // has capacity 1
-	late     chan struct{} // the watch of SidecarSets receives from it
+	newest   uint64     // the version of the last list; only Run's goroutine uses it
+	restored chan error // has capacity 1
 }
 
-// NewHealth returns a Health whose NewInformer is for cache.Options. converter is the host under which API servers
-// call this operator.
+// NewHealth returns a Health. converter is the host under which API servers call this operator.
 func NewHealth(converter string) *Health {
-	return &Health{converter: converter, restored: make(chan error, 1), late: make(chan struct{})}
-}
-
-// NewInformer is NewSharedIndexInformer with its watch observed.
-func (h *Health) NewInformer(source toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-	kind := object.GetObjectKind().GroupVersionKind().Kind
-	if kind == "" {
-		kind = fmt.Sprintf("%T", object)
-	}
-	return toolscache.NewSharedIndexInformer(&watchedKind{source, toolscache.ToListerWatcherWithContext(source), kind, h}, object, resync, indexers)
+	return &Health{converter: converter, restored: make(chan error, 1)}
 }
 
 // Unconverted reports whether SidecarSets could not be read because some replica has to convert them: an older version
@@ -78,7 +56,7 @@ func (h *Health) Unconverted() bool { return h.unconverted.Load() }
 func (h *Health) Run(ctx context.Context, live client.Reader) error {
 	for {
 		pause := lookEvery
-		if h.newest.Load() == 0 {
+		if h.newest == 0 {
 			pause = time.Second
 		}
 		select {
@@ -99,12 +77,11 @@ func (h *Health) Run(ctx context.Context, live client.Reader) error {
 func (h *Health) compare(ctx context.Context, live client.Reader) error {
 	ctx, cancel := context.WithTimeout(ctx, lookEvery)
 	defer cancel()
-	newest := h.newest.Load()
-	version, err := Confirmed(ctx, newest, func(ctx context.Context) (uint64, error) {
+	version, err := Confirmed(ctx, h.newest, func(ctx context.Context) (uint64, error) {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(appsv1beta1.GroupVersion.WithKind(appsv1beta1.Kind.Kind + "List"))
 		limit := client.Limit(1)
-		if newest == 0 {
+		if h.newest == 0 {
 			limit = 500 // any of them may need a conversion; without a limit, an API server lists nothing until it has read all itself
 		}
 		err := live.List(ctx, list, limit)
@@ -114,16 +91,16 @@ func (h *Health) compare(ctx context.Context, live client.Reader) error {
 			}
 			return 0, err
 		}
-		h.see(list.ResourceVersion)
 		return podstate.ParseVersion(list.ResourceVersion) // a version that is not a number has no order
 	})
 	switch {
 	case err != nil:
 		logf.FromContext(ctx).WithName("watches").V(1).Info("Could not list SidecarSets", "reason", err.Error())
 		return nil
-	case version < newest:
-		return h.Restored("the list of SidecarSets", newest, version)
+	case version < h.newest:
+		return h.Restored("the list of SidecarSets", h.newest, version)
 	}
+	h.newest = version
 	return nil
 }
 
@@ -142,20 +119,6 @@ func Confirmed(ctx context.Context, seen uint64, read func(context.Context) (uin
 	}
 }
 
-// see notes the version of a SidecarSet, or of a list or bookmark of them.
-func (h *Health) see(resourceVersion string) {
-	version, err := podstate.ParseVersion(resourceVersion)
-	if err != nil {
-		return // a version that is not a number has no order
-	}
-	for {
-		newest := h.newest.Load()
-		if version <= newest || h.newest.CompareAndSwap(newest, version) {
-			return
-		}
-	}
-}
-
 // Restored notes that an object is stored in an older version than this process had seen before
 // it was read. It makes Run end, and returns the reason for the request at hand.
 func (h *Health) Restored(object string, seen, stored uint64) error {
@@ -167,7 +130,3 @@ func (h *Health) Restored(object string, seen, stored uint64) error {
 	}
 	return err
 }
-
-// Late notes that the watch of SidecarSets has not delivered for WatchLate what a read showed.
-// The watch begins anew, unless it has just begun.
-func (h *Health) Late() { Signal(h.late) }

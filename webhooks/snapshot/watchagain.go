@@ -1,14 +1,20 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/watchlist"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
@@ -49,4 +55,32 @@ func heals(err error) bool {
 	code := answer.Status().Code
 	return code >= http.StatusInternalServerError ||
 		code == http.StatusTooManyRequests || code == http.StatusUnauthorized || code == http.StatusForbidden
+}
+
+// persistent is the source of one informer. It connects again soon after an outage of the API servers; see WatchPause.
+type persistent struct {
+	toolscache.ListerWatcher // the half of the interface without contexts, which informers do not use
+	source                   toolscache.ListerWatcherWithContext
+	kind                     string
+}
+
+// newInformer is NewSharedIndexInformer with a persistent source.
+func newInformer(source toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+	kind := cmp.Or(object.GetObjectKind().GroupVersionKind().Kind, fmt.Sprintf("%T", object))
+	return toolscache.NewSharedIndexInformer(&persistent{source, toolscache.ToListerWatcherWithContext(source), kind}, object, resync, indexers)
+}
+
+// IsWatchListSemanticsUnSupported returns the answer of the source.
+func (p *persistent) IsWatchListSemanticsUnSupported() bool {
+	return watchlist.DoesClientNotSupportWatchListSemantics(p.ListerWatcher)
+}
+
+// ListWithContext tries to list until it succeeds.
+func (p *persistent) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	return persist(ctx, p.kind, func() (runtime.Object, error) { return p.source.ListWithContext(ctx, options) })
+}
+
+// WatchWithContext tries to begin a watch until it succeeds.
+func (p *persistent) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	return persist(ctx, p.kind, func() (watch.Interface, error) { return p.source.WatchWithContext(ctx, options) })
 }

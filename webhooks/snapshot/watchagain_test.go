@@ -4,12 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
 )
 
 var podResource = schema.GroupResource{Resource: "pods"}
@@ -53,4 +59,35 @@ func TestWatchesTryAgainWhatMayHeal(t *testing.T) {
 			})
 		})
 	}
+}
+
+// outage is a source of an informer that answers, unless it is away.
+type outage struct{ away atomic.Bool }
+
+func (o *outage) List(metav1.ListOptions) (runtime.Object, error) {
+	if o.away.Load() {
+		return nil, errors.New("connection refused")
+	}
+	return &corev1.NamespaceList{}, nil
+}
+
+func (*outage) Watch(metav1.ListOptions) (watch.Interface, error) { return watch.NewFake(), nil }
+func (*outage) IsWatchListSemanticsUnSupported() bool             { return true }
+
+func TestInformersAreSoonBackAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &outage{}
+		source.away.Store(true)
+		informer := newInformer(source, &corev1.Namespace{}, 0, toolscache.Indexers{})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		go informer.RunWithContext(ctx)
+		<-time.After(time.Hour)
+		source.away.Store(false)
+		<-time.After(WatchPause.Cap * 3 / 2)
+		if synctest.Wait(); !informer.HasSynced() {
+			t.Error("it has not listed")
+		}
+	})
 }
