@@ -16,7 +16,7 @@ import (
 func TestTheOperatorFindsTheEntriesOfStaticMode(t *testing.T) {
 	var c admissionregistrationv1.MutatingWebhookConfiguration
 	convert(t, object(t, built(t, "overlays/static"), "MutatingWebhookConfiguration", "sidecarset-mutating-webhook"), &c)
-	if !injectors.CallsUs(&c, "sidecarset-system") || !injectors.HasBarrier(&c, "sidecarset-system") || injectors.Find(&c, "sidecarset-system") != nil {
+	if !injectors.CallsUs(&c, "sidecarset-system") || !injectors.HasBarrier(&c, "sidecarset-system") || injectors.Find(&c) != nil {
 		t.Fatalf("it does not find them in %v", c.Webhooks)
 	}
 	for i := range c.Webhooks {

@@ -1,7 +1,6 @@
 // Package injectors recognises another injector, that is another program that injects SidecarSets
-// into Pods: OpenKruise, or a second operator of this kind in another namespace. It knows what
-// their webhook configurations look like, and which Pods the operator leaves to them. It does
-// not know how configurations are watched.
+// into Pods: OpenKruise. It knows what its webhook configuration looks like, and which Pods the
+// operator leaves to it. It does not know how configurations are watched.
 //
 // A configuration that is present counts as live. The operator does not find out whether
 // its server answers: if the server is gone, an administrator should delete the
@@ -12,7 +11,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
@@ -28,13 +26,6 @@ const (
 	pathSidecarSets   = "/mutate-apps-kruise-io-sidecarset"
 )
 
-const (
-	// domain ends the names of the operator's entries.
-	domain = ".sidecarset.io"
-	// firstOfOurs sorts before the names of all configurations of the operator.
-	firstOfOurs = "sidecarset-"
-)
-
 // Injector is another program that injects SidecarSets. It is immutable. A nil one means
 // that there is none.
 type Injector struct {
@@ -43,27 +34,18 @@ type Injector struct {
 	// Entry is the name of the webhook in it that API servers send Pods to, and Server
 	// where they send them.
 	Entry, Server string
-	// OfOurKind says that it is another operator like this one.
-	OfOurKind bool
 }
 
-// Find returns the injector that a configuration calls; nil if it calls none, or the
-// operator in ourNamespace.
-func Find(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespace string) *Injector {
+// Find returns the injector that a configuration calls; nil if it calls none.
+func Find(c *admissionregistrationv1.MutatingWebhookConfiguration) *Injector {
 	aboutSidecarSets := slices.ContainsFunc(c.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
 		_, path := calls(&w)
 		return path == pathSidecarSets || slices.ContainsFunc(w.Rules, namesSidecarSets)
 	})
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
-		if !slices.ContainsFunc(w.Rules, coversPods) {
-			continue
-		}
-		switch server, path := calls(w); {
-		case path == pathReferencePods && aboutSidecarSets:
+		if server, path := calls(w); path == pathReferencePods && aboutSidecarSets && slices.ContainsFunc(w.Rules, coversPods) {
 			return &Injector{Configuration: c.Name, Entry: w.Name, Server: server}
-		case strings.HasSuffix(w.Name, domain) && isPodPath(path) && !isOurs(w, ourNamespace):
-			return &Injector{Configuration: c.Name, Entry: w.Name, Server: server, OfOurKind: true}
 		}
 	}
 	return nil
@@ -128,39 +110,22 @@ func isPodPath(path string) bool {
 	return ofSlot || path == entry.PathPods
 }
 
-// ClaimsEntries reports whether the injector keeps webhook entries under the same names
-// as this operator: then each would undo what the other writes.
-func (i *Injector) ClaimsEntries() bool { return i != nil && i.OfOurKind }
-
 // Message names the other injector, and says what that means and what to do.
 func (i *Injector) Message() string {
 	if i == nil {
 		return ""
 	}
-	who, then := "OpenKruise", "It is called after this operator, which therefore injects nothing. Delete that configuration, or switch OpenKruise's Pod webhook off."
-	switch {
-	case i.OfOurKind:
-		who, then = "Another SidecarSet operator", "Pods that it injected are left as they are. Uninstall one of the two."
-	case i.calledFirst():
-		then = "Pods that it injected are left as they are. Delete that configuration, or switch OpenKruise's Pod webhook off. Then this operator injects new Pods."
-	}
-	return fmt.Sprintf("%s injects as well: MutatingWebhookConfiguration %s, entry %s, calls %s. %s", who, i.Configuration, i.Entry, i.Server, then)
+	return fmt.Sprintf("OpenKruise injects as well: MutatingWebhookConfiguration %s, entry %s, calls %s. Pods that it injected are left as they are. "+
+		"Delete that configuration, or switch OpenKruise's Pod webhook off. Then this operator injects new Pods.", i.Configuration, i.Entry, i.Server)
 }
 
-// calledFirst reports whether API servers call the injector before this operator: they call
-// configurations in the order of their names.
-func (i *Injector) calledFirst() bool { return i.Configuration < firstOfOurs || i.OfOurKind }
-
 // Owns reports whether the operator leaves a Pod with these annotations, which some
-// SidecarSets select, to the injector: the injector has recorded one of them in the Pod,
-// or API servers call it after the operator. The operator injects other Pods, so that it
+// SidecarSets select, to the injector, which has recorded one of them in the Pod: API servers call
+// OpenKruise's configuration first, by its name. The operator injects other Pods, so that it
 // misses none when the injector is removed.
 func (i *Injector) Owns(annotations map[string]string, sidecarSets func(yield func(name string) bool)) bool {
 	if i == nil {
 		return false
-	}
-	if !i.calledFirst() {
-		return true
 	}
 	hashes := podstate.ParseHashes(annotations[appsv1beta1.AnnotationHash])
 	injected := podstate.ParseInjectedList(annotations[appsv1beta1.AnnotationInjectedList])

@@ -65,7 +65,7 @@ func read(t *testing.T, manifest string, replace ...string) *admissionregistrati
 
 func find(t *testing.T, manifest string, replace ...string) *injectors.Injector {
 	t.Helper()
-	return injectors.Find(read(t, manifest, replace...), "sidecarset-system")
+	return injectors.Find(read(t, manifest, replace...))
 }
 
 func TestCallsUsRecognizesWebhooksThatCallTheOperator(t *testing.T) {
@@ -118,15 +118,11 @@ func TestFind(t *testing.T) {
 		"OpenKruise": {openKruise, nil, ofKruise},
 		"OpenKruise by URL": {openKruise, []string{"{service: {namespace: kruise-system, name: kruise-webhook-service, path: /mutate-pod}}", `{url: "https://kruise.example.com/mutate-pod"}`},
 			&injectors.Injector{Configuration: ofKruise.Configuration, Entry: "mpod.kb.io", Server: "kruise.example.com"}},
-		"not OpenKruise whose Pod webhook is off":       {openKruise, []string{"/mutate-pod", "/mutate-something"}, nil},
-		"not OpenKruise without SidecarSets":            {openKruise, []string{"sidecarsets", "clonesets", "sidecarset", "cloneset"}, nil},
-		"not a policy engine, though it covers both":    {policies, nil, nil},
-		"not our static entry":                          {static, nil, nil},
-		"not our exact entries":                         {exact, nil, nil},
-		"not ours by URL":                               {exact, []string{"{service: {namespace: sidecarset-system, name: sidecarset-webhook, path: /pods/3/1700}}", `{url: "https://127.0.0.1:9443/pods/3/1700"}`}, nil},
-		"our static entry that calls another namespace": {static, []string{"sidecarset-system", "elsewhere"}, &injectors.Injector{Configuration: "sidecarset-mutating-webhook", Entry: "inject.pods.sidecarset.io", Server: "Service elsewhere/sidecarset-webhook", OfOurKind: true}},
-		"our exact entries that call another namespace": {exact, []string{"sidecarset-system", "elsewhere"}, &injectors.Injector{Configuration: "sidecarset-pods-3", Entry: "0a1b.pods.sidecarset.io", Server: "Service elsewhere/sidecarset-webhook", OfOurKind: true}},
-		"not another program with our path":             {exact, []string{"sidecarset-system", "elsewhere", "sidecarset.io", "example.com"}, nil},
+		"not OpenKruise whose Pod webhook is off":    {openKruise, []string{"/mutate-pod", "/mutate-something"}, nil},
+		"not OpenKruise without SidecarSets":         {openKruise, []string{"sidecarsets", "clonesets", "sidecarset", "cloneset"}, nil},
+		"not a policy engine, though it covers both": {policies, nil, nil},
+		"not our static entry":                       {static, nil, nil},
+		"not our exact entries":                      {exact, nil, nil},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -142,10 +138,8 @@ func TestMessageSaysWhoAndWhatToDo(t *testing.T) {
 		injector *injectors.Injector
 		want     []string
 	}{
-		"nobody":           {nil, nil},
-		"OpenKruise":       {find(t, openKruise), []string{"OpenKruise", "kruise-mutating-webhook-configuration", "mpod.kb.io", "kruise-system/kruise-webhook-service", "Delete that configuration", "Then this operator injects new Pods"}},
-		"one called after": {find(t, openKruise, "kruise-mutating", "the-kruise-mutating"), []string{"OpenKruise", "the-kruise-mutating", "called after this operator", "injects nothing"}},
-		"another operator": {find(t, exact, "sidecarset-system", "elsewhere"), []string{"Another SidecarSet operator", "sidecarset-pods-3", "elsewhere/sidecarset-webhook", "Uninstall one"}},
+		"nobody":     {nil, nil},
+		"OpenKruise": {find(t, openKruise), []string{"OpenKruise", "kruise-mutating-webhook-configuration", "mpod.kb.io", "kruise-system/kruise-webhook-service", "Delete that configuration", "Then this operator injects new Pods"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -162,20 +156,8 @@ func TestMessageSaysWhoAndWhatToDo(t *testing.T) {
 	}
 }
 
-func TestOnlyAnotherSidecarSetOperatorClaimsEntries(t *testing.T) {
-	if another := find(t, exact, "sidecarset-system", "elsewhere"); !another.ClaimsEntries() {
-		t.Error("another operator does not")
-	}
-	for _, other := range []*injectors.Injector{nil, find(t, openKruise)} {
-		if other.ClaimsEntries() {
-			t.Errorf("%v does", other)
-		}
-	}
-}
-
 func TestOwns(t *testing.T) {
 	kruise := find(t, openKruise)
-	after := find(t, openKruise, "kruise-mutating", "the-kruise-mutating")
 	record := map[string]string{"kruise.io/sidecarset-hash": `{"log":{"hash":"h","sidecarSetName":"log"}}`}
 	tests := map[string]struct {
 		injector    *injectors.Injector
@@ -187,7 +169,6 @@ func TestOwns(t *testing.T) {
 		"as injected alone, too":                   {kruise, map[string]string{"kruise.io/sidecarset-injected-list": "log,mesh"}, true},
 		"not one with other SidecarSets":           {kruise, map[string]string{"kruise.io/sidecarset-injected-list": "mesh"}, false},
 		"not one that it did not inject":           {kruise, nil, false},
-		"every Pod, if it is called after us":      {after, nil, true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -59,27 +59,6 @@ func awaitWord(t *testing.T, parts ...string) {
 	}
 }
 
-// A second operator has entries like this one's, which call a Service in another namespace.
-func TestASecondOperatorIsNamed(t *testing.T) {
-	namespace := testkit.Namespace(t, api, nil)
-	second := parse(t, `
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingWebhookConfiguration
-metadata: {name: another-sidecarset}
-webhooks:
-- name: inject.pods.sidecarset.io
-  clientConfig: {service: {namespace: NS, name: sidecarset-webhook, path: /pods}}
-  rules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [pods]}]
-  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
-  failurePolicy: Ignore
-  sideEffects: None
-  admissionReviewVersions: [v1]
-`, namespace)
-	create(t, second)
-	t.Cleanup(func() { _ = api.Delete(context.WithoutCancel(t.Context()), second) })
-	awaitWord(t, "Another SidecarSet operator", "another-sidecarset", namespace+"/sidecarset-webhook", "Uninstall one of the two")
-}
-
 // While OpenKruise's webhook is configured, the operator does not inject Pods that OpenKruise
 // has injected. It injects all other Pods. When OpenKruise's webhook is removed, it injects
 // all Pods.

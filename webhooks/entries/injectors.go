@@ -23,8 +23,7 @@ import (
 // restricts this right. Configurations hold no secrets.
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,verbs=list;watch
 
-// Injectors watches, on every replica, for another injector: OpenKruise, or a second
-// operator. It also watches for the entry for Pods that an administrator keeps with
+// Injectors watches, on every replica, for another injector. It also watches for the entry for Pods that an administrator keeps with
 // --pod-webhook=static. Its methods are safe for concurrent use. Only Start does I/O.
 type Injectors struct {
 	informers snapshot.Informers
@@ -120,7 +119,7 @@ func (i *Injectors) note(ctx context.Context, name string, c *admissionregistrat
 	delete(i.found, name)
 	delete(i.ours, name)
 	if c != nil {
-		if injector := injectors.Find(c, i.namespace); injector != nil {
+		if injector := injectors.Find(c); injector != nil {
 			i.found[name] = injector
 		}
 		if injectors.CallsUs(c, i.namespace) && !labelled(c) {

@@ -200,7 +200,7 @@ func (l *leader) pass(ctx context.Context) (next time.Duration, err error) {
 	if v == nil {
 		return soon, nil
 	}
-	if !v.other.ClaimsEntries() && !l.options.Static {
+	if !l.options.Static {
 		v.problem = l.keep(ctx, v)
 		l.prove(v)
 	}

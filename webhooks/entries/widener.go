@@ -47,8 +47,7 @@ type Options struct {
 	ServesWebhooks bool
 	// Injectors finds another injector. No SidecarSet is ready while there is one. The
 	// leader still keeps entries, so that no Pod is missed when the other injector is
-	// removed. If the other injector is a second installation of this operator, the
-	// leader keeps none, because their entries have the same names.
+	// removed.
 	Injectors *Injectors
 	// Static means that an administrator keeps one entry for all Pods. Then the leader
 	// writes no entries, and only judges readiness.
@@ -137,9 +136,6 @@ func (w *Widener) Widen(ctx context.Context, set *appsv1beta1.SidecarSet) error 
 }
 
 func (w *Widener) widen(ctx context.Context, set *appsv1beta1.SidecarSet) error {
-	if other := w.options.Injectors.Injector(); other.ClaimsEntries() {
-		return errors.New(other.Message())
-	}
 	e, err := entry.Of(set)
 	if err != nil {
 		return err

@@ -79,6 +79,6 @@ func (a *app) lookAtOpenKruise(ctx context.Context) ([]migrate.Note, error) {
 	}
 	return slices.Concat(
 		migrate.SidecarSets(parts, whitelist.Data[validation.WhitelistKey]), migrate.Namespaces(parts),
-		migrate.Gates(managers.Items), migrate.Between(configurations.Items, a.operatorNamespace),
+		migrate.Gates(managers.Items), migrate.Between(configurations.Items),
 	), nil
 }

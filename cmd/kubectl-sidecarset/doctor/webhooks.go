@@ -43,8 +43,8 @@ func (f *facts) asks(config *admissionregistrationv1.WebhookClientConfig, rules 
 func (f *facts) lookAtInjectors(_ context.Context, r *Result) {
 	for i := range f.mutating.Items {
 		c := &f.mutating.Items[i]
-		if other := injectors.Find(c, f.namespace); other != nil {
-			r.add(Error, "MutatingWebhookConfiguration "+c.Name, "docs/security.md#another-injector", "uninstall one of the two; for OpenKruise, kubectl sidecarset migrate prints the steps", "%s", other.Message())
+		if other := injectors.Find(c); other != nil {
+			r.add(Error, "MutatingWebhookConfiguration "+c.Name, "docs/security.md#another-injector", "kubectl sidecarset migrate prints the steps", "%s", other.Message())
 		}
 	}
 }

@@ -121,11 +121,11 @@ func Gates(deployments []appsv1.Deployment) (notes []Note) {
 
 // Between names the webhooks for Pods that API servers call after OpenKruise's and before this
 // operator's: they see the sidecars today, and will not. The configurations are in name order.
-func Between(configurations []admissionregistrationv1.MutatingWebhookConfiguration, operatorNamespace string) (notes []Note) {
+func Between(configurations []admissionregistrationv1.MutatingWebhookConfiguration) (notes []Note) {
 	after := false
 	for i := range configurations {
 		c := &configurations[i]
-		if other := injectors.Find(c, operatorNamespace); other != nil && !other.OfOurKind {
+		if injectors.Find(c) != nil {
 			after = true
 		} else if after && c.Name < entry.ConfigurationName(0) && !strings.HasPrefix(c.Name, "sidecarset-") && injectors.CoversPods(c) {
 			notes = append(notes, Note{"MutatingWebhookConfiguration " + c.Name, "is called after OpenKruise and before this operator: it sees Pods without the sidecars from now on, unless it has reinvocationPolicy: IfNeeded", false})

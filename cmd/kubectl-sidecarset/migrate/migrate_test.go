@@ -108,6 +108,6 @@ func TestWebhooksThatAreCalledBetween(t *testing.T) {
 	kruise := of("kruise", "/mutate-pod", "", "pods")
 	kruise.Webhooks = append(kruise.Webhooks, of("", "/", "apps.kruise.io", "sidecarsets").Webhooks...)
 	others := []admissionregistrationv1.MutatingWebhookConfiguration{of("istio", "/", "", "pods"), of("linkerd", "/", "", "pods"), of("other", "/", "", "services"), of("vault", "/", "", "pods")}
-	expect(t, migrate.Between(slices.Insert(slices.Clone(others), 1, kruise), "sidecarset-system"), [2]string{"MutatingWebhookConfiguration linkerd", "sees Pods without the sidecars"})
-	expect(t, migrate.Between(others, "sidecarset-system"))
+	expect(t, migrate.Between(slices.Insert(slices.Clone(others), 1, kruise)), [2]string{"MutatingWebhookConfiguration linkerd", "sees Pods without the sidecars"})
+	expect(t, migrate.Between(others))
 }
