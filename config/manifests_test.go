@@ -91,7 +91,7 @@ func TestPortsFitTogether(t *testing.T) {
 	}
 }
 
-// The operator's rights: no wildcard, and Secrets only in its own namespace.
+// The operator's rights: no wildcard, Secrets only in its own namespace and by name, no webhooks of its own making.
 func TestRolesAreNarrow(t *testing.T) {
 	for _, document := range append(installed(t), built(t, hardened)...) {
 		kind := text(document["kind"])
@@ -107,8 +107,16 @@ func TestRolesAreNarrow(t *testing.T) {
 			if kind == "ClusterRole" && slices.Contains(rule.Resources, "secrets") {
 				t.Errorf("ClusterRole %s may use Secrets of every namespace: %v", role.Name, rule)
 			}
-			if slices.Contains(rule.Verbs, "escalate") || slices.Contains(rule.Verbs, "bind") || slices.Contains(rule.Verbs, "impersonate") {
-				t.Errorf("%s %s may give itself rights: %v", kind, role.Name, rule)
+			for _, verb := range rule.Verbs {
+				if slices.Contains([]string{"escalate", "bind", "impersonate", "deletecollection"}, verb) {
+					t.Errorf("%s %s may %s: %v", kind, role.Name, verb, rule)
+				}
+				if (verb == "create" || verb == "delete") && strings.Contains(strings.Join(rule.Resources, " "), "webhookconfigurations") {
+					t.Errorf("%s %s may make webhooks of its own, or take those of others away: %v", kind, role.Name, rule)
+				}
+				if slices.Contains(rule.Resources, "secrets") && verb != "create" && len(rule.ResourceNames) == 0 {
+					t.Errorf("%s %s may %s more Secrets than its own: %v", kind, role.Name, verb, rule)
+				}
 			}
 		}
 	}

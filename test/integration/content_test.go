@@ -40,47 +40,6 @@ func causesOf(err error) (fields []string) {
 
 const unchecked = "spec: the API server could not check the containers and volumes"
 
-// A policy may refuse PodTemplates, with the status of a fault. Then no author is refused. An
-// update of other members is not even a question.
-func TestAPolicyAboutPodTemplatesRefusesNoSidecarSet(t *testing.T) {
-	t.Parallel()
-	namespace := testkit.Namespace(t, api, nil)
-	author := newUser(t, cluster, api, "policed", namespace+"/system:aggregate-to-edit")
-	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: namespace + "-templates"},
-		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: ofTemplates}}},
-			Validations:      []admissionregistrationv1.Validation{{Expression: "!" + isPoliced(namespace), Message: "no templates here"}},
-		},
-	}
-	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: policy.Name},
-		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName: policy.Name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-		},
-	}
-	for _, object := range []client.Object{policy, binding} {
-		create(t, object)
-		t.Cleanup(func() { _ = api.Delete(context.WithoutCancel(t.Context()), object) })
-	}
-	set := policed(t, namespace, "v1", "")
-	await.Eventually(t, "the policy", func(ctx context.Context) error {
-		err := author.Create(ctx, set.DeepCopy(), client.DryRunAll)
-		if told := author.told(); err != nil || !strings.Contains(told, unchecked) || !strings.Contains(told, "no templates here") {
-			return fmt.Errorf("the author is answered %w and told %q", err, told)
-		}
-		return nil
-	})
-	create(t, set)
-	t.Cleanup(func() { deleteSidecarSet(t, set) })
-	if err := author.Patch(t.Context(), set.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"injectionStrategy":{"paused":true}}}`))); err != nil {
-		t.Errorf("pausing: %v", err)
-	}
-	if told := author.told(); strings.Contains(told, unchecked) {
-		t.Errorf("pausing asks about containers: %q", told)
-	}
-}
-
 // A SidecarSet with a fault was stored while a webhook of others could not be called. The fault
 // does not hold up its cure.
 func TestAFaultThatWasStoredUncheckedDoesNotHoldUpItsCure(t *testing.T) {

@@ -125,35 +125,6 @@ func parseAddress(text string) (string, error) {
 	return net.JoinHostPort(ip.String(), strconv.FormatUint(number, 10)), nil
 }
 
-// Profiles show memory, and so perhaps Secrets. Therefore no server of the operator has them.
-func TestNoPortOfAReplicaServesPprof(t *testing.T) {
-	trusted := replicas[0].Trusting(t, "")
-	addresses := map[string]*http.Client{
-		replicas[0].Probes: http.DefaultClient,
-		replicas[0].Metrics: {Transport: &http.Transport{
-			TLSClientConfig: trusted.Transport.(*http.Transport).TLSClientConfig,
-		}},
-		"https://" + deploy.ServerName: trusted,
-	}
-	for address, httpClient := range addresses {
-		for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/vars"} {
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			response, err := httpClient.Do(request)
-			if err != nil {
-				t.Fatal(err)
-			}
-			response.Body.Close()
-			if response.StatusCode != http.StatusNotFound {
-				t.Errorf("%s%s: %s, want 404", address, path, response.Status)
-			}
-		}
-		httpClient.CloseIdleConnections()
-	}
-}
-
 // The API server gives the operator's requests seats of their own.
 func TestTheOperatorsRequestsUseItsFlowSchema(t *testing.T) {
 	token, err := operator.Clients.CoreV1().ServiceAccounts(deploy.Namespace).CreateToken(t.Context(), deploy.ServiceAccount,

@@ -23,13 +23,7 @@ type installation struct {
 	logged  int64         // the length of the audit log before the installation
 }
 
-// newInstallation starts a control plane and installs the operator on it. No
-// replica runs yet. All of it ends with the test.
-func newInstallation(t *testing.T, options stand.Options, layout deploy.Layout) *installation {
-	t.Helper()
-	return install(t, testkit.StartCluster(t, options), layout)
-}
-
+// install installs the operator on a control plane. No replica runs yet.
 func install(t *testing.T, c *stand.Cluster, layout deploy.Layout) *installation {
 	t.Helper()
 	i := &installation{cluster: c}

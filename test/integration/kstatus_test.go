@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -72,38 +71,4 @@ func TestKstatusDoesNotWaitForRunningPods(t *testing.T) {
 	f.awaitHealth(t, "Current", "Degraded", "RollingOut") // the sidecar of the updated Pod does not run
 	f.setStrategy(t, map[string]any{"paused": true})
 	f.awaitHealth(t, "Failed", "Degraded", "Paused")
-}
-
-// A container that is added makes Pods outdated. They are still matched, and the
-// rollout is not complete before they have it.
-func TestAnAddedNativeSidecarBlocksPods(t *testing.T) {
-	t.Parallel()
-	const pods = 3
-	f := newFleet(t, rolling, pods, &testkit.Kubelet{Pull: 20 * time.Millisecond})
-	f.update(t, map[string]any{"initContainers": []any{map[string]any{"name": "native", "image": "example.com/native:v1", "restartPolicy": "Always"}}})
-	blocked := func() {
-		t.Helper()
-		f.await(t, "the blocked Pods", func(set *appsv1beta1.SidecarSet) error {
-			c := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionProgressing)
-			if c == nil || c.ObservedGeneration != set.Generation {
-				return fmt.Errorf("Progressing is %+v", c)
-			}
-			if c.Reason == "Complete" {
-				t.Fatalf("Progressing says %s: %s, although no Pod has the new sidecar", c.Reason, c.Message)
-			}
-			for _, group := range set.Status.BlockedPods {
-				if group.Reason == "ImmutableFieldChanged" && group.Pods == pods && set.Status.MatchedPods == pods {
-					return nil
-				}
-			}
-			return fmt.Errorf("%d Pods are matched; blocked are %+v", set.Status.MatchedPods, set.Status.BlockedPods)
-		})
-	}
-	blocked()
-	f.setImage(t, "example.com/side:v2")
-	blocked()
-	f.update(t, map[string]any{"initContainers": nil})
-	f.awaitCounters(t, pods, pods)
-	f.awaitImages(t, "side", map[string]int{"example.com/side:v2": pods})
-	f.awaitRollout(t, "Complete", "AsExpected")
 }

@@ -192,3 +192,14 @@ func TestTheSecondCallRespectsOtherWebhooks(t *testing.T) {
 		})
 	}
 }
+
+// matchUpdates are the constraints of a policy for updates of the Pods of a namespace.
+func matchUpdates(namespace string) *admissionregistrationv1.MatchResources {
+	return &admissionregistrationv1.MatchResources{
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
+		ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+		}}},
+	}
+}

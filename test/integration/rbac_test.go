@@ -29,35 +29,23 @@ import (
 
 // The operator does everything that it can do, with the installed ServiceAccounts, while the
 // API server keeps an audit log. A right that was granted and not used is one too many. A
-// refusal means that a right is missing.
+// refusal means that a right is missing. The layout is the one that splits the roles: the other
+// binds the same roles to one account.
 func TestTheOperatorUsesExactlyItsRights(t *testing.T) {
 	needServer(t, 33) // the operator resizes a Pod
 	operator.NeedReplicas(t)
 	t.Parallel()
-	tests := map[string]struct {
-		layout deploy.Layout
-		first  int // number of a replica
-		roles  []string
-	}{
-		"default":  {deploy.Default, 43, []string{"all"}},
-		"hardened": {deploy.Hardened, 44, []string{"webhook", "controller"}},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := &scenario{installation: installApart(t, tc.layout)}
-			s.run(t, tc.first, tc.roles)
-			defer expectNoRefusal(t, s.installation)
-			granted := rightsOf(t, s.installation)
-			checkShape(t, granted)
-			await.Within(t, rolloutPatience, "a use of every right", func(context.Context) error {
-				if idle := unused(granted, requestsOf(t, s.installation)); len(idle) > 0 {
-					return fmt.Errorf("%d are unused; remove them, or extend the scenario, or list them as rare with a reason:\n%s", len(idle), strings.Join(idle, "\n"))
-				}
-				return nil
-			})
-		})
-	}
+	s := &scenario{installation: installApart(t, deploy.Hardened)}
+	s.run(t, 44, "webhook", "controller")
+	defer expectNoRefusal(t, s.installation)
+	granted := rightsOf(t, s.installation)
+	checkRare(t, granted)
+	await.Within(t, rolloutPatience, "a use of every right", func(context.Context) error {
+		if idle := unused(granted, requestsOf(t, s.installation)); len(idle) > 0 {
+			return fmt.Errorf("%d are unused; remove them, or extend the scenario, or list them as rare with a reason:\n%s", len(idle), strings.Join(idle, "\n"))
+		}
+		return nil
+	})
 }
 
 func expectNoRefusal(t *testing.T, i *installation) {
@@ -76,7 +64,7 @@ type scenario struct {
 	any     *deploy.Replica
 }
 
-func (s *scenario) run(t *testing.T, first int, roles []string) {
+func (s *scenario) run(t *testing.T, first int, roles ...string) {
 	// The roles wait for each other: one for a published CA bundle, the other for
 	// conversions that work.
 	for i, role := range roles {

@@ -136,24 +136,6 @@ var requesterCases = map[string]struct {
 	"a privileged container, with the verb":    {[]string{"NS/system:aggregate-to-edit", "sidecarset-privileged-editor"}, privilegedSpec + inNamespace, ""},
 }
 
-func TestAuthorsAreWarnedOfRightsTheyLack(t *testing.T) {
-	namespace := testkit.Namespace(t, api, nil)
-	for name, tc := range requesterCases {
-		t.Run(name, func(t *testing.T) {
-			author := newUser(t, cluster, api, "author-"+strings.ReplaceAll(name, " ", "-"), inside(namespace, tc.roles)...)
-			set := newSidecarSet(t, namespace, tc.spec)
-			t.Cleanup(func() { deleteSidecarSet(t, set) })
-			if err := author.Create(t.Context(), set); err != nil {
-				t.Fatal(err)
-			}
-			told, lacks := author.told(), strings.ReplaceAll(tc.lacks, "NS", namespace)
-			if tc.lacks == "" && strings.Contains(told, "may not") || !strings.Contains(told, lacks) {
-				t.Errorf("the author was warned of %q, want %q", told, lacks)
-			}
-		})
-	}
-}
-
 func inside(namespace string, roles []string) []string {
 	named := make([]string, len(roles))
 	for i, role := range roles {
@@ -180,37 +162,4 @@ func TestAuthorsWithoutRightsAreRefusedWhereEnforced(t *testing.T) {
 			}
 		})
 	}
-	t.Run("when what is injected changes, and only then", func(t *testing.T) { checkUpdates(t, own) })
-	t.Run("by detours as well", func(t *testing.T) { checkDetours(t, own) })
-}
-
-// checkUpdates changes a SidecarSet as a user who has no right to inject into any Pod.
-func checkUpdates(t *testing.T, own *installation) {
-	set := newSidecarSet(t, "default", requesterSpec+inNamespace)
-	if err := own.api.Create(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
-	author := newUser(t, own.cluster, own.api, "outsider")
-	patch := func(body string) error {
-		return author.Patch(t.Context(), set.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(body)))
-	}
-	if err := patch(`{"metadata":{"labels":{"a":"b"},"finalizers":["example.com/hold"]},"spec":{"injectionStrategy":{"paused":true}}}`); err != nil {
-		t.Errorf("metadata and pausing: %v", err)
-	}
-	if err := patch(`{"spec":{"selector":{"matchLabels":{"app":"db"}}}}`); !apierrors.IsForbidden(err) {
-		t.Errorf("another selector: %v", err)
-	}
-	if err := author.Delete(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
-	if err := patch(`{"metadata":{"finalizers":null}}`); err != nil {
-		t.Errorf("dropping the finalizer: %v", err)
-	}
-	await.Eventually(t, "the end of the SidecarSet", func(ctx context.Context) error {
-		err := own.api.Get(ctx, client.ObjectKeyFromObject(set), set)
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return err
-	})
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -17,21 +16,6 @@ import (
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/testkit"
 )
-
-const sized = `
-selector: {matchLabels: {app: web}}
-namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
-updateStrategy: {type: RollingUpdate, maxUnavailable: 1}
-containers: [{name: side, image: "example.com/side:v1", resources: {requests: {cpu: 100m, memory: 16Mi}}}]
-`
-
-// setSize gives the sidecar an image and a request of cpu.
-func (f *fleet) setSize(t *testing.T, image, cpu string) {
-	t.Helper()
-	f.update(t, map[string]any{"containers": []any{map[string]any{
-		"name": "side", "image": image, "resources": map[string]any{"requests": map[string]any{"cpu": cpu, "memory": "16Mi"}},
-	}}})
-}
 
 func cpuOf(t *testing.T, p *corev1.Pod) string {
 	t.Helper()
@@ -72,24 +56,6 @@ func needsResize(t *testing.T) {
 	if cluster.Minor() < 33 {
 		t.Skip("SKIP: API servers resize Pods since Kubernetes 1.33")
 	}
-}
-
-// A change of resources is a resize: no container restarts, and no Pod is disturbed.
-func TestResourcesAreResizedInRunningPods(t *testing.T) {
-	t.Parallel()
-	needsResize(t)
-	const pods = 6
-	f := newFleet(t, sized, pods, &testkit.Kubelet{Pull: 20 * time.Millisecond})
-	watched := testkit.WatchDisturbed(t, api, f.namespace)
-	f.setSize(t, "example.com/side:v1", "200m")
-	f.awaitSize(t, pods, "200m")
-	watched.Want(t, 0, 0)
-	for _, p := range f.pods(t) {
-		if s := statusOfContainer(t, &p, "side"); s.RestartCount != 0 || s.Resources.Requests.Cpu().String() != "200m" {
-			t.Errorf("%s: %d restarts, resources %v", p.Name, s.RestartCount, s.Resources)
-		}
-	}
-	f.awaitRollout(t, "Complete", "AsExpected")
 }
 
 // A LimitRange gives a sidecar without resources its defaults. That is no resize by another

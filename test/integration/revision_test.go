@@ -128,57 +128,6 @@ containers: [{name: agent, image: "busybox:1.36"}]
 	}
 }
 
-// T30: if v1alpha1 could not express one stored object, the API server could not list any.
-func TestACustomVersionThatIsNoLabelStopsNothing(t *testing.T) {
-	set := createSidecarSet(t, testkit.Namespace(t, api, nil), `
-selector: {matchLabels: {app: versioned}}
-customVersion: no label
-containers: [{name: agent, image: "example.com/agent:v1"}]
-`)
-	revisions := mustHistory(t, set.GetName())
-	if version, labelled := revisions[0].Labels[appsv1beta1.LabelCustomVersion]; len(revisions) != 1 || labelled {
-		t.Errorf("%d revisions, of version %q", len(revisions), version)
-	}
-	all, err := cluster.Kubectl(t.Context(), "", "get", "sidecarsets.v1alpha1.apps.kruise.io", "-o", "name")
-	if err != nil || !strings.Contains(all, set.GetName()) {
-		t.Errorf("listing as v1alpha1: %q, %v", all, err)
-	}
-}
-
-func TestRevisionsCarryTheCustomVersion(t *testing.T) {
-	namespace := testkit.Namespace(t, api, nil)
-	set := createSidecarSet(t, namespace, `
-selector: {matchLabels: {app: versioned}}
-customVersion: v1
-containers: [{name: agent, image: "example.com/agent:v1"}]
-`)
-	version := func() string { return mustHistory(t, set.GetName())[0].Labels[appsv1beta1.LabelCustomVersion] }
-	if got := version(); got != "v1" {
-		t.Errorf("version %q, want v1", got)
-	}
-	setSpec(t, set, map[string]any{"customVersion": "v2"})
-	if got := version(); got != "v2" {
-		t.Errorf("version %q, want v2", got)
-	}
-	setSpec(t, set, map[string]any{"customVersion": nil})
-	if got := version(); got != "v2" {
-		t.Errorf("version %q after it was emptied, want v2", got)
-	}
-	// A v1alpha1 client changes a label, which changes no generation.
-	alpha := &unstructured.Unstructured{}
-	alpha.SetAPIVersion("apps.kruise.io/v1alpha1")
-	alpha.SetKind("SidecarSet")
-	alpha.SetName(set.GetName())
-	relabel(t, alpha, map[string]any{appsv1beta1.LabelCustomVersion: "v3"})
-	await.Eventually(t, "the new version", func(ctx context.Context) error {
-		revisions, err := history(ctx, set.GetName())
-		if err != nil || len(revisions) != 1 || revisions[0].Labels[appsv1beta1.LabelCustomVersion] != "v3" {
-			return fmt.Errorf("%v, error %s", revisions, fmt.Sprint(err))
-		}
-		return nil
-	})
-}
-
 func TestRevisionsBeyondTheLimitAreDeletedUnlessPodsRunThem(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, `
@@ -209,24 +158,6 @@ containers: [{name: agent, image: "example.com/agent:v1"}]
 	}
 	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{})
 	awaitNumbers(t, set.GetName(), map[string]int64{fourth: 4, latest(5): 5})
-}
-
-func TestADeletedRevisionIsRecordedAgain(t *testing.T) {
-	set := createSidecarSet(t, testkit.Namespace(t, api, nil), `
-selector: {matchLabels: {app: restored}}
-containers: [{name: agent, image: "example.com/agent:v1"}]
-`)
-	r := mustHistory(t, set.GetName())[0]
-	if err := api.Delete(t.Context(), &r); err != nil {
-		t.Fatal(err)
-	}
-	await.Eventually(t, "the revision", func(ctx context.Context) error {
-		revisions, err := history(ctx, set.GetName())
-		if err != nil || len(revisions) != 1 || revisions[0].Name != r.Name || revisions[0].UID == r.UID {
-			return fmt.Errorf("%v, error %s", revisions, fmt.Sprint(err))
-		}
-		return nil
-	})
 }
 
 // imageOf creates a Pod and returns the image of its sidecar.

@@ -20,39 +20,6 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// If running Pods cannot follow a change, their condition says so, until the SidecarSet has its
-// earlier content again.
-func TestTheConditionSaysThatPodsCannotFollow(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, rolling, 3, &testkit.Kubelet{Pull: 20 * time.Millisecond})
-	name := f.set.GetName()
-	change := func(env any) {
-		f.update(t, map[string]any{"containers": []any{map[string]any{"name": "side", "image": "example.com/side:v1", "env": env}}})
-	}
-	condition := func(status corev1.ConditionStatus, reason string, upgradable bool) {
-		t.Helper()
-		await.Within(t, rolloutPatience, "the conditions", func(context.Context) error {
-			for _, p := range f.pods(t) {
-				if err := wantUpgradable(&p, status, reason, map[string]bool{name: upgradable}); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	change([]any{map[string]any{"name": "A", "value": "1"}})
-	condition(corev1.ConditionFalse, "UpdateImmutableField", false)
-	f.awaitCounters(t, 0, 3)
-	change(nil)
-	condition(corev1.ConditionTrue, "AllSidecarsetUpgradable", true)
-	f.awaitCounters(t, 3, 3)
-	for _, p := range f.pods(t) {
-		if p.Generation > 1 { // before 1.33, Pods have none
-			t.Errorf("the spec of %s was written", p.Name)
-		}
-	}
-}
-
 // Two SidecarSets in one Pod, and another writer of each Pod, 25 times a second.
 func TestUpdatesKeepChangesOfOtherWriters(t *testing.T) {
 	t.Parallel()
@@ -162,42 +129,6 @@ func (f *fleet) updateAsOpenKruise(t *testing.T, name string, set *appsv1beta1.S
 	})
 }
 
-// The kubelet evicts each Pod that runs a bad image, in one event: it is Ready, and then Failed. Then no
-// other Pod gets the image for ten minutes.
-func TestAnImageWhosePodsAreEvicted(t *testing.T) {
-	t.Parallel()
-	const image = "example.com/side:evicted"
-	f := newFleet(t, rolling, 6, &testkit.Kubelet{Pull: 20 * time.Millisecond})
-	set := &unstructured.Unstructured{}
-	set.SetGroupVersionKind(appsv1beta1.Kind)
-	set.SetName(f.set.GetName())
-	patch(t, set, map[string]any{"metadata": map[string]any{"annotations": map[string]any{appsv1beta1.AnnotationMinReadySeconds: "30"}}})
-	f.update(t, map[string]any{"updateStrategy": map[string]any{"maxUnavailable": 1}})
-	f.setImage(t, image)
-	evicted := map[types.UID]bool{}
-	var end time.Time
-	for give := time.Now().Add(rolloutPatience); time.Now().Before(give) && (end.IsZero() || time.Now().Before(end)); <-time.After(500 * time.Millisecond) {
-		for _, p := range f.pods(t) {
-			if s := statusOfContainer(t, &p, "side"); s.Image == image && p.Status.Phase == corev1.PodRunning && !evicted[p.UID] {
-				evicted[p.UID], end = true, time.Now().Add(15*time.Second)
-				failed := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Failed","reason":"Evicted"}}`))
-				if err := api.Status().Patch(t.Context(), &p, failed); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-	}
-	if len(evicted) != 1 {
-		t.Errorf("%d Pods got the image and were evicted, want one", len(evicted))
-	}
-	f.await(t, "the evicted Pod", func(set *appsv1beta1.SidecarSet) error {
-		if set.Status.DisappearedPods != 1 || set.Status.DisappearedUntil == nil {
-			return fmt.Errorf("%d Pods disappeared until %v", set.Status.DisappearedPods, set.Status.DisappearedUntil)
-		}
-		return nil
-	})
-}
-
 // A queue of Pods that wait for a node gets the new content beside a rollout, and holds nothing up.
 func TestAQueueOfPodsHoldsNothingUp(t *testing.T) {
 	t.Parallel()
@@ -218,4 +149,70 @@ func TestAQueueOfPodsHoldsNothingUp(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// tried waits until Pods have an image, and returns the first of them.
+func (f *fleet) tried(t *testing.T, image string) (first *corev1.Pod) {
+	t.Helper()
+	await.Within(t, rolloutPatience, "a Pod with "+image, func(context.Context) error {
+		for _, p := range f.pods(t) {
+			if testkit.WantedImage(&p, "side") == image {
+				first = &p
+				return nil
+			}
+		}
+		return fmt.Errorf("the images are %v", f.images(t, "side"))
+	})
+	return first
+}
+
+func (f *fleet) setMinReadySeconds(t *testing.T, seconds string) {
+	t.Helper()
+	set := &unstructured.Unstructured{}
+	set.SetGroupVersionKind(appsv1beta1.Kind)
+	set.SetName(f.set.GetName())
+	patch(t, set, map[string]any{"metadata": map[string]any{"annotations": map[string]any{appsv1beta1.AnnotationMinReadySeconds: seconds}}})
+}
+
+// setReady writes the condition Ready of a Pod or a Node, as the node controller does.
+func setReady(t *testing.T, object client.Object, status corev1.ConditionStatus) {
+	t.Helper()
+	body := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":%q,"lastTransitionTime":%q}]}}`, status, time.Now().UTC().Format(time.RFC3339))
+	insist(t, func(ctx context.Context) error {
+		return api.Status().Patch(ctx, object, client.RawPatch(types.StrategicMergePatchType, []byte(body)))
+	})
+}
+
+// A user debugs Pods during a rollout: with a container in each Pod, which makes a new generation of
+// its spec, and with a copy, which has the annotations of its Pod. Each Pod is updated once, and the
+// copy is left alone.
+func TestPodsThatAreDebuggedDuringARollout(t *testing.T) {
+	t.Parallel()
+	const pods, image = 4, "example.com/side:v2"
+	f := newFleet(t, rolling, pods, &testkit.Kubelet{Pull: 20 * time.Millisecond})
+	watched := testkit.WatchDisturbed(t, api, f.namespace, client.MatchingLabels{"app": "web"})
+	f.stop() // so that the first Pod stays in flight
+	f.setImage(t, image)
+	first := f.tried(t, image)
+	debug := func(pod string, options ...string) {
+		testkit.Kubectl(t, cluster, "", append([]string{"-n", f.namespace, "debug", pod, "--image=example.com/debug:v1", "--attach=false", "--profile=general"}, options...)...)
+	}
+	for _, p := range f.pods(t) {
+		debug(p.Name, "--target=side")
+	}
+	debug(first.Name, "--copy-to=copy")
+	f.kubelet.Start(t)
+	f.awaitCounters(t, pods, pods)
+	watched.Want(t, 2, pods)
+	for _, p := range f.pods(t) {
+		if p.Name == "copy" {
+			continue
+		}
+		if s := statusOfContainer(t, &p, "side"); s.RestartCount != 1 || len(p.Spec.EphemeralContainers) != 1 {
+			t.Errorf("the sidecar of %s was started again %d times, want once; %d containers debug it, want one", p.Name, s.RestartCount, len(p.Spec.EphemeralContainers))
+		}
+	}
+	if f.pod(t, "copy").Generation > 1 { // before 1.33, Pods have none
+		t.Error("the spec of the copy was written")
+	}
 }

@@ -38,34 +38,6 @@ func (f *fleet) setStrategy(t *testing.T, strategy map[string]any) {
 	f.update(t, map[string]any{"updateStrategy": strategy})
 }
 
-// A rollout from its start to its end, with a partition and a pause on the way.
-func TestStatusTellsHowFarARolloutIs(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, rolling, 4, &testkit.Kubelet{Pull: 100 * time.Millisecond})
-	first := f.awaitRollout(t, "Complete", "AsExpected")
-	want := []appsv1beta1.SidecarSetRevisionPods{{Name: first.LatestRevision, Pods: 4, ReadyPods: 4}}
-	if diff := cmp.Diff(want, first.Revisions); diff != "" {
-		t.Errorf("revisions (-want +got):\n%s", diff)
-	}
-
-	f.setStrategy(t, map[string]any{"partition": 3})
-	f.setImage(t, "example.com/side:v2")
-	kept := f.awaitRollout(t, "PartitionReached", "AsExpected")
-	f.awaitCounters(t, 1, 4)
-	awaitEvent(t, f.set, corev1.EventTypeNormal, appsv1beta1.ReasonPartitionReached)
-	f.setStrategy(t, map[string]any{"paused": true})
-	f.awaitRollout(t, "Paused", "AsExpected")
-	f.setStrategy(t, map[string]any{"paused": false, "partition": nil})
-	last := f.awaitRollout(t, "Complete", "AsExpected")
-	awaitEvent(t, f.set, corev1.EventTypeNormal, appsv1beta1.ReasonComplete)
-	want = []appsv1beta1.SidecarSetRevisionPods{{Name: last.LatestRevision, Pods: 4, ReadyPods: 4}}
-	if diff := cmp.Diff(want, last.Revisions); diff != "" || kept.LatestRevision != last.LatestRevision {
-		t.Errorf("revisions of %s, before %s (-want +got):\n%s", last.LatestRevision, kept.LatestRevision, diff)
-	}
-	f.setStrategy(t, map[string]any{"type": "NotUpdate"})
-	f.awaitRollout(t, "NotUpdate", "AsExpected")
-}
-
 // If an image cannot be pulled, as many Pods become unavailable as maxUnavailable allows. The status
 // says by which rule the others wait, and for which Pod. A minute later it says that the sidecars do
 // not run. A good image repairs the Pods.

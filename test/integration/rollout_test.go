@@ -14,7 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -249,6 +251,66 @@ func statusOfContainer(t *testing.T, p *corev1.Pod, name string) corev1.Containe
 	return corev1.ContainerStatus{}
 }
 
+// An image hurts its Pods after they were Ready: the kubelet evicts them, or they turn not Ready. Then as
+// many Pods have it as had it before the first was hurt, and no other Pod gets it.
+func TestAnImageThatHurtsItsPods(t *testing.T) {
+	t.Parallel()
+	evicted := func(t *testing.T, p *corev1.Pod) {
+		if err := api.Status().Patch(t.Context(), p, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Failed","reason":"Evicted"}}`))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	notReady := func(t *testing.T, p *corev1.Pod) { setReady(t, p, corev1.ConditionFalse) }
+	for name, tc := range map[string]struct {
+		hurt           func(*testing.T, *corev1.Pod)
+		after          time.Duration // the start of the image
+		maxUnavailable any
+		minReady       string
+		most           int
+	}{
+		"evicted at once": {evicted, 0, 1, "30", 1},
+		"not Ready later": {notReady, 22 * time.Second, "100%", "15", 2}, // two after 15 s, four after 30
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const image = "example.com/side:hurts"
+			f := newFleet(t, rolling, 6, &testkit.Kubelet{Pull: 20 * time.Millisecond})
+			f.setMinReadySeconds(t, tc.minReady)
+			f.setStrategy(t, map[string]any{"maxUnavailable": tc.maxUnavailable})
+			f.setImage(t, image)
+			began, hurt := map[types.UID]time.Time{}, map[types.UID]bool{}
+			var end time.Time
+			for give := time.Now().Add(rolloutPatience); time.Now().Before(give) && (end.IsZero() || time.Now().Before(end)); <-time.After(500 * time.Millisecond) {
+				for _, p := range f.pods(t) {
+					if s := statusOfContainer(t, &p, "side"); s.Image != image || p.Status.Phase != corev1.PodRunning || hurt[p.UID] {
+						continue
+					}
+					if began[p.UID].IsZero() {
+						began[p.UID] = time.Now()
+					}
+					if time.Since(began[p.UID]) >= tc.after {
+						tc.hurt(t, &p)
+						hurt[p.UID] = true
+						if end.IsZero() {
+							end = time.Now().Add(15 * time.Second)
+						}
+					}
+				}
+			}
+			if len(began) == 0 || len(hurt) == 0 || len(began) > tc.most {
+				t.Errorf("%d Pods ran the image, and %d were hurt, want %d at most", len(began), len(hurt), tc.most)
+			}
+			f.await(t, "what the others wait for", func(set *appsv1beta1.SidecarSet) error {
+				c := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionProgressing)
+				if c == nil || c.Reason != appsv1beta1.ReasonRollingOut || !strings.Contains(c.Message, "waits for "+f.namespace+"/p-") && set.Status.DisappearedPods == 0 {
+					return fmt.Errorf("%d Pods disappeared; %+v", set.Status.DisappearedPods, set.Status.Conditions)
+				}
+				return nil
+			})
+		})
+	}
+}
+
 // A bad image stops at the first Pod, and a good one repairs it.
 func TestABadImageStopsAtTheFirstPod(t *testing.T) {
 	t.Parallel()
@@ -289,38 +351,4 @@ func TestARolloutStopsAtPartitionAndWhilePaused(t *testing.T) {
 	f.awaitImages(t, "side", map[string]int{"example.com/side:v1": 5, "example.com/side:v2": 3})
 	f.update(t, map[string]any{"updateStrategy": map[string]any{"paused": false}})
 	f.awaitCounters(t, 8, 8)
-}
-
-// T6: a Pod that leaves the rollout in the middle of its update does not keep the rollout from
-// its end. One that is deleted without a sign of failure uses the budget for as long as the rollout ran.
-func TestARolloutEndsAlthoughPodsLeaveIt(t *testing.T) {
-	t.Parallel()
-	for how, leave := range map[string]func(*testing.T, *corev1.Pod){
-		"deleted": func(t *testing.T, p *corev1.Pod) {
-			if err := api.Delete(t.Context(), p, client.GracePeriodSeconds(0)); err != nil {
-				t.Fatal(err)
-			}
-		},
-		"relabelled": func(t *testing.T, p *corev1.Pod) { relabel(t, p, map[string]any{"app": "other"}) },
-	} {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			f := newFleet(t, rolling, 4, &testkit.Kubelet{Pull: 50 * time.Millisecond})
-			f.stop() // so that the Pod stays in flight
-			f.setImage(t, "example.com/side:v2")
-			var first *corev1.Pod
-			await.Within(t, rolloutPatience, "the first Pod", func(context.Context) error {
-				for _, p := range f.pods(t) {
-					if testkit.WantedImage(&p, "side") == "example.com/side:v2" {
-						first = &p
-						return nil
-					}
-				}
-				return errors.New("no Pod has the new image")
-			})
-			leave(t, first)
-			f.kubelet.Start(t)
-			f.awaitCounters(t, 3, 3)
-		})
-	}
 }

@@ -15,9 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/await"
@@ -109,59 +107,6 @@ spec:
 	}
 }
 
-// The expected hashes are those of OpenKruise 1.9 for the same manifests.
-func TestDefaultsAndHashes(t *testing.T) {
-	apply(t, `
-apiVersion: apps.kruise.io/v1beta1
-kind: SidecarSet
-metadata: {name: hashed}
-spec:
-  selector: {matchLabels: {app: hashed}}
-  containers: [{name: agent, image: "busybox:1.36"}]
-`)
-	object := readAs(t, "hashed", appsv1beta1.Kind)
-	annotations := field(object, "metadata", "annotations").(map[string]any)
-	for key, want := range map[string]string{
-		appsv1beta1.AnnotationHash:             "vcv9449744252484czf45xb572z8zbcwvc7c5b5cx85c44f2wf2964d88c5zd944",
-		appsv1beta1.AnnotationHashWithoutImage: "62258bb8d4vv7w584244bd5df277d4vw9fbf49c99967447fxw5z4f4956b97fz4",
-	} {
-		if annotations[key] != want {
-			t.Errorf("%s is %v, want %s", key, annotations[key], want)
-		}
-	}
-	want := map[string]any{
-		"selector": map[string]any{"matchLabels": map[string]any{"app": "hashed"}},
-		"containers": []any{map[string]any{
-			"name": "agent", "image": "busybox:1.36",
-			"imagePullPolicy": "IfNotPresent", "podInjectPolicy": "BeforeAppContainer",
-			"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
-			"upgradeStrategy": map[string]any{"upgradeType": "ColdUpgrade"}, "shareVolumePolicy": map[string]any{"type": "disabled"},
-		}},
-		"updateStrategy":       map[string]any{"type": "RollingUpdate", "partition": int64(0), "maxUnavailable": int64(1)},
-		"revisionHistoryLimit": int64(10),
-	}
-	if diff := cmp.Diff(want, field(object, "spec")); diff != "" {
-		t.Errorf("spec (-want +got):\n%s", diff)
-	}
-}
-
-// Zero values that the reference writes before the schema is checked.
-func TestZeroValuesPassTheSchema(t *testing.T) {
-	apply(t, `
-apiVersion: apps.kruise.io/v1beta1
-kind: SidecarSet
-metadata: {name: zero-values}
-spec:
-  selector: {matchLabels: {app: zero}}
-  containers: [{name: agent, image: "busybox:1.36"}]
-  updateStrategy: {type: NotUpdate, scatterStrategy: [{key: zone}]}
-`)
-	terms := field(readAs(t, "zero-values", appsv1beta1.Kind), "spec", "updateStrategy", "scatterStrategy")
-	if diff := cmp.Diff([]any{map[string]any{"key": "zone", "value": ""}}, terms); diff != "" {
-		t.Errorf("scatterStrategy (-want +got):\n%s", diff)
-	}
-}
-
 func TestSamplesAreAccepted(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(deploy.Root(), "config/samples/*.yaml"))
 	if err != nil || len(files) == 0 {
@@ -239,36 +184,5 @@ func TestThePolicyAgainstMissingSidecars(t *testing.T) {
 	})
 	if err := try(t.Context(), "busybox:1.36"); err != nil {
 		t.Errorf("a Pod with the sidecar: %v", err)
-	}
-}
-
-func TestUpdateRules(t *testing.T) {
-	apply(t, `
-apiVersion: apps.kruise.io/v1beta1
-kind: SidecarSet
-metadata: {name: updated}
-spec:
-  selector: {matchLabels: {app: updated}}
-  containers: [{name: a, image: "busybox:1.36"}, {name: b, image: "busybox:1.36"}]
-`)
-	tests := map[string]struct{ containers, want string }{
-		"a container may be removed":    {`[{name: a, image: "busybox:1.36"}]`, ""},
-		"a container may not be added":  {`[{name: a, image: "busybox:1.36"}, {name: c, image: "busybox:1.36"}]`, "is not found"},
-		"an image may change":           {`[{name: a, image: "busybox:1.37"}, {name: b, image: "busybox:1.36"}]`, ""},
-		"upgradeType may not change":    {`[{name: a, image: "busybox:1.36", upgradeStrategy: {upgradeType: Other}}]`, "upgradeType"},
-		"a container may not be broken": {`[{name: a, image: ""}]`, "spec.containers[0].image"},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			change, err := yaml.YAMLToJSON([]byte("spec: {containers: " + tc.containers + "}"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			set := &appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{Name: "updated"}}
-			err = api.Patch(t.Context(), set, client.RawPatch(types.MergePatchType, change), client.DryRunAll)
-			if got := fmt.Sprint(err); (err == nil) != (tc.want == "") || !strings.Contains(got, tc.want) {
-				t.Errorf("got %v, want %q", err, tc.want)
-			}
-		})
 	}
 }

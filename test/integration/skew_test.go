@@ -10,7 +10,6 @@ import (
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	gocmp "github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
@@ -112,35 +111,6 @@ func TestInventedMembersSurvive(t *testing.T) {
 			awaitPatchWith(t, namespace, want)
 		})
 	}
-}
-
-// A change by a client of the other version loses nothing, and a revision from before is
-// injected unchanged.
-func TestInventedMembersSurviveChangesAndRevisions(t *testing.T) {
-	namespace := testkit.Namespace(t, api, nil)
-	set := createSidecarSet(t, namespace, invented)
-	want := inventedIn(t, newSidecarSet(t, namespace, invented).Object["spec"])
-
-	await.Eventually(t, "a change as v1alpha1", func(ctx context.Context) error { // the leader writes the status
-		alpha := &unstructured.Unstructured{Object: readAs(t, set.GetName(), v1alpha1)}
-		agentOf(alpha.Object)["image"] = "example.com/agent:v2"
-		return api.Update(ctx, alpha)
-	})
-	set.Object = readAs(t, set.GetName(), appsv1beta1.Kind)
-	if diff := gocmp.Diff(want, inventedIn(t, set.Object["spec"])); diff != "" {
-		t.Errorf("after a change as v1alpha1 (-want +got):\n%s", diff)
-	}
-	testkit.AwaitObserved(t, api, set.GetName())
-	checkRecorded(t, set.GetName(), want)
-
-	revisions := mustHistory(t, set.GetName())
-	second := revisions[len(revisions)-1].Name
-	spec := containersOf("example.com/agent:v3")
-	spec["initContainers"], spec["volumes"] = nil, nil
-	setSpec(t, set, spec)
-	awaitPatchWith(t, namespace, map[string]any{})
-	setSpec(t, set, map[string]any{"injectionStrategy": map[string]any{"revision": map[string]any{"revisionName": second}}})
-	awaitPatchWith(t, namespace, want)
 }
 
 // agentOf is the container agent.

@@ -98,26 +98,3 @@ containers: [{name: side, image: "example.com/side:v1"}]
 	setStatus(t, pods[2], func() { pods[2].Status.Phase = corev1.PodSucceeded })
 	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 1, Ready: 1})
 }
-
-func TestStatusFollowsNamespaceLabels(t *testing.T) {
-	namespace := testkit.Namespace(t, api, map[string]string{"stage": "prod"})
-	set := createSidecarSet(t, namespace, `
-selector: {matchLabels: {app: staged}}
-namespaceSelector: {matchLabels: {stage: prod}}
-containers: [{name: side, image: "example.com/side:v1"}]
-`)
-	awaitInjected(t, set, namespace, "app=staged")
-	for i := range 3 {
-		p := pod(namespace, fmt.Sprintf("p-%d", i), "app=staged")
-		create(t, p)
-		run(t, p)
-	}
-	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 3, Updated: 3, Ready: 3, UpdatedReady: 3})
-
-	object := &corev1.Namespace{}
-	object.Name = namespace
-	relabel(t, object, map[string]any{"stage": "test"})
-	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{})
-	relabel(t, object, map[string]any{"stage": "prod"})
-	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 3, Updated: 3, Ready: 3, UpdatedReady: 3})
-}

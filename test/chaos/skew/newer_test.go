@@ -202,16 +202,3 @@ func TestHashesDoNotDependOnTheLibraries(t *testing.T) {
 		t.Errorf("hashes (-this build's +the older build's):\n%s", diff)
 	}
 }
-
-// If only a newer member changes, Pods become outdated, as with any other change.
-func TestAChangeOfANewerMemberIsAChange(t *testing.T) {
-	set := createSet(t, "v1beta1", "changed", newer)
-	first, hash := testkit.AwaitObserved(t, api, set.GetName()).Status.LatestRevision, set.GetAnnotations()[appsv1beta1.AnnotationHash]
-	const protocol = `[{"op":"replace","path":"/spec/containers/0/readinessProbe/httpGet/protocol","value":"HTTP1"}]`
-	if err := api.Patch(t.Context(), set, client.RawPatch(types.JSONPatchType, []byte(protocol))); err != nil {
-		t.Fatal(err)
-	}
-	if second := testkit.AwaitObserved(t, api, set.GetName()).Status.LatestRevision; second == first || set.GetAnnotations()[appsv1beta1.AnnotationHash] == hash {
-		t.Errorf("revision %s after %s, hash %s", second, first, hash)
-	}
-}

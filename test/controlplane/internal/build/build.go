@@ -2,7 +2,6 @@ package build
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Components are the names by which the multi-call binary can be called.
@@ -125,44 +125,10 @@ func (t target) goFlags() []string {
 	return []string{"-mod=readonly", "-modfile=" + t.modfile, "-trimpath", "-buildvcs=false"}
 }
 
+// build runs go build, which downloads modules first, and says now and then how far it is.
 func (t target) build(ctx context.Context, bin string, progress io.Writer) error {
-	meter := newMeter(progress)
-	defer meter.stop()
-	sizes, err := t.stale(ctx, meter)
-	if err != nil {
-		return err
-	}
-	meter.compiles(sizes)
 	args := append([]string{"build", "-v", "-ldflags=" + t.ldflags, "-o", bin + "/"}, t.goFlags()...)
-	return t.run(ctx, meter, nil, append(args, t.packages...))
-}
-
-// stale returns the packages that the Go build cache lacks, with the bytes of their files: a build
-// that was interrupted goes on with them. It downloads the modules.
-func (t target) stale(ctx context.Context, meter *meter) (map[string]int64, error) {
-	args := append([]string{"list", "-deps", `-f={{if .Stale}}{{.ImportPath}}|{{.Dir}}|{{join .GoFiles "|"}}{{end}}`}, t.goFlags()...)
-	var out bytes.Buffer
-	if err := t.run(ctx, meter, &out, append(args, t.packages...)); err != nil {
-		return nil, err
-	}
-	sizes := map[string]int64{}
-	for line := range strings.Lines(out.String()) {
-		name, rest, _ := strings.Cut(strings.TrimSpace(line), "|")
-		dir, files, _ := strings.Cut(rest, "|")
-		sizes[name] = 1 // if it has no file of this platform
-		for file := range strings.SplitSeq(files, "|") {
-			if info, err := os.Stat(filepath.Join(dir, file)); err == nil {
-				sizes[name] += info.Size()
-			}
-		}
-	}
-	return sizes, nil
-}
-
-// run runs the go command; the meter reads what it writes to standard error.
-func (t target) run(ctx context.Context, meter *meter, stdout io.Writer, args []string) error {
-	cmd := goCommand(ctx, t.dir, args...)
-	cmd.Stdout = stdout
+	cmd := goCommand(ctx, t.dir, append(args, t.packages...)...)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		return err
@@ -170,12 +136,25 @@ func (t target) run(ctx context.Context, meter *meter, stdout io.Writer, args []
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting the go command: %w", err)
 	}
-	lines := bufio.NewScanner(stderr)
-	for lines.Scan() {
-		meter.line(lines.Text())
+	modules, packages, messages := 0, 0, []string{}
+	begin, told := time.Now(), time.Now()
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		switch line := lines.Text(); {
+		case strings.HasPrefix(line, "go: downloading "):
+			modules++
+		case line != "" && !strings.ContainsAny(line, " \t#:"): // an import path
+			packages++
+		default:
+			messages = append(messages, line)
+		}
+		if now := time.Now(); now.Sub(told) > 10*time.Second {
+			fmt.Fprintf(progress, "stand: %d modules downloaded, %d packages compiled, of about 3,000, %s\n", modules, packages, now.Sub(begin).Round(time.Second))
+			told = now
+		}
 	}
 	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("go %s %s in %s: %w\n%s", args[0], strings.Join(t.packages, " "), t.dir, err, meter.messages())
+		last := messages[max(0, len(messages)-40):] // the compiler stops after ten errors of a package
+		return fmt.Errorf("go build %s in %s: %w\n%s", strings.Join(t.packages, " "), t.dir, err, strings.Join(last, "\n"))
 	}
 	return nil
 }
