@@ -2,7 +2,8 @@
 # Runs tiers of tests: test.sh TIER... Prints a line per package as it ends, what failed or could
 # not run, and the counts. In the environment, RUN picks tests by name, RACE=1 runs the unit tests
 # of packages whose goroutines share memory with the race detector, and LONG=1 runs all rounds of
-# each law. Called by make, which has built the programs that the tiers need.
+# each law. NEVER_SKIP names suites that have to run, as node|hostile: if one cannot, that is a failure. Called
+# by make, which has built the programs that the tiers need.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,6 +14,10 @@ if [ "${1:-}" != --json ]; then
   echo "Running the tests of: $*. Compiling comes first; then each package prints a line when it ends."
   go run gotest.tools/gotestsum@v1.13.0 --format=pkgname --format-hide-empty-pkg --jsonfile="$log" --raw-command -- "$0" --json "$@" || code=$?
   sed -n 's/.*"Package":"\([^"]*\)".*"Output":"SKIP: \(.*\)\\n".*/SKIP \1: \2/p' "$log" | sort -u # of whole packages
+  if [ -n "${NEVER_SKIP:-}" ] && grep -E '"Package":"[^"]*/test/('"$NEVER_SKIP"')"' "$log" | grep -E '"Output":"SKIP: |"Action":"skip",[^}]*/test/hostile"'; then
+    echo "test.sh: what has to run on this machine ($NEVER_SKIP) could not"
+    code=1
+  fi
   echo "One test alone: go test ./test/integration -run '^TestInjection\$' -v, which builds what it needs; or make test RUN=TestInjection"
   exit "$code"
 fi

@@ -39,9 +39,11 @@ type trouble struct {
 func troubles(t *testing.T, namespace string) []trouble {
 	var saved *admissionregistrationv1.ValidatingWebhookConfiguration
 	var absent *corev1.Pod
-	second := &admissionregistrationv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "another-sidecarset"},
-		Webhooks:   []admissionregistrationv1.MutatingWebhook{webhookOf(namespace, "inject.pods.sidecarset.io")},
+	openKruise := &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "kruise-mutating-webhook-configuration"},
+		Webhooks: []admissionregistrationv1.MutatingWebhook{
+			webhookOf(namespace, "mpod.kb.io", "/mutate-pod"), webhookOf(namespace, "msidecarset.kb.io", "/mutate-apps-kruise-io-sidecarset"),
+		},
 	}
 	large := pod(namespace, "large", "")
 	for i := range 45 {
@@ -108,8 +110,8 @@ func troubles(t *testing.T, namespace string) []trouble {
 		},
 		{
 			alert: "SidecarSetAnotherInjector", metric: "sidecarset_other_injectors",
-			make: func(t *testing.T) { create(t, second) },
-			cure: func(t *testing.T) { remove(t, second) },
+			make: func(t *testing.T) { create(t, openKruise) },
+			cure: func(t *testing.T) { remove(t, openKruise) },
 		},
 		{
 			alert: "SidecarSetEntriesEdited", metric: "sidecarset_pod_webhook_foreign_total",
@@ -120,7 +122,7 @@ func troubles(t *testing.T, namespace string) []trouble {
 						return err
 					}
 					slot := &slots.Items[rand.IntN(len(slots.Items))]
-					slot.Webhooks = append(slot.Webhooks, webhookOf(namespace, "foreign.pods.example.com"))
+					slot.Webhooks = append(slot.Webhooks, webhookOf(namespace, "foreign.pods.example.com", "/pods"))
 					return api.Update(ctx, slot)
 				})
 			},
@@ -186,10 +188,10 @@ func pod(namespace, name, app string) *corev1.Pod {
 
 // webhookOf is a webhook for Pods of the namespace, which calls a Service there. No server
 // answers, and API servers ignore that.
-func webhookOf(namespace, name string) admissionregistrationv1.MutatingWebhook {
+func webhookOf(namespace, name, path string) admissionregistrationv1.MutatingWebhook {
 	return admissionregistrationv1.MutatingWebhook{
 		Name: name, FailurePolicy: new(admissionregistrationv1.Ignore), SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
-		ClientConfig: admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: namespace, Name: "sidecarset-webhook", Path: new("/pods")}},
+		ClientConfig: admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: namespace, Name: "sidecarset-webhook", Path: &path}},
 		Rules: []admissionregistrationv1.RuleWithOperations{{
 			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
 			Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
