@@ -3,7 +3,10 @@ package docs
 import (
 	"cmp"
 	"fmt"
+	"io/fs"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,4 +64,44 @@ func section(page, anchor string) string {
 		}
 	}
 	return ""
+}
+
+// What alerts and panels select and group by are the operator's metrics, labels and values. Package prometheus of test/ecosystem
+// evaluates them with such series.
+func TestAlertsAndPanelsNameWhatTheCodeHas(t *testing.T) {
+	var code strings.Builder
+	for _, dir := range []string{"controllers", "webhooks", "certs", "internal", "cmd/operator"} {
+		err := filepath.WalkDir(filepath.Join(module, dir), func(path string, _ fs.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+				code.WriteString(read(t, strings.TrimPrefix(path, module+"/")))
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	table := read(t, "docs/reference/metrics.md")
+	matcher := regexp.MustCompile(`\b(\w+)=~?"([^"]+)"`)
+	for _, file := range []string{"charts/sidecarset/rules/sidecarset.yaml", "charts/sidecarset/dashboards/sidecarset.json"} {
+		text := strings.ReplaceAll(read(t, file), `\"`, `"`)
+		for _, name := range regexp.MustCompile(`\bsidecarset_[a-z_]+`).FindAllString(text, -1) {
+			plain := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")
+			if !strings.Contains(table, "`"+name+"`") && !strings.Contains(table, "`"+plain+"`") {
+				t.Errorf("%s names the metric %s, which metrics.md does not have", file, name)
+			}
+		}
+		names := regexp.MustCompile(`[a-z]+`).FindAllString(strings.Join(regexp.MustCompile(`by \([a-z, ]+\)`).FindAllString(text, -1), " "), -1)
+		for _, found := range matcher.FindAllStringSubmatch(text, -1) {
+			names = append(names, found[1])
+			if !strings.Contains(found[2], "$") {
+				names = append(names, strings.Split(found[2], "|")...)
+			}
+		}
+		for _, name := range names {
+			if !slices.Contains([]string{"by", "le", "name", "sidecarset-operator"}, name) && !strings.Contains(code.String(), `"`+name+`"`) {
+				t.Errorf("%s selects or groups by %s, which is no label or value of the operator", file, name)
+			}
+		}
+	}
 }

@@ -1,10 +1,12 @@
+// Package prometheus gives the alerts and the dashboard of the chart to Prometheus's own engine. That the names
+// in them are the operator's is a test of package docs.
 package prometheus
 
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -16,208 +18,178 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/rules"
-	"sigs.k8s.io/yaml"
-
-	"github.com/sidecarset/operator/test/testkit"
+	"github.com/prometheus/prometheus/tsdb"
 )
 
 const (
-	rulesFile     = "../../charts/sidecarset/rules/sidecarset.yaml"
-	dashboardFile = "../../charts/sidecarset/dashboards/sidecarset.json"
-
-	lasting = 2 * time.Hour // of a trouble, and of the time after it
+	rulesFile     = "../../../charts/sidecarset/rules/sidecarset.yaml"
+	dashboardFile = "../../../charts/sidecarset/dashboards/sidecarset.json"
+	interval      = time.Minute // between two scrapes, and two evaluations
+	lasting       = 120         // intervals
 )
 
-// phase is a time in which the replicas show the same: well, or in a trouble.
-type phase struct {
-	alert string // that fires at the end of the trouble; "" if all is well
-	read  map[string]sample
-	grow  map[string]sample
-	edit  func(series string, value float64) float64
-	after time.Duration // that passes before it
+var (
+	begin      = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	promParser = parser.NewParser(parser.Options{})
+)
+
+// inDays is the time so many days after the beginning.
+func inDays(days int) string { return fmt.Sprint(begin.AddDate(0, 0, days).Unix()) }
+
+// well is what replicas show if all is well: the values of each series for two hours, in the notation of Prometheus's own tests.
+var well = map[string]string{
+	`sidecarset_build_info{version="v1"}`:                                       "1x120",
+	`leader_election_master_status{name="sidecarset-operator"}`:                 "1x120",
+	`sidecarset_pod_admissions_total{result="injected"}`:                        "0+5x120",
+	`sidecarset_pod_admissions_total{result="error"}`:                           "0x120",
+	`sidecarset_pod_admissions_total{result="invalid"}`:                         "0x120",
+	`sidecarset_injections_total{sidecarset="log", result="injected"}`:          "0+5x120",
+	`sidecarset_injections_total{sidecarset="log", result="denied"}`:            "0x120",
+	`sidecarset_ready{sidecarset="log"}`:                                        "1x120",
+	`sidecarset_uninjected_pods{sidecarset="log"}`:                              "0x120",
+	`sidecarset_degraded{sidecarset="log"}`:                                     "0x120",
+	`sidecarset_uncounted_pods`:                                                 "0x120",
+	`sidecarset_webhook_refused_requests_total{group="pods", reason="busy"}`:    "0x120",
+	`sidecarset_webhook_refused_requests_total{group="pods", reason="memory"}`:  "0x120",
+	`sidecarset_pod_webhook_foreign_total`:                                      "0x120",
+	`sidecarset_other_injectors`:                                                "0x120",
+	`sidecarset_certificate_not_after_timestamp_seconds{certificate="serving"}`: inDays(60) + "x120",
+	`sidecarset_certificate_pending_seconds`:                                    "0x120",
+	`sidecarset_ca_writes_total{change="replaced"}`:                             "0x120",
+	`sidecarset_ca_bundle_objects_missing`:                                      "0x120",
 }
 
-// The whole story: the replicas of the stand get into one trouble after the other. Prometheus has each
-// state for two hours, and the time after it. It must have the alert in the trouble and none after it, and
-// know every metric, label and value that an alert or a panel names.
-func TestAlertsAndDashboard(t *testing.T) {
-	operator.NeedReplicas(t)
-	record := recorder{t, scraper(t)}
-	namespace := testkit.Namespace(t, api, nil)
-	create(t, testkit.NewPatientSet("good", namespace))
-	testkit.AwaitReady(t, api, "good")
-	create(t, pod(namespace, "well", "good"))
-	base := record.until("a Pod that is counted", "sidecarset_matched_pods", nil, func(sum float64, _ scrapes) bool { return sum == 1 })
-	story := tell(t, record, base, troubles(t, namespace))
-	known := map[string]sample{}
-	for _, p := range story {
-		maps.Copy(known, p.read)
+// An alert fires in its trouble, and no other does. In each row, one series has other values.
+func TestAlerts(t *testing.T) {
+	tests := []struct{ alert, series, values string }{
+		{"", "", ""},
+		{"SidecarSetOperatorAbsent", `sidecarset_build_info{version="v1"}`, "_x120"},
+		{"SidecarSetNoLeader", `leader_election_master_status{name="sidecarset-operator"}`, "0x120"},
+		{"SidecarSetAdmissionErrors", `sidecarset_pod_admissions_total{result="error"}`, "0+1x120"},
+		{"SidecarSetAdmissionErrors", `sidecarset_pod_admissions_total{result="invalid"}`, "0+1x120"},
+		{"SidecarSetPodsRefused", `sidecarset_injections_total{sidecarset="log", result="denied"}`, "0+1x120"},
+		{"SidecarSetNotReady", `sidecarset_ready{sidecarset="log"}`, "0x120"},
+		{"", `sidecarset_ready{sidecarset="log"}`, "1x111 0x8"}, // not for ten minutes yet
+		{"SidecarSetUninjectedPods", `sidecarset_uninjected_pods{sidecarset="log"}`, "2x120"},
+		{"SidecarSetDegraded", `sidecarset_degraded{sidecarset="log"}`, "1x120"},
+		{"SidecarSetUncountedPods", `sidecarset_uncounted_pods`, "1x120"},
+		{"SidecarSetRequestsTurnedAway", `sidecarset_webhook_refused_requests_total{group="pods", reason="busy"}`, "0+60x120"},
+		{"SidecarSetRequestsTurnedAway", `sidecarset_webhook_refused_requests_total{group="pods", reason="memory"}`, "0+60x120"},
+		{"SidecarSetEntriesEdited", `sidecarset_pod_webhook_foreign_total`, "0x115 1x4"},
+		{"SidecarSetAnotherInjector", `sidecarset_other_injectors`, "1x120"},
+		{"SidecarSetCertificateExpires", `sidecarset_certificate_not_after_timestamp_seconds{certificate="serving"}`, inDays(6) + "x120"},
+		{"SidecarSetCertificatePending", `sidecarset_certificate_pending_seconds`, "4000x120"},
+		{"SidecarSetCAReplaced", `sidecarset_ca_writes_total{change="replaced"}`, "0x115 1x4"},
+		{"SidecarSetManifestsMissing", `sidecarset_ca_bundle_objects_missing`, "1x120"},
 	}
+	fired := map[string]bool{}
+	for _, tc := range tests {
+		t.Run(tc.alert+" "+tc.series, func(t *testing.T) {
+			s := newServer(t, tc.series, tc.values)
+			group := s.rules(t)
+			for i := range lasting {
+				group.Eval(t.Context(), begin.Add(time.Duration(i)*interval))
+			}
+			var want []string
+			if tc.alert != "" {
+				want = []string{tc.alert}
+			}
+			if got := firing(t, group); !slices.Equal(got, want) {
+				t.Errorf("%q fire, want %q", got, want)
+			}
+			fired[tc.alert] = true
+		})
+	}
+	for _, rule := range newServer(t, "", "").rules(t).AlertingRules() {
+		if !fired[rule.Name()] {
+			t.Errorf("there is no case of %s", rule.Name())
+		}
+	}
+}
 
-	t.Run("names", func(t *testing.T) {
-		for where, expression := range expressions(t) {
-			checkNames(t, where, expression, known)
+// Every query of a panel can be answered, and its legend has labels by which the query groups.
+func TestPanels(t *testing.T) {
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr, LegendFormat string }
 		}
-	})
-	s := newServer(t, time.Now().Truncate(time.Minute))
-	begin := s.now
-	group := s.rules(t)
-	t.Run("alerts", func(t *testing.T) {
-		fired := map[string]bool{}
-		for _, p := range story {
-			s.now = s.now.Add(p.after)
-			seen := map[string]bool{}
-			s.scrape(t, p.edited(), p.grow, lasting, func(now time.Time) {
-				group.Eval(t.Context(), now)
-				maps.Copy(seen, firing(t, group))
-			})
-			now := firing(t, group)
-			switch {
-			case p.alert != "" && !seen[p.alert]:
-				t.Errorf("%s does not fire; these do: %q", p.alert, slices.Sorted(maps.Keys(seen)))
-			case p.alert == "" && len(now) > 0:
-				t.Errorf("all is well, and these fire: %q", slices.Sorted(maps.Keys(now)))
-			case p.alert != "":
-				fired[p.alert] = true
-				t.Logf("%s fires: %q", p.alert, slices.Sorted(maps.Keys(seen)))
+	}
+	text, err := os.ReadFile(dashboardFile)
+	if err == nil {
+		err = json.Unmarshal(text, &dashboard)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, queries := newServer(t, "", ""), 0
+	for _, panel := range dashboard.Panels {
+		for _, target := range panel.Targets {
+			queries++
+			expression := strings.NewReplacer("$__rate_interval", "5m", `$sidecarset`, ".+").Replace(target.Expr)
+			query, err := s.engine.NewInstantQuery(t.Context(), s, nil, expression, begin.Add(lasting*interval))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if result := query.Exec(t.Context()); result.Err != nil {
+				t.Errorf("panel %s: %s: %v", panel.Title, expression, result.Err)
+			}
+			query.Close()
+			for _, label := range regexp.MustCompile(`{{(\w+)}}`).FindAllStringSubmatch(target.LegendFormat, -1) {
+				if !regexp.MustCompile(`by \([a-z, ]*\b` + label[1] + `\b`).MatchString(target.Expr) {
+					t.Errorf("the legend of panel %s has %s, by which the query does not group", panel.Title, label[1])
+				}
 			}
 		}
-		for _, rule := range group.AlertingRules() {
-			if !fired[rule.Name()] {
-				t.Errorf("%s did not fire", rule.Name())
-			}
+	}
+	if queries < 10 {
+		t.Errorf("%d queries were found", queries)
+	}
+}
+
+// server is a Prometheus without the network: a storage, and the engine of queries.
+type server struct {
+	*tsdb.DB
+	engine *promql.Engine
+}
+
+// newServer has scraped for two hours what is well, but for one series with other values.
+func newServer(t *testing.T, other, values string) *server {
+	t.Helper()
+	options := tsdb.DefaultOptions()
+	options.RetentionDuration = 0
+	db, err := tsdb.Open(t.TempDir(), nil, nil, options, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 50e6, Timeout: time.Minute, Parser: promParser})
+	t.Cleanup(func() { _ = engine.Close() })
+	if _, known := well[other]; other != "" && !known {
+		t.Fatalf("%s is not among what is well", other)
+	}
+	appender := db.Appender(t.Context())
+	for series, usual := range well {
+		if series == other {
+			usual = values
 		}
-	})
-	t.Run("panels", func(t *testing.T) {
-		shows := map[string]bool{} // by panel, whether any of its queries has a value above 0
-		for where, expression := range expressions(t) {
-			if !strings.HasPrefix(where, "panel ") {
+		l, sequence, err := promParser.ParseSeriesDesc(series + " " + usual)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range sequence {
+			if v.Omitted {
 				continue
 			}
-			query, err := s.engine.NewRangeQuery(t.Context(), s, nil, expression, begin, begin.Add(time.Duration(len(story))*lasting), 5*time.Minute)
-			if err != nil {
+			if _, err := appender.Append(0, l, begin.Add(time.Duration(i)*interval).UnixMilli(), v.Value); err != nil {
 				t.Fatal(err)
 			}
-			matrix, err := query.Exec(t.Context()).Matrix()
-			if err != nil {
-				t.Errorf("%s: %s: %v", where, expression, err)
-			}
-			panel := where[:strings.LastIndex(where, " ")]
-			shows[panel] = shows[panel] || slices.ContainsFunc(matrix, func(s promql.Series) bool {
-				return slices.ContainsFunc(s.Floats, func(p promql.FPoint) bool { return p.F > 0 })
-			})
-			query.Close()
-		}
-		for panel, any := range shows {
-			if !any {
-				t.Errorf("%s shows nothing but 0", panel)
-			}
-		}
-	})
-}
-
-// tell brings the troubles about, and returns what Prometheus reads from the beginning to the end.
-func tell(t *testing.T, record recorder, base scrapes, all []trouble) []phase {
-	t.Helper()
-	read := func(s scrapes) map[string]sample {
-		found := map[string]sample{}
-		for process, text := range s {
-			maps.Copy(found, samples(t, process, text))
-		}
-		return found
-	}
-	story := []phase{{read: read(base)}}
-	well := func() map[string]sample { return story[len(story)-1].read }
-	sumOf := func(s scrapes, of trouble) (sum float64) {
-		for _, text := range s {
-			n, err := testkit.SumOf(text, of.metric, of.parts...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			sum += n
-		}
-		return sum
-	}
-	for _, trouble := range all {
-		if trouble.edit != nil {
-			story = append(story, phase{alert: trouble.alert, read: well(), edit: trouble.edit, grow: grown(well(), trouble.edit)}, phase{read: well()})
-			continue
-		}
-		before := record.until("metrics", "sidecarset_build_info", nil, func(float64, scrapes) bool { return true })
-		level := sumOf(before, trouble)
-		trouble.make(t)
-		in := record.until(trouble.alert, trouble.metric, trouble.parts, func(sum float64, _ scrapes) bool {
-			return sum > level && !trouble.falls || sum < level && trouble.falls
-		})
-		if trouble.cure != nil {
-			trouble.cure(t)
-		}
-		after := record.until("the end of "+trouble.alert, trouble.metric, trouble.parts, func(sum float64, all scrapes) bool {
-			return all.inForce() && (trouble.cure == nil || sum == level || sum > level && trouble.falls)
-		})
-		grow := map[string]sample{}
-		for key, sample := range read(in) {
-			sample.value -= read(before)[key].value
-			grow[key] = sample
-		}
-		story = append(story, phase{alert: trouble.alert, read: read(in), grow: grow}, phase{read: read(after)})
-	}
-
-	// A follower alone; no process; and certificates that are not renewed, until new ones are.
-	alone := map[string]sample{}
-	for process, text := range base {
-		if n, err := testkit.SumOf(text, "leader_election_master_status"); err != nil || n == 0 {
-			maps.Copy(alone, samples(t, process, text))
 		}
 	}
-	end := well()
-	expires := time.Time{}
-	for _, sample := range end {
-		if at := time.Unix(int64(sample.value), 0); sample.labels.Get(labels.MetricName) == "sidecarset_certificate_not_after_timestamp_seconds" && (expires.IsZero() || at.Before(expires)) {
-			expires = at
-		}
+	if err := appender.Commit(); err != nil {
+		t.Fatal(err)
 	}
-	renewed := func(series string, value float64) float64 {
-		if strings.Contains(series, "sidecarset_certificate_not_after_timestamp_seconds") {
-			return value + (365 * 24 * time.Hour).Seconds()
-		}
-		return value
-	}
-	late := time.Until(expires) - 6*24*time.Hour - time.Duration(len(story)+4)*lasting
-	return append(story,
-		phase{alert: "SidecarSetNoLeader", read: alone}, phase{read: end},
-		phase{alert: "SidecarSetOperatorAbsent", read: map[string]sample{}}, phase{read: end},
-		phase{alert: "SidecarSetCertificateExpires", read: end, after: late}, phase{read: end, edit: renewed})
-}
-
-// grown is how much an edit raises counters at each time.
-func grown(read map[string]sample, edit func(string, float64) float64) map[string]sample {
-	grow := map[string]sample{}
-	for key, sample := range read {
-		sample.value = edit(strings.TrimPrefix(nameFirst(sample), "{"), sample.value) - sample.value
-		grow[key] = sample
-	}
-	return grow
-}
-
-// nameFirst is a series as /metrics has it.
-func nameFirst(s sample) string {
-	return s.labels.Get(labels.MetricName) + s.labels.String()
-}
-
-// edited is what Prometheus reads. Counters are raised by grow.
-func (p phase) edited() map[string]sample {
-	if p.edit == nil {
-		return p.read
-	}
-	all := maps.Clone(p.read)
-	for key, sample := range all {
-		if !isCounter(sample.labels.Get(labels.MetricName)) {
-			sample.value = p.edit(nameFirst(sample), sample.value)
-			all[key] = sample
-		}
-	}
-	return all
+	return &server{db, engine}
 }
 
 // rules loads the alerts as Prometheus does.
@@ -241,9 +213,8 @@ func (s *server) rules(t *testing.T) *rules.Group {
 }
 
 // firing returns the names of the alerts that fire. Their texts have no error of a template.
-func firing(t *testing.T, group *rules.Group) map[string]bool {
+func firing(t *testing.T, group *rules.Group) (names []string) {
 	t.Helper()
-	names := map[string]bool{}
 	for _, rule := range group.AlertingRules() {
 		if err := rule.LastError(); err != nil {
 			t.Errorf("%s: %v", rule.Name(), err)
@@ -252,106 +223,11 @@ func firing(t *testing.T, group *rules.Group) map[string]bool {
 			if alert.State != rules.StateFiring {
 				continue
 			}
-			names[rule.Name()] = true
+			names = append(names, rule.Name())
 			if text := alert.Annotations.String(); strings.Contains(text, "error") && strings.Contains(text, "template") || strings.Contains(text, "<no value>") {
 				t.Errorf("%s says %s", rule.Name(), text)
 			}
 		}
 	}
 	return names
-}
-
-var variable = strings.NewReplacer("$__rate_interval", "5m", `$sidecarset`, ".+")
-
-// expressions returns those of all alerts and panels, by where they are.
-func expressions(t *testing.T) map[string]string {
-	t.Helper()
-	all := map[string]string{}
-	var alerts struct {
-		Groups []struct {
-			Rules []struct{ Alert, Expr string }
-		}
-	}
-	var dashboard struct {
-		Panels []struct {
-			Title   string
-			Targets []struct{ RefID, Expr, LegendFormat string }
-		}
-	}
-	text, err := os.ReadFile(rulesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(text, &alerts); err != nil {
-		t.Fatal(err)
-	}
-	if text, err = os.ReadFile(dashboardFile); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &dashboard); err != nil {
-		t.Fatal(err)
-	}
-	for _, rule := range alerts.Groups[0].Rules {
-		all["alert "+rule.Alert] = rule.Expr
-	}
-	legend := regexp.MustCompile(`{{(\w+)}}`)
-	for _, panel := range dashboard.Panels {
-		for _, target := range panel.Targets {
-			all["panel "+panel.Title+" "+target.RefID] = variable.Replace(target.Expr)
-			for _, label := range legend.FindAllStringSubmatch(target.LegendFormat, -1) {
-				if !regexp.MustCompile(`by \([a-z, ]*\b` + label[1] + `\b`).MatchString(target.Expr) {
-					t.Errorf("the legend of panel %s has %s, by which the query does not group", panel.Title, label[1])
-				}
-			}
-		}
-	}
-	return all
-}
-
-// checkNames holds the metrics, labels and values of an expression to the series that were read.
-func checkNames(t *testing.T, where, expression string, known map[string]sample) {
-	t.Helper()
-	parsed, err := promParser.ParseExpr(expression)
-	if err != nil {
-		t.Errorf("%s: %v", where, err)
-		return
-	}
-	var grouping []string
-	has := map[string]bool{} // labels of the metrics in the expression
-	parser.Inspect(parsed, func(node parser.Node, _ []parser.Node) error {
-		switch n := node.(type) {
-		case *parser.AggregateExpr:
-			grouping = append(grouping, n.Grouping...)
-		case *parser.VectorSelector:
-			found := false
-			for _, sample := range known {
-				matches := true
-				for _, matcher := range n.LabelMatchers {
-					matches = matches && sample.labels.Has(matcher.Name) && matcher.Matches(sample.labels.Get(matcher.Name))
-				}
-				if matches {
-					found = true
-					sample.labels.Range(func(l labels.Label) { has[l.Name] = true })
-				}
-			}
-			if !found {
-				t.Errorf("%s: /metrics of no replica has %s", where, n)
-			}
-			for _, matcher := range n.LabelMatchers {
-				for value := range strings.SplitSeq(matcher.Value, "|") {
-					if matcher.Type == labels.MatchRegexp && !strings.ContainsAny(value, ".+*") && !slices.ContainsFunc(slices.Collect(maps.Values(known)), func(s sample) bool {
-						return s.labels.Get(labels.MetricName) == n.Name && s.labels.Get(matcher.Name) == value
-					}) {
-						t.Errorf("%s: /metrics of no replica has %s with %s=%q", where, n.Name, matcher.Name, value)
-					}
-				}
-			}
-		}
-		return nil
-	})
-	for _, label := range grouping {
-		if !has[label] {
-			t.Errorf("%s groups by %s, which no metric in it has", where, label)
-		}
-	}
 }
