@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,11 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
 // source makes a module with a small program, which takes the place of the operator.
@@ -57,23 +53,6 @@ func build(t *testing.T, args ...string) (v1.ImageIndex, v1.Descriptor) {
 	return index, manifest.Manifests[0]
 }
 
-func TestEqualSourcesMakeAnEqualImage(t *testing.T) {
-	_, first := build(t, "--source="+source(t, "a"), "--version=v1") // of an unknown commit
-	_, again := build(t, "--source="+source(t, "a"), "--version=v1")
-	if first.Digest != again.Digest {
-		t.Errorf("the digests of two builds, in two directories, differ: %s and %s", first.Digest, again.Digest)
-	}
-	if _, other := build(t, "--source="+source(t, "b"), "--version=v1"); other.Digest == first.Digest {
-		t.Error("another program has the same digest")
-	}
-	if _, other := build(t, "--source="+source(t, "a"), "--version=v2"); other.Digest == first.Digest {
-		t.Error("another version has the same digest")
-	}
-	if _, other := build(t, "--source="+source(t, "a"), "--version=v1", "--revision=0123abc"); other.Digest == first.Digest {
-		t.Error("another commit has the same digest")
-	}
-}
-
 func TestAnImageForEachPlatform(t *testing.T) {
 	index, entry := build(t, "--source="+source(t, "a"), "--name=registry.example.com/operator:v1")
 	if got := entry.Annotations["org.opencontainers.image.ref.name"]; got != "registry.example.com/operator:v1" {
@@ -96,24 +75,6 @@ func TestAnImageForEachPlatform(t *testing.T) {
 	}
 	if want := []string{"linux/amd64", "linux/arm64"}; !slices.Equal(platforms, want) {
 		t.Errorf("the image is for %q, want %q", platforms, want)
-	}
-}
-
-func TestPushedImagesAreWhatTheLayoutHas(t *testing.T) {
-	server := httptest.NewServer(registry.New())
-	defer server.Close()
-	ref := strings.TrimPrefix(server.URL, "http://") + "/operator:v1"
-	_, entry := build(t, "--source="+source(t, "a"), "--platforms=linux/amd64", "--name="+ref, "--push")
-	reference, err := name.ParseReference(ref)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pushed, err := remote.Get(reference)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if pushed.Digest != entry.Digest {
-		t.Errorf("the registry has %s, the layout %s", pushed.Digest, entry.Digest)
 	}
 }
 

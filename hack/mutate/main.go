@@ -1,5 +1,5 @@
-// Command mutate plants mistakes into the code, one at a time, and says which of them no unit test notices. The
-// same seed plants the same mistakes into the same code. The work tree does not change.
+// Command mutate plants mistakes into the code, one at a time, and prints those that no unit test notices. The same
+// seed plants the same mistakes into the same code. The work tree does not change.
 //
 //	go run ./hack/mutate [-seed N] [-each N] [ROOM...]
 package main
@@ -7,12 +7,12 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"log"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -22,7 +22,7 @@ import (
 	"strings"
 )
 
-// rooms are directories that belong together, by module.
+// rooms are directories that belong together.
 var rooms = map[string][]string{
 	"engine":       {"internal/inject", "internal/expr", "internal/members"},
 	"rollout":      {"internal/rollout", "internal/tracker", "internal/status"},
@@ -33,16 +33,13 @@ var rooms = map[string][]string{
 	"SidecarSets":  {"webhooks/sidecarsets", "internal/validation", "internal/defaults", "internal/podtemplate", "internal/selectors", "internal/requester", "internal/podsecurity"},
 	"conversion":   {"internal/conversion", "internal/hub", "webhooks/conversion"},
 	"process":      {"certs", "webhooks/server", "internal/events", "cmd/operator"},
-	"plugin":       {"cli", "doctor", "explain", "forecast", "lint", "manifest", "migrate", "progress", "restart", "world"},
+	"plugin":       {"cli", "doctor", "explain", "forecast", "lint", "manifest", "migrate", "progress", "restart", "world"}, // a module of its own
 }
-
-const plugin = "cmd/kubectl-sidecarset" // a module of its own
 
 // mutant is one mistake: the text between two offsets of a file becomes another.
 type mutant struct {
 	module, dir, file string
 	at                token.Position
-	end               int
 	was, is           string
 }
 
@@ -53,66 +50,63 @@ var others = map[token.Token]token.Token{
 
 // mutants returns all mistakes that can be made in a file.
 func mutants(module, dir, file string) (all []mutant) {
-	set := token.NewFileSet()
-	text, err := os.ReadFile(file)
-	check(err)
-	parsed, err := parser.ParseFile(set, file, text, 0)
-	check(err)
-	add := func(from, to token.Pos, is string) {
-		at, end := set.Position(from), set.Position(to).Offset
-		all = append(all, mutant{module, dir, file, at, end, string(text[at.Offset:end]), is})
+	set, text := token.NewFileSet(), must(os.ReadFile(file))
+	add := func(from, to token.Pos, change func(was string) string) {
+		at := set.Position(from)
+		was := string(text[at.Offset:set.Position(to).Offset])
+		all = append(all, mutant{module, dir, file, at, was, change(was)})
 	}
-	ast.Inspect(parsed, func(node ast.Node) bool {
+	nothing := func(string) string { return "" }
+	ast.Inspect(must(parser.ParseFile(set, file, text, 0)), func(node ast.Node) bool {
 		switch n := node.(type) {
-		case *ast.GenDecl:
-			return n.Tok != token.IMPORT
 		case *ast.BinaryExpr:
 			if other, ok := others[n.Op]; ok {
-				add(n.OpPos, n.OpPos+token.Pos(len(n.Op.String())), other.String())
+				add(n.OpPos, n.OpPos+token.Pos(len(n.Op.String())), func(string) string { return other.String() })
 			}
 		case *ast.UnaryExpr:
 			if n.Op == token.NOT {
-				add(n.OpPos, n.OpPos+1, "")
+				add(n.OpPos, n.OpPos+1, nothing)
 			}
 		case *ast.IfStmt:
-			add(n.Cond.Pos(), n.Cond.End(), "!("+string(text[set.Position(n.Cond.Pos()).Offset:set.Position(n.Cond.End()).Offset])+")")
+			add(n.Cond.Pos(), n.Cond.End(), func(was string) string { return "!(" + was + ")" })
 		case *ast.Ident:
-			if other := map[string]string{"true": "false", "false": "true"}[n.Name]; other != "" {
-				add(n.Pos(), n.End(), other)
+			if n.Name == "true" || n.Name == "false" {
+				add(n.Pos(), n.End(), func(was string) string { return "!" + was })
 			}
 		case *ast.ExprStmt: // a call whose result nobody uses
-			add(n.Pos(), n.End(), "")
+			add(n.Pos(), n.End(), nothing)
 		}
 		return true
 	})
 	return all
 }
 
-// noticed reports whether a test of one of the packages fails. It returns false for ok if the code cannot be compiled.
-func (m mutant) noticed(ctx context.Context, packages []string) (noticed, ok bool) {
-	dir, err := os.MkdirTemp("", "mutate-")
-	check(err)
+// noticed reports whether a test of one of the packages fails. ok is false if the mistake does not compile.
+func (m mutant) noticed(ctx context.Context, packages ...string) (noticed, ok bool) {
+	dir := must(os.MkdirTemp("", "mutate-"))
 	defer func() { _ = os.RemoveAll(dir) }()
-	text, err := os.ReadFile(m.file)
-	check(err)
+	text := must(os.ReadFile(m.file))
 	changed, overlay := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
-	check(os.WriteFile(changed, slices.Concat(text[:m.at.Offset], []byte(m.is), text[m.end:]), 0o600))
-	replaced, err := json.Marshal(map[string]any{"Replace": map[string]string{m.file: changed}})
-	check(err)
-	check(os.WriteFile(overlay, replaced, 0o600))
-	args := append([]string{"-C", m.module, "test", "-overlay=" + overlay, "-vet=off", "-short", "-failfast", "-timeout=3m"}, packages...)
+	for file, content := range map[string][]byte{
+		changed: slices.Concat(text[:m.at.Offset], []byte(m.is), text[m.at.Offset+len(m.was):]),
+		overlay: fmt.Appendf(nil, `{"Replace": {%q: %q}}`, m.file, changed),
+	} {
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			log.Fatal(err)
+		}
+	}
+	args := append([]string{"-C", m.module, "test", "-overlay=" + overlay, "-vet=off", "-short", "-failfast", "-timeout=10m"}, packages...)
 	out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput()
 	return err != nil, !bytes.Contains(out, []byte("[build failed]")) && !bytes.Contains(out, []byte("[setup failed]"))
 }
 
-// users returns the packages whose tests use a directory of a module, without those that need a control plane.
-func users(ctx context.Context, module, dir string) (all []string) {
-	out, err := exec.CommandContext(ctx, "go", "-C", module, "list", "-test", "-f", "{{.ForTest}} {{join .Deps \" \"}} ", "./...").Output()
-	check(err)
+// users returns the packages whose unit tests use the directory.
+func (m mutant) users(ctx context.Context) []string {
+	out := must(exec.CommandContext(ctx, "go", "-C", m.module, "list", "-test", "-f", "{{.ForTest}} {{join .Deps \" \"}} ", "./...").Output())
 	found := map[string]bool{}
 	for line := range strings.Lines(string(out)) {
 		pkg, deps, _ := strings.Cut(line, " ")
-		if pkg != "" && !strings.Contains(pkg, "/operator/test/") && !strings.HasSuffix(pkg, "/clustertest") && strings.Contains(deps, "/"+dir+" ") {
+		if pkg != "" && !strings.Contains(pkg, "/operator/test/") && !strings.HasSuffix(pkg, "/clustertest") && strings.Contains(deps, "/"+m.dir+" ") {
 			found[pkg] = true
 		}
 	}
@@ -122,23 +116,18 @@ func users(ctx context.Context, module, dir string) (all []string) {
 func main() {
 	seed, each := flag.Uint64("seed", 1, "which mistakes"), flag.Int("each", 8, "how many in each room")
 	flag.Parse()
-	ctx := context.Background()
-	top, err := os.Getwd()
-	check(err)
-	names := slices.Sorted(maps.Keys(rooms))
-	if flag.NArg() > 0 {
-		names = flag.Args()
-	}
-	total, found := 0, 0
-	for _, name := range names {
+	ctx, top, total, found := context.Background(), must(os.Getwd()), 0, 0
+	for _, name := range slices.Sorted(maps.Keys(rooms)) {
+		if flag.NArg() > 0 && !slices.Contains(flag.Args(), name) {
+			continue
+		}
 		module := top
 		if name == "plugin" {
-			module = filepath.Join(top, plugin)
+			module = filepath.Join(top, "cmd/kubectl-sidecarset")
 		}
 		var all []mutant
 		for _, dir := range rooms[name] {
-			files, _ := filepath.Glob(filepath.Join(module, dir, "*.go"))
-			for _, file := range files {
+			for _, file := range must(filepath.Glob(filepath.Join(module, dir, "*.go"))) {
 				if !strings.HasSuffix(file, "_test.go") {
 					all = append(all, mutants(module, dir, file)...)
 				}
@@ -146,21 +135,22 @@ func main() {
 		}
 		rand.New(rand.NewPCG(*seed, 0)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		tried, noticed := 0, 0
-		for ; tried < *each && len(all) > 0; all = all[1:] {
-			m := all[0]
-			told, ok := m.noticed(ctx, []string{"./" + m.dir})
+		for _, m := range all {
+			told, ok := m.noticed(ctx, "./"+m.dir)
 			if !ok {
 				continue
 			}
 			if !told {
-				told, _ = m.noticed(ctx, users(ctx, m.module, m.dir))
+				told, _ = m.noticed(ctx, m.users(ctx)...)
 			}
-			if tried++; told {
+			if told {
 				noticed++
-				continue
+			} else {
+				fmt.Printf("%s: %s:%d:%d: %q became %q, and no test noticed\n", name, strings.TrimPrefix(m.file, top+"/"), m.at.Line, m.at.Column, m.was, m.is)
 			}
-			file, _ := filepath.Rel(top, m.file)
-			fmt.Printf("%s: %s:%d:%d: %q became %q, and no test noticed\n", name, file, m.at.Line, m.at.Column, m.was, m.is)
+			if tried++; tried == *each {
+				break
+			}
 		}
 		fmt.Printf("%-13s %d of %d noticed\n", name, noticed, tried)
 		total, found = total+tried, found+noticed
@@ -168,9 +158,9 @@ func main() {
 	fmt.Printf("%-13s %d of %d noticed, %d %%\n", "all", found, total, 100*found/max(total, 1))
 }
 
-func check(err error) {
+func must[T any](value T, err error) T {
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "mutate:", err)
-		os.Exit(1)
+		log.Fatal(err)
 	}
+	return value
 }

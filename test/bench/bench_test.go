@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"testing"
@@ -86,44 +85,5 @@ func TestAllowanceBesideTheComparator(t *testing.T) {
 	theirs, ours := cost(NewComparator(sets)), cost(NewOurs(sets))
 	if ours.Bytes*40 > theirs.Bytes || ours.Allocs*30 > theirs.Allocs {
 		t.Errorf("one admission costs %.0f bytes and %.0f allocations, the comparator's %.0f and %.0f: want 1/40 and 1/30", ours.Bytes, ours.Allocs, theirs.Bytes, theirs.Allocs)
-	}
-}
-
-func BenchmarkAdmission(b *testing.B) {
-	for _, count := range []int{1, 100, 1000} {
-		sets := SidecarSets(count)
-		for _, handler := range Handlers(sets) {
-			for _, size := range Sizes {
-				for _, kind := range Kinds {
-					call := NewCall(handler.Handler, Body(sets, size, kind))
-					b.Run(fmt.Sprintf("%s/%s/%s/%d", handler.Name, size.Name, kind, count), func(b *testing.B) {
-						b.ReportAllocs()
-						for b.Loop() {
-							call.Do()
-						}
-					})
-				}
-			}
-		}
-	}
-}
-
-// P8: the cost of a change of one SidecarSet until a snapshot has it.
-func BenchmarkCatalogChange(b *testing.B) {
-	sets := SidecarSets(1000)
-	programs := CompileAll(sets)
-	b.ReportAllocs()
-	for b.Loop() {
-		copy(programs[500:], CompileAll(sets[500:501]))
-		BuildCatalog(programs)
-	}
-}
-
-func TestARepeatedCallGetsTheSameAnswer(t *testing.T) {
-	sets := SidecarSets(10)
-	call := NewCall(NewOurs(sets), Body(sets, Small, Matched))
-	first := bytes.Clone(call.Do())
-	if !bytes.Equal(first, call.Do()) {
-		t.Error("the second answer differs from the first")
 	}
 }

@@ -28,8 +28,6 @@ const (
 	// SiteStatic reads the body and writes an answer of the size that is asked
 	// for, on a server of net/http without any limit. No site can be faster.
 	SiteStatic Site = "static"
-	// SiteBounded is the same on the operator's own server.
-	SiteBounded Site = "static on our server"
 	// SiteOurs is the operator's handler on the operator's own server.
 	SiteOurs Site = "ours"
 	// SiteComparator is the comparator on a server of net/http.
@@ -37,7 +35,7 @@ const (
 )
 
 // Sites are all sites. Sites that are compared are next to each other.
-var Sites = []Site{SiteStatic, SiteOurs, SiteComparator, SiteBounded}
+var Sites = []Site{SiteStatic, SiteOurs, SiteComparator}
 
 // httpsSets is how many SidecarSets a site knows.
 const httpsSets = 100
@@ -82,11 +80,6 @@ func listen(ctx context.Context, site Site, certificate *tls.Certificate) (net.A
 	switch site {
 	case SiteStatic:
 		return listenPlainly(ctx, http.HandlerFunc(answerStatically), certificate)
-	case SiteBounded:
-		return listenBounded(ctx, func(_ context.Context, w http.ResponseWriter, r server.Request) error {
-			writeStatically(w, r.Path)
-			return nil
-		}, certificate)
 	case SiteOurs:
 		return listenBounded(ctx, NewOurs(SidecarSets(httpsSets)).Handle, certificate)
 	case SiteComparator:
@@ -134,17 +127,12 @@ func listenBounded(ctx context.Context, handler server.Handler, certificate *tls
 	return bounded.Addr(), err
 }
 
-// answerStatically reads all of the body, as every webhook has to.
+// answerStatically reads all of the body, as every webhook has to, and writes as many bytes as the path says.
 func answerStatically(w http.ResponseWriter, r *http.Request) {
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		return // the client is gone
 	}
-	writeStatically(w, r.URL.Path)
-}
-
-// writeStatically writes as many bytes as the path says.
-func writeStatically(w http.ResponseWriter, path string) {
-	size, err := strconv.Atoi(strings.TrimPrefix(path, "/"))
+	size, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))
 	if err != nil || size < 0 || size > len(staticAnswer) {
 		http.Error(w, "which size?", http.StatusBadRequest)
 		return

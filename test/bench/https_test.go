@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Over HTTPS, each site gives the answer that its handler gives in memory. The static sites
-// answer with the requested number of bytes.
+// Over HTTPS, each site gives the answer that its handler gives in memory. The static site
+// answers with the requested number of bytes.
 func TestHTTPSSitesGiveTheAnswersOfTheirHandlers(t *testing.T) {
 	sets := SidecarSets(httpsSets)
 	for _, site := range Sites {

@@ -231,6 +231,3 @@ func (p *proxy) silent(_ http.ResponseWriter, r *http.Request) bool {
 	}
 	return false
 }
-
-// resetting resets every request.
-func resetting(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }

@@ -48,9 +48,9 @@ func (f *fleet) awaitHealth(t *testing.T, kstatus, argo, progressing string) {
 // A SidecarSet is Current as soon as new Pods are right, in whatever state its rollout is.
 func TestKstatusDoesNotWaitForRunningPods(t *testing.T) {
 	t.Parallel()
-	const pods = 6
+	const pods = 4
 	f := newFleet(t, strings.Replace(rolling, "maxUnavailable: 2", "maxUnavailable: 1", 1), pods, &testkit.Kubelet{
-		Pull:    5 * time.Second,
+		Pull:    2 * time.Second,
 		Missing: func(image string) bool { return strings.HasSuffix(image, ":missing") },
 	})
 	f.awaitHealth(t, "Current", "Healthy", "Complete")
