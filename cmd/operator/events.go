@@ -1,13 +1,15 @@
 package operator
 
 import (
-	"cmp"
 	"context"
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
 	k8sevents "k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/events"
@@ -24,30 +26,55 @@ import (
 // eventSource is the reportingController of the Events about SidecarSets.
 const eventSource = "sidecarset-operator"
 
-// eventWriter writes Events at the pace of a Queue. It runs on every replica.
+// eventWriter writes Events within Limits. It runs on every replica. It is safe for concurrent use.
 type eventWriter struct {
 	recorder k8sevents.EventRecorder
-	added    chan struct{} // has capacity 1
+	limits   events.Limits
+	pace     *rate.Limiter
+	due      workqueue.TypedDelayingInterface[events.Event] // what subjectOf returns
+	told     *utilcache.LRUExpireCache                      // toldEvent by subject, for Limits.Again
 
-	mu    sync.Mutex
-	queue *events.Queue
+	mu      sync.Mutex
+	waiting map[events.Event]events.Event // by subject
 }
+
+// toldEvent is the last Event about a subject.
+type toldEvent struct {
+	reason string
+	at     time.Time
+}
+
+// maxTold is more than are written in Limits.Again.
+const maxTold = 4096
 
 func newEventWriter(recorder k8sevents.EventRecorder, limits events.Limits) *eventWriter {
-	return &eventWriter{recorder: recorder, added: make(chan struct{}, 1), queue: events.NewQueue(limits)}
+	return &eventWriter{
+		recorder: recorder, limits: limits, pace: rate.NewLimiter(rate.Every(limits.Between), max(limits.Burst, 1)),
+		due: workqueue.NewTypedDelayingQueue[events.Event](), told: utilcache.NewLRUExpireCache(maxTold), waiting: map[events.Event]events.Event{},
+	}
 }
 
-// RecordEvent has an Event written, if the limits allow it. It does not wait, and is safe
-// for concurrent use.
+// subjectOf is the object and the Action of an Event. An Event replaces one of the same subject that waits.
+func subjectOf(e events.Event) events.Event {
+	return events.Event{About: e.About, Pod: e.Pod, Action: e.Action}
+}
+
+// RecordEvent has an Event written, if the limits allow it. It does not wait.
 func (w *eventWriter) RecordEvent(e events.Event) {
+	subject, wait := subjectOf(e), w.limits.Settle
 	w.mu.Lock()
-	added := w.queue.Add(e, time.Now())
-	w.mu.Unlock()
-	if added {
-		select {
-		case w.added <- struct{}{}:
-		default:
+	defer w.mu.Unlock()
+	if told, again := w.told.Get(subject); again {
+		last := told.(toldEvent)
+		if last.reason == e.Reason {
+			delete(w.waiting, subject)
+			return
 		}
+		wait = max(wait, time.Until(last.at.Add(w.limits.Again)))
+	}
+	if _, waits := w.waiting[subject]; waits || len(w.waiting) < w.limits.Waiting {
+		w.waiting[subject] = e
+		w.due.AddAfter(subject, wait) // or when it is due already
 	}
 }
 
@@ -56,27 +83,23 @@ func (*eventWriter) NeedLeaderElection() bool { return false }
 
 // Start writes Events until ctx ends.
 func (w *eventWriter) Start(ctx context.Context) error {
+	context.AfterFunc(ctx, w.due.ShutDown)
 	for {
-		select {
-		case <-ctx.Done():
+		subject, ended := w.due.Get()
+		if ended || w.pace.Wait(ctx) != nil {
 			return nil
-		case <-w.added:
-		case <-time.After(w.write()):
 		}
-	}
-}
-
-// write writes what is due, and returns how long nothing is, unless an Event is
-// added.
-func (w *eventWriter) write() time.Duration {
-	for {
 		w.mu.Lock()
-		e, wait, ok := w.queue.Next(time.Now())
-		w.mu.Unlock()
-		if !ok {
-			return cmp.Or(wait, time.Hour)
+		e, waits := w.waiting[subject]
+		if waits {
+			delete(w.waiting, subject)
+			w.told.Add(subject, toldEvent{e.Reason, time.Now()}, w.limits.Again)
 		}
-		w.recorder.Eventf(regarding(e), nil, e.Type, e.Reason, e.Action, "%s", e.Note)
+		w.mu.Unlock()
+		w.due.Done(subject)
+		if waits {
+			w.recorder.Eventf(regarding(e), nil, e.Type, e.Reason, e.Action, "%s", e.Note)
+		}
 	}
 }
 

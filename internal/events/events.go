@@ -1,6 +1,6 @@
 // Package events decides which Events the operator writes about SidecarSets and their
-// Pods, with which messages, and how many. It knows nothing about how an Event reaches
-// the API server, and has no clock.
+// Pods, with which messages, and within which limits. It knows nothing about how an Event
+// reaches the API server.
 package events
 
 import (

@@ -9,8 +9,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/sidecarset/operator/internal/events"
 )
+
+func about(name string) events.SidecarSet {
+	return events.SidecarSet{Name: name, UID: types.UID("uid-" + name)}
+}
 
 func TestEvents(t *testing.T) {
 	long := errors.New(strings.Repeat("ü", 2000))
