@@ -83,20 +83,3 @@ func annotationsAfter(t *testing.T, body string, patch []byte) map[string]string
 	}
 	return annotations
 }
-
-func TestBarrierRefusesWhatItCannotRead(t *testing.T) {
-	t.Parallel()
-	tests := map[string]string{
-		"no JSON":    "uid",
-		"no request": `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`,
-	}
-	for name, body := range tests {
-		t.Run(name, func(t *testing.T) {
-			w := postBarrier(t, "/barrier/3", body)
-			var status struct{ Kind, Message string }
-			if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil || w.Code != http.StatusBadRequest || status.Kind != "Status" || status.Message == "" {
-				t.Errorf("got %d %s", w.Code, w.Body)
-			}
-		})
-	}
-}

@@ -12,23 +12,6 @@ import (
 	"github.com/sidecarset/operator/internal/fixtures"
 )
 
-func TestTheLeaderRemovesWebhooksOfOthers(t *testing.T) {
-	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		l.judged(t)
-		c.edit(func(edited *admissionregistrationv1.MutatingWebhookConfiguration) {
-			edited.Webhooks = append(edited.Webhooks, admissionregistrationv1.MutatingWebhook{Name: "secrets.example.com"})
-		})
-		l.judged(t)
-		for name, object := range c.configurations {
-			for i := range object.Webhooks {
-				if object.Webhooks[i].Name == "secrets.example.com" {
-					t.Errorf("it is left in %s", name)
-				}
-			}
-		}
-	})
-}
-
 // weaken edits each webhook as some programs do it.
 func weaken(edited *admissionregistrationv1.MutatingWebhookConfiguration) {
 	for i := range edited.Webhooks {

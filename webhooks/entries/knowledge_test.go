@@ -108,77 +108,6 @@ func TestACallReadsWhatItRequires(t *testing.T) {
 	}
 }
 
-// A read that began before a call came may show what is not true any more. And that a SidecarSet
-// is not stored is a verdict about one call.
-func TestACallSharesOnlyReadsThatBeginLater(t *testing.T) {
-	withReplica(t, func(t *testing.T, r *replica) {
-		slot, number := r.review(logSet("uid-1", 1))
-		r.learnSlots()
-		hold := make(chan struct{})
-		r.hold = hold
-		first := r.call(t.Context(), slot, number) // its read shows nothing
-		r.store(logSet("uid-1", 1))
-		var later []<-chan error
-		for range 50 {
-			later = append(later, r.call(t.Context(), slot, number))
-		}
-		r.hold = nil
-		close(hold)
-		if answer := answerOf(first); answer != "" {
-			t.Errorf("the first call: %q", answer)
-		}
-		later = append(later, r.call(t.Context(), slot, number))
-		if reads := r.reads(); reads != "log log log" {
-			t.Errorf("51 calls and one after them read %q", reads)
-		}
-		for _, done := range later {
-			if answer := answerOf(done); answer != "waits" {
-				t.Fatalf("a later call: %q", answer)
-			}
-		}
-		r.learn()
-		for _, done := range later {
-			if answer := answerOf(done); answer != "" {
-				t.Fatalf("a later call: %q", answer)
-			}
-		}
-	})
-}
-
-// The kept number moves up to the newest one, and never back.
-func TestCallsUpToTheKeptNumberNeedNoAPIServer(t *testing.T) {
-	withReplica(t, func(t *testing.T, r *replica) {
-		slot, first := r.review(logSet("uid-1", 1))
-		_, second := r.review(logSet("uid-1", 2))
-		r.store(logSet("uid-1", 2))
-		r.learn()
-		if answer := answerOf(r.call(t.Context(), slot, first)); answer != "" {
-			t.Fatal(answer)
-		}
-		r.err = errors.New("cut off")
-		for _, number := range []uint64{first, second, 1} {
-			if answer := answerOf(r.call(t.Context(), slot, number)); answer != "" {
-				t.Errorf("number %d: %q", number, answer)
-			}
-		}
-		if answer := answerOf(r.call(t.Context(), slot, second+1)); !strings.Contains(answer, "cut off") {
-			t.Errorf("a newer number: %q", answer)
-		}
-
-		// A number is kept if the needs of all entries of the slot are held, not those of one Pod only.
-		r.err = nil
-		other := besides(t, logSet("uid-1", 2))
-		_, third := r.review(other)
-		if answer := answerOf(r.call(t.Context(), slot, third)); answer != "" {
-			t.Errorf("a need of another entry is not held: %q", answer)
-		}
-		r.err = errors.New("cut off")
-		if err := r.Ensure(t.Context(), slot, third, labels.Set(other.Spec.Selector.MatchLabels)); err == nil {
-			t.Error("that entry's Pod is answered")
-		}
-	})
-}
-
 func TestCallsThatCannotBeKnownFail(t *testing.T) {
 	tests := map[string]struct {
 		happens func(r *replica, slot int)
@@ -213,22 +142,4 @@ func TestCallsThatCannotBeKnownFail(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestARestoredSidecarSetEndsTheProcess(t *testing.T) {
-	withReplica(t, func(t *testing.T, r *replica) {
-		before := logSet("uid-1", 1)
-		r.store(before)
-		r.store(logSet("uid-1", 2))
-		r.learn()
-		<-time.After(time.Second)
-		r.cluster.stored["log"] = before
-		err := r.Know(t.Context(), []string{"log"})
-		if err == nil || !strings.Contains(err.Error(), "restored from a backup: SidecarSet log is of resourceVersion") {
-			t.Fatalf("got %v", err)
-		}
-		if ended := r.health.Run(t.Context(), r); ended == nil {
-			t.Error("the process goes on")
-		}
-	})
 }

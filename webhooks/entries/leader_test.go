@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -103,69 +102,36 @@ func TestEntriesMoveWithTheNamespacesUID(t *testing.T) {
 	})
 }
 
-// Ways in which a need goes, and what keeps it. The decision itself is tested in internal/entry and in test/protocol.
+// The decision itself is tested in internal/entry and in test/protocol.
 func TestNeedsGoAfterARead(t *testing.T) {
-	x := func() *appsv1beta1.SidecarSet { return reviewed("x") }
-	next := func() *appsv1beta1.SidecarSet { set := x(); set.Generation = 2; return set }
-	for name, tc := range map[string]struct {
-		before   []*appsv1beta1.SidecarSet // stored and seen
-		reviewed *appsv1beta1.SidecarSet
-		stored   []*appsv1beta1.SidecarSet // then
-		seen     []*appsv1beta1.SidecarSet // then
-		unread   error
-		lags     bool
-		of       *appsv1beta1.SidecarSet
-		at       map[time.Duration][]int64 // the generations of its needs
-	}{
-		"never stored": {
-			reviewed: x(), of: x(),
-			at: map[time.Duration][]int64{0: {1}, time.Second: {1}, 2 * time.Second: nil},
-		},
-		"never stored, in the next generation": {
-			before: []*appsv1beta1.SidecarSet{x()}, reviewed: next(), stored: []*appsv1beta1.SidecarSet{x()}, seen: []*appsv1beta1.SidecarSet{x()}, of: x(),
-			at: map[time.Duration][]int64{0: {2}, 89 * time.Second: {2}, 90 * time.Second: {1}},
-		},
-		"stored, and not seen yet": {
-			reviewed: x(), stored: []*appsv1beta1.SidecarSet{x()}, of: x(),
-			at: map[time.Duration][]int64{0: {1}, time.Hour: {1}},
-		},
-		"moved, while an API server may use the old entry only": {
-			before: []*appsv1beta1.SidecarSet{x()}, reviewed: elsewhere(x()), stored: []*appsv1beta1.SidecarSet{elsewhere(x())}, seen: []*appsv1beta1.SidecarSet{elsewhere(x())}, lags: true, of: x(),
-			at: map[time.Duration][]int64{0: {1}, time.Hour: {1}},
-		},
-		"deleted": {
-			before: []*appsv1beta1.SidecarSet{x()}, of: x(),
-			at: map[time.Duration][]int64{0: nil},
-		},
-		"deleted, and not read": {
-			before: []*appsv1beta1.SidecarSet{x()}, unread: errors.New("etcd is away"), of: x(),
-			at: map[time.Duration][]int64{0: {1}, time.Hour: {1}},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			leading(t, func(t *testing.T, l *leader, c *cluster) {
-				c.have(tc.before...)
-				l.judged(t)
-				c.lags = tc.lags
-				if tc.reviewed != nil {
-					_ = c.review(t, l, tc.reviewed) // a warning where API servers lag
-				}
-				c.reading = func(context.Context, string) error { return tc.unread }
-				c.keep(tc.stored...)
-				c.sets.Swap(tc.seen...)
-				start := time.Now()
-				for _, at := range slices.Sorted(maps.Keys(tc.at)) {
-					for time.Since(start) < at {
-						<-time.After(max(time.Second, at/90))
-						l.judged(t)
-					}
-					if l.judged(t); !slices.Equal(c.needs(t, tc.of), tc.at[at]) {
-						t.Fatalf("after %v the needs are %v, want %v", at, c.needs(t, tc.of), tc.at[at])
-					}
-				}
-			})
-		})
-	}
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		set := reviewed("x")
+		c.have()
+		_ = c.review(t, l, set)
+		for _, step := range []struct {
+			what   string
+			passes time.Duration
+			needs  int
+		}{
+			{"just reviewed", 0, 1}, {"not stored yet", time.Second, 1}, {"never stored", time.Second, 0},
+		} {
+			<-time.After(step.passes)
+			if l.judged(t); len(c.needs(t, set)) != step.needs {
+				t.Errorf("%s: the needs are %v", step.what, c.needs(t, set))
+			}
+		}
+		c.have(set)
+		l.judged(t)
+		c.have()
+		c.reading = func(context.Context, string) error { return errors.New("etcd is away") }
+		if l.judged(t); len(c.needs(t, set)) != 1 {
+			t.Error("it is deleted, and could not be read: the need is gone")
+		}
+		c.reading = nil
+		if l.judged(t); len(c.needs(t, set)) != 0 {
+			t.Error("it is deleted, and read: the need stays")
+		}
+	})
 }
 
 // What a read showed is old when a review has written since.
@@ -303,54 +269,16 @@ func TestARefusedQuestionIsNamedAndNothingIsWrittenAgain(t *testing.T) {
 	})
 }
 
-// A deleted slot has no substitute: the selectors decide which slot it is.
-func TestTheLeaderNamesTheObjectThatIsMissing(t *testing.T) {
+func TestTheLeaderLeavesANewerFormatAlone(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		l.judged(t)
 		_, s := c.webhook(t, fixtures.LogSet(1))
-		c.remove(s.Index)
-		if got := l.judged(t); got.Reason != appsv1beta1.ReasonEntryMissing || !strings.Contains(got.Message, s.Object.Name) || !strings.Contains(got.Message, restoreCommand) {
-			t.Errorf("it says %+v", got)
-		}
-		c.apply(s.Index)
-		if got := l.judged(t); !got.Ready {
-			t.Errorf("the object is back, and it says %+v", got)
-		}
 		newer := c.configurations[s.Object.Name].DeepCopy()
 		newer.Annotations[entry.AnnotationFormat] = "99"
 		c.change(newer)
 		before := c.writes
 		if got := l.judged(t); got.Ready || c.writes != before || !strings.Contains(got.Message, "kubectl annotate mutatingwebhookconfigurations "+s.Object.Name) {
 			t.Errorf("a newer version has written it, and after %d writes it says %+v", c.writes-before, got)
-		}
-	})
-}
-
-// An API server may end the watch of SidecarSets before it has sent the last deletions. If
-// entries stayed, API servers would refuse every selected Pod for ever.
-func TestEntriesGoWithTheOperator(t *testing.T) {
-	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		left := func() (entries int) {
-			for _, object := range c.configurations {
-				entries += len(object.Webhooks)
-			}
-			return entries
-		}
-		for _, gone := range []*bool{&c.undefined, &c.leaving} {
-			if l.judged(t); left() == 0 {
-				t.Fatal("there is no entry to begin with")
-			}
-			*gone = true
-			<-time.After(definitionRecheck)
-			for range 3 {
-				if got := l.judged(t); left() != 0 || got.Ready {
-					t.Fatalf("%d entries are left, and it says %+v", left(), got)
-				}
-			}
-			*gone = false
-		}
-		if l.judged(t); left() == 0 {
-			t.Error("the definition is back with a SidecarSet, which has no entry")
 		}
 	})
 }

@@ -241,23 +241,6 @@ func TestTheConfiguredHostIsAskedIfNoOtherAnswers(t *testing.T) {
 	}
 }
 
-// A quota or a policy engine may refuse the ConfigMap.
-func TestARefusedConfigMapIsNamedAsTheCause(t *testing.T) {
-	t.Parallel()
-	inCluster(t, []string{addressA}, func(t *testing.T, p *prober, c *proberCluster) {
-		v := versionsOf(t, "web", 1)[0]
-		c.uses(v)
-		c.set(func(s *testAPIServer) { s.forbids = "exceeded quota: tight" })
-		var slots [entry.Slots]*entry.Slot
-		slots[v.Index] = v
-		for _, err := range []error{awaitFor(t, p, v), p.look(t.Context(), slots, false)} {
-			if err == nil || !strings.Contains(err.Error(), "ConfigMap in namespace ours under dry-run at API server "+addressA) || !strings.Contains(err.Error(), "exceeded quota: tight") {
-				t.Fatalf("got %v", err)
-			}
-		}
-	})
-}
-
 // An API server can use an older version of a slot again, after a later one was proven.
 func TestLookRevokesWhatAnAPIServerWentBackOn(t *testing.T) {
 	t.Parallel()

@@ -93,37 +93,6 @@ func TestAReviewWritesAgainWhenTheSlotHasChanged(t *testing.T) {
 	})
 }
 
-func TestStrangersReviewsLeaveLittleBehind(t *testing.T) {
-	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		l.judged(t)
-		standing := func() (unstored int) {
-			for _, s := range c.slots.All() {
-				unstored += len(s.Entries())
-			}
-			return unstored - 1
-		}
-		before, start := c.writes, time.Now()
-		for forged := 0; time.Since(start) < 5*time.Minute; forged++ {
-			_ = c.review(t, l, reviewed(fmt.Sprint("ghost-", forged)))
-			if unstored := standing(); unstored > entry.MaxUnstored {
-				t.Fatalf("%d entries of reviews", unstored)
-			}
-			if forged%3 == 0 {
-				<-time.After(100 * time.Millisecond)
-				l.judged(t)
-			}
-		}
-		// Each write of a review is followed by the leader's, which removes the entry.
-		if most := 2 * (reviewBurst + int(time.Since(start)/reviewInterval) + 1); c.writes-before > most {
-			t.Errorf("%d writes, want %d at most", c.writes-before, most)
-		}
-		<-time.After(entry.StoredSoon)
-		if l.judged(t); standing() != 0 {
-			t.Errorf("%d entries of reviews are left", standing())
-		}
-	})
-}
-
 // The admission plugin OwnerReferencesPermissionEnforcement refuses an owner.
 func TestEntriesAreWrittenWithoutAnOwnerWhereNoneIsAllowed(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
