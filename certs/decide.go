@@ -28,7 +28,6 @@ type judged struct {
 	lasts    time.Duration // for how long all of these have accepted it; negative while one does not
 	endsSoon bool          // within a day, or the last quarter of its life
 	young    bool          // another program issued it just now, so the clocks of API servers may be behind it
-	ended    bool
 }
 
 // state is what a replica does.
@@ -49,7 +48,6 @@ var (
 	// errHeld says that API servers may not have noticed yet which CA is published.
 	errHeld  = errors.New("API servers may not have noticed yet that the CA of the next certificate is published")
 	errYoung = errors.New("API servers' clocks may be behind, and the next certificate has only just begun")
-	errEnded = errors.New("the next certificate has ended already")
 )
 
 // decide returns the state, and why it is not ready. held is why the next leaf is not served yet.
@@ -89,8 +87,6 @@ func (s standing) obstacle(t Times) error {
 		return nil
 	case s.next.young:
 		return errYoung
-	case s.next.ended:
-		return errEnded
 	case s.sameCA:
 		return nil
 	case s.notObserved != nil:

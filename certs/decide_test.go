@@ -36,7 +36,6 @@ func TestWhatAReplicaDoesWithItsLeaves(t *testing.T) {
 		"the old one ends soon":                   {standing{served: with(all(hour), func(j *judged) { j.endsSoon = true }), next: leaf(0, 3, -1)}, takeNext, nil},
 		"a renewal by the same CA":                {standing{served: all(hour), next: leaf(0, 3, -1), sameCA: true}, takeNext, nil},
 		"a renewal that has just begun":           {standing{served: all(hour), next: with(all(hour), func(j *judged) { j.young = true }), sameCA: true, wasReady: true}, ready, held},
-		"a renewal that has ended":                {standing{served: all(hour), next: with(all(hour), func(j *judged) { j.ended = true }), sameCA: true, wasReady: true}, ready, held},
 		"an old Secret, and all accept":           {standing{served: all(0), age: late + 1}, ready, nil},
 		"an old Secret, and one refused a leaf":   {standing{served: all(0), age: late + 1, wasRefused: true}, unready, nil},
 		"an old Secret, and one refuses":          {standing{served: leaf(2, 1, -1), age: late + 1}, unready, nil},

@@ -55,7 +55,6 @@ func (h *held) judge(v view, now time.Time) *judged {
 		j.lasts = now.Sub(h.since)
 	}
 	j.endsSoon = now.Add(min(early, h.Leaf.NotAfter.Sub(h.Leaf.NotBefore)/4)).After(h.Leaf.NotAfter)
-	j.ended = now.After(h.Leaf.NotAfter)
 	return j
 }
 
@@ -257,7 +256,6 @@ func (s *Source) standing(v view, now time.Time) standing {
 	at.wasRefused = s.wasRefused
 	if at.next != nil {
 		at.next.young = s.last.leaf != nil && now.Before(s.next.Leaf.NotBefore.Add(s.opts.Times.Season))
-		at.next.ended = s.last.leaf != nil && at.next.ended
 	}
 	return at
 }

@@ -13,14 +13,15 @@ import (
 	"gomodules.xyz/jsonpatch/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 const (
-	// writeEvery is the shortest time between two writes of one object, in case another program keeps reverting the bundle.
+	// An object is written once in writeEvery, in case another program keeps reverting the bundle, and up to maxBackoff more seldom while
+	// writes fail.
 	writeEvery = time.Second
-	// maxBackoff is the longest time between two attempts to write one version of an object.
 	maxBackoff = time.Minute
 	// writtenAnnotation is on a webhook configuration whose bundle was written once more: an API server compiles nothing anew for an
 	// equal object. Its value is the resourceVersion that the write replaced.
@@ -44,14 +45,13 @@ type Publisher struct {
 	notify  []chan<- struct{}
 
 	attempts map[objectKey]*attempt // of Start only
+	pauses   workqueue.TypedRateLimiter[objectKey]
 }
 
 // attempt is what is known of the writes of one object.
 type attempt struct {
-	version string        // the last one that a patch was computed from
-	at      time.Time     // when that was
-	pause   time.Duration // before the same version is tried again
-	again   time.Time     // when it is written once more; zero if it was
+	next  time.Time // when it may be written
+	again time.Time // when it is written once more; zero if it was
 }
 
 // NeedLeaderElection has a manager start it on the leader only.
@@ -142,29 +142,25 @@ func (p *Publisher) publish(ctx context.Context, v view, begun time.Time) {
 			a = &attempt{again: begun.Add(p.source.opts.Times.WriteAgain)}
 			p.attempts[o.objectKey] = a
 		}
-		now, pause := time.Now(), min(writeEvery, p.source.opts.Times.Glance)
-		if a.version == o.resourceVersion {
-			pause = a.pause
-		}
+		now := time.Now()
 		lacks := slices.ContainsFunc(o.clients, func(c clientConfig) bool { return c.bundle != string(p.Bundle()) })
 		once := o.gvk != definitionKind && !a.again.IsZero() && now.After(a.again)
-		if now.Sub(a.at) < pause || !lacks && !once {
+		if !lacks {
+			p.pauses.Forget(o.objectKey)
+		}
+		if now.Before(a.next) || !lacks && !once {
 			continue
 		}
-		err := p.write(ctx, o, lacks)
-		same := a.version == o.resourceVersion
-		a.version, a.at = o.resourceVersion, now
-		switch {
+		pause := p.pauses.When(o.objectKey)
+		a.next = now.Add(pause)
+		switch err := p.write(ctx, o, lacks); {
+		case err == nil && lacks:
+			a.again = now.Add(p.source.opts.Times.WriteAgain)
 		case err == nil:
-			a.pause, a.again = 5*writeEvery, time.Time{} // the newer version is observed long before the pause ends
-			if lacks {
-				a.again = now.Add(p.source.opts.Times.WriteAgain)
-			}
-		case same:
-			a.pause = min(2*a.pause, maxBackoff)
-			log.FromContext(ctx).Error(err, "Could not publish the CA bundle", o.gvk.Kind, o.name, "retryAfter", a.pause)
+			a.again = time.Time{}
+		case p.pauses.NumRequeues(o.objectKey) > 2:
+			log.FromContext(ctx).Error(err, "Could not publish the CA bundle", o.gvk.Kind, o.name, "retryAfter", pause)
 		default:
-			a.pause = writeEvery
 			log.FromContext(ctx).V(1).Info("Waiting to observe what another program has written", "reason", err.Error())
 		}
 	}

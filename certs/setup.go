@@ -9,6 +9,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
@@ -74,7 +75,8 @@ func Assemble(c client.Client, informers Informers, serverName string, opts Opti
 		s.Source = newSource(&directory{opts.Directory, serverName}, s.Published, opts)
 		remove = opts.Times.RemoveFile
 	}
-	s.Publisher = &Publisher{client: c, source: s.Source, onlySlots: opts.PublishedElsewhere, removal: removal{wait: remove}, attempts: map[objectKey]*attempt{}}
+	s.Publisher = &Publisher{client: c, source: s.Source, onlySlots: opts.PublishedElsewhere, removal: removal{wait: remove}, attempts: map[objectKey]*attempt{},
+		pauses: workqueue.NewTypedItemExponentialFailureRateLimiter[objectKey](min(writeEvery, opts.Times.Glance), maxBackoff)}
 	s.Leader = append(s.Leader, s.Publisher)
 	return s, nil
 }
