@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -176,7 +177,10 @@ func (p *pairing) inList(mine, theirs []appsv1beta1.SidecarContainer, inPods fun
 // Pod gets the volume of the first one.
 func (p *pairing) volumes() {
 	kind := kindOfConflict{"another volume of", "a Pod that both select gets the volume of " + min(p.name, p.with)}
-	theirs := volumesByName(p.theirs.Volumes)
+	theirs := make(map[string]*corev1.Volume, len(p.theirs.Volumes))
+	for i := range p.theirs.Volumes {
+		theirs[p.theirs.Volumes[i].Name] = &p.theirs.Volumes[i]
+	}
 	for i := range p.mine.Volumes {
 		mine := &p.mine.Volumes[i]
 		if other := theirs[mine.Name]; other != nil && !apiequality.Semantic.DeepEqual(mine, other) {

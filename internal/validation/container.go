@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -15,62 +14,20 @@ import (
 	"github.com/sidecarset/operator/internal/expr"
 )
 
-// validateContainers checks what a SidecarSet adds to containers, and their commonest faults,
-// for files without a cluster. API servers find all others: see package podtemplate.
+// validateContainers checks what a SidecarSet adds to containers.
 func validateContainers(spec *appsv1beta1.SidecarSetSpec, path place) {
 	if len(spec.InitContainers)+len(spec.Containers) == 0 {
 		path.required("at least one of containers and initContainers must have an element; add a sidecar")
 		return
 	}
-	volumes, names, targets := volumesByName(spec.Volumes), sets.New[string](), new(expr.Targets)
+	names, targets := sets.New[string](), new(expr.Targets)
 	for c := range containersOf(spec) {
 		at := place{c.path, path.errs}
-		validateUniqueName(c.Name, names, at.Child("name"))
-		validateImage(c.Image, at.Child("image"), "name the image that the sidecar runs")
-		validatePorts(c.Ports, at.Child("ports"))
-		validateMounts(&c.Container, volumes, at)
+		names.Insert(c.Name)
+		validateImage(c.Image, at.Child("image"))
 		validateSidecar(c, targets, at)
 	}
 	validateHotUpgradeNames(spec, names, path)
-}
-
-func validatePorts(ports []corev1.ContainerPort, path place) {
-	for i := range ports {
-		at := path.Index(i)
-		if ports[i].ContainerPort == 0 {
-			at.Child("containerPort").required("say which port the sidecar listens on, 1 to 65535")
-		} else {
-			at.Child("containerPort").invalidBy(ports[i].ContainerPort, validation.IsValidPortNum(int(ports[i].ContainerPort)))
-		}
-		if ports[i].HostPort != 0 {
-			at.Child("hostPort").invalidBy(ports[i].HostPort, validation.IsValidPortNum(int(ports[i].HostPort)))
-		}
-	}
-}
-
-// validateMounts checks that the container uses volumes of the SidecarSet, each path once.
-func validateMounts(c *corev1.Container, volumes map[string]*corev1.Volume, path place) {
-	paths := sets.New[string]()
-	for i, m := range c.VolumeMounts {
-		at := path.Child("volumeMounts").Index(i)
-		validateVolumeReference(m.Name, volumes, at.Child("name"))
-		switch {
-		case m.MountPath == "":
-			at.Child("mountPath").required("say where the sidecar sees the volume")
-		case paths.Has(m.MountPath):
-			at.Child("mountPath").invalid(m.MountPath, "must be unique in the container; change one of the mounts")
-		}
-		paths.Insert(m.MountPath)
-	}
-	for i, d := range c.VolumeDevices {
-		validateVolumeReference(d.Name, volumes, path.Child("volumeDevices").Index(i).Child("name"))
-	}
-}
-
-func validateVolumeReference(name string, volumes map[string]*corev1.Volume, path place) {
-	if volumes[name] == nil {
-		path.invalid(name, "is not a volume of this SidecarSet; declare it in spec.volumes")
-	}
 }
 
 // validateSidecar checks what a SidecarSet adds to a container. OpenKruise does not apply the
@@ -92,20 +49,9 @@ func validateSidecar(c located, targets *expr.Targets, path place) {
 	validateResourcesPolicy(c.SidecarContainer, targets, path)
 }
 
-// validateUniqueName checks the name of a container or volume, and adds it to names.
-func validateUniqueName(name string, names sets.Set[string], path place) {
-	if name == "" {
-		path.required("give it a name that is unique in this SidecarSet")
-		return
-	}
-	path.invalidBy(name, validation.IsDNS1123Label(name))
-	validateUnique(name, names, path, "names are unique across containers and initContainers, and among volumes; rename one")
-}
-
-// validateImage checks the name of an image. API servers find white space around it only in
+// validateImage refuses white space around the name of an image. API servers find it only in
 // Pods, not in templates.
-func validateImage(image string, path place, remedy string) {
-	requireText(image, path, remedy)
+func validateImage(image string, path place) {
 	if strings.TrimSpace(image) != image {
 		path.invalid(image, "must not begin or end with white space; remove it")
 	}
@@ -170,7 +116,7 @@ func validateHotUpgrade(c *appsv1beta1.SidecarContainer, path place) {
 		}
 		return
 	}
-	validateImage(c.UpgradeStrategy.HotUpgradeEmptyImage, path.Child("upgradeStrategy", "hotUpgradeEmptyImage"), "")
+	validateImage(c.UpgradeStrategy.HotUpgradeEmptyImage, path.Child("upgradeStrategy", "hotUpgradeEmptyImage"))
 }
 
 // validateHotUpgradeNames looks for containers that have the name of one of a pair, and for

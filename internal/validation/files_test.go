@@ -1,6 +1,7 @@
 package validation_test
 
 import (
+	"regexp"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +13,9 @@ import (
 )
 
 const allowAll = `{"rules":[{"allowedAnnotationKeyExprs":["."]}]}`
+
+// remedy matches the words that tell a user what to do: what the value has to be, or a verb.
+var remedy = regexp.MustCompile(`\b(must|may not be more|supported values|set|use|remove|correct|name|rename|choose|change|say|give|add|write|begin|declare|mount|create|delete|make|describe|keep|move|ask|divide)\b`)
 
 // What the rules say about the SidecarSets in files: internal/fixtures/sidecarsets/README.md.
 func TestSidecarSetsInFiles(t *testing.T) {

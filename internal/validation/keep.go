@@ -33,7 +33,7 @@ func MayKeep(set, old *appsv1beta1.SidecarSet, replaced map[string]any) bool {
 // server refuses of old. Call MayKeep first.
 func Keep(errs field.ErrorList, object map[string]any, old *appsv1beta1.SidecarSet, env Environment, refused field.ErrorList) (worse, kept field.ErrorList) {
 	before := map[string]int{}
-	for _, err := range Joined(contentProblems(old, env), refused) {
+	for _, err := range append(contentProblems(old, env), refused...) {
 		before[identify(err, env.Object)]++
 	}
 	for _, err := range errs {

@@ -1,10 +1,7 @@
 package validation
 
 import (
-	"iter"
-	"reflect"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -65,17 +62,5 @@ func validateUnique[T comparable](value T, seen sets.Set[T], path place, remedy 
 func requireText(value string, path place, remedy string) {
 	if value == "" {
 		path.required(remedy)
-	}
-}
-
-// fieldsOf are the fields of a struct by their name in JSON, in the order of their
-// declaration.
-func fieldsOf(object reflect.Value) iter.Seq2[string, reflect.Value] {
-	return func(yield func(string, reflect.Value) bool) {
-		for _, f := range reflect.VisibleFields(object.Type()) {
-			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" && !yield(name, object.FieldByIndex(f.Index)) {
-				return
-			}
-		}
 	}
 }

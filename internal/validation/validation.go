@@ -1,18 +1,14 @@
 // Package validation knows which SidecarSets may be stored. It looks at one
 // SidecarSet of the hub version, after defaulting, and at values that its caller
-// has gathered; it knows neither the API server nor how a Pod is injected. What API servers
-// check about containers and volumes is asked of them: see package podtemplate. Here are the
-// commonest of these faults only, for files without a cluster.
+// has gathered; it knows neither the API server nor how a Pod is injected. It knows what a
+// SidecarSet adds to containers. What Kubernetes says of containers, volumes and pull secrets,
+// API servers are asked: see package podtemplate.
 //
 // All problems are reported at once, each at its path and with its remedy.
 package validation
 
 import (
-	"slices"
-	"strings"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -71,7 +67,6 @@ func contentProblems(set *appsv1beta1.SidecarSet, env Environment) (errs field.E
 	validateCanary(set, env.Base, metadata, spec)
 	validateAnnotations(set.Annotations, metadata)
 	validateSpec(&set.Spec, env.Recorded, spec)
-	validateNulls(env.Object, spec.Child("imagePullSecrets"))
 	spec.add(env.Conflicts.refused...)
 	return errs
 }
@@ -91,33 +86,7 @@ func validateSpec(spec *appsv1beta1.SidecarSetSpec, recorded bool, path place) {
 		validateSelector(spec.NamespaceSelector, path.Child("namespaceSelector"))
 	}
 	validateContainers(spec, path)
-	validateVolumes(spec.Volumes, path.Child("volumes"))
 	validateUpdateStrategy(spec, path.Child("updateStrategy"))
 	validateRevision(spec.InjectionStrategy.Revision, recorded, path.Child("injectionStrategy", "revision"))
 	validatePatchPodMetadata(spec.PatchPodMetadata, path.Child("patchPodMetadata"))
-}
-
-// Joined returns the problems that the rules have found, and those that an API server refuses.
-// Of two problems in one place the first one has the remedy.
-func Joined(found, refused field.ErrorList) field.ErrorList {
-	known := sets.New[string]()
-	for _, err := range found {
-		known.Insert(err.Field)
-	}
-	return append(found, slices.DeleteFunc(slices.Clone(refused), func(err *field.Error) bool { return known.Has(err.Field) })...)
-}
-
-// Together is Joined for warnings.
-func Together(found, more []string) []string {
-	known := sets.New[string]()
-	for _, line := range found {
-		known.Insert(fieldOf(line))
-	}
-	return append(found, slices.DeleteFunc(slices.Clone(more), func(line string) bool { return known.Has(fieldOf(line)) })...)
-}
-
-// fieldOf is the field that a warning begins with.
-func fieldOf(line string) string {
-	path, _, _ := strings.Cut(line, ": ")
-	return path
 }

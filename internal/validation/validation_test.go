@@ -88,16 +88,6 @@ func TestRule35Whitelist(t *testing.T) {
 	}
 }
 
-// What the rules and an API server both find is said once, in the words that have the remedy.
-func TestOneProblemIsSaidOnce(t *testing.T) {
-	of := func(path, detail string) *field.Error { return field.Invalid(field.NewPath(path), "x", detail) }
-	joined := validation.Joined(field.ErrorList{of("spec.a", "ours")}, field.ErrorList{of("spec.a", "theirs"), of("spec.b", "theirs")})
-	lines := validation.Together([]string{"spec.a: ours"}, []string{"spec.a: theirs", "spec.b: theirs"})
-	if got := strings.Join(lines, "\n"); got != "spec.a: ours\nspec.b: theirs" || refused(joined) != got {
-		t.Errorf("warnings are %s; problems are %s", got, refused(joined))
-	}
-}
-
 // What an API server refuses is kept like what the rules refuse.
 func TestAnUpdateKeepsWhatTheAPIServerRefusesOfBoth(t *testing.T) {
 	of := func(path, detail string) *field.Error {

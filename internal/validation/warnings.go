@@ -81,11 +81,9 @@ func (w *warner) spec(spec *appsv1beta1.SidecarSetSpec, path *field.Path) {
 	for i := range spec.Containers {
 		c, at := &spec.Containers[i], path.Child("containers").Index(i)
 		w.container(c, at)
-		w.pairPorts(c, at)
 		w.pairProbes(c, at)
 	}
 	w.unusedVolumes(spec, path.Child("volumes"))
-	w.pairVolumes(spec, path.Child("volumes"))
 	w.updateStrategy(&spec.UpdateStrategy, path.Child("updateStrategy"))
 	w.injectionStrategy(spec, path.Child("injectionStrategy"))
 	for i, secret := range spec.ImagePullSecrets {
@@ -128,7 +126,6 @@ func (w *warner) container(c *appsv1beta1.SidecarContainer, path *field.Path) {
 		}
 	}
 	w.kruiseVariables(c, path.Child("env"))
-	w.pairResources(c, path)
 }
 
 func propagatesMounts(mounts []corev1.VolumeMount) bool {
@@ -310,27 +307,6 @@ func (w *warner) kruiseVariables(c *appsv1beta1.SidecarContainer, path *field.Pa
 	}
 }
 
-// pairResources finds variables of a hot-upgrade sidecar that name the sidecar: its two
-// containers have other names in Pods.
-func (w *warner) pairResources(c *appsv1beta1.SidecarContainer, path *field.Path) {
-	if !c.IsHotUpgrade() {
-		return
-	}
-	for i := range c.Env {
-		if from := c.Env[i].ValueFrom; from != nil && from.ResourceFieldRef != nil && from.ResourceFieldRef.ContainerName == c.Name {
-			w.add(path.Child("env").Index(i).Child("valueFrom", "resourceFieldRef", "containerName"), "no container of a Pod is called %s, since HotUpgrade adds -1 and -2; remove containerName, which means the container itself", c.Name)
-		}
-	}
-}
-
-// pairPorts finds ports of a hot-upgrade sidecar. In a Pod on the node's network the API server
-// makes each of them a port of the node, which only one container can have.
-func (w *warner) pairPorts(c *appsv1beta1.SidecarContainer, path *field.Path) {
-	if c.IsHotUpgrade() && len(c.Ports) > 0 {
-		w.add(path.Child("ports"), "HotUpgrade gives them to two containers, so that a Pod with hostNetwork is refused; remove them, since a container can listen without them, or do not select such Pods")
-	}
-}
-
 // pairProbes finds probes of a hot-upgrade sidecar that do not tell its two containers apart,
 // because both have the Pod's address.
 func (w *warner) pairProbes(c *appsv1beta1.SidecarContainer, path *field.Path) {
@@ -343,37 +319,6 @@ func (w *warner) pairProbes(c *appsv1beta1.SidecarContainer, path *field.Path) {
 	}{{"livenessProbe", c.LivenessProbe}, {"readinessProbe", c.ReadinessProbe}, {"startupProbe", c.StartupProbe}} {
 		if p := of.probe; p != nil && (p.HTTPGet != nil || p.TCPSocket != nil || p.GRPC != nil) {
 			w.add(path.Child(of.name), "HotUpgrade probes both containers at the same port of the Pod, so that one of them can answer for the other, and a hot upgrade goes on before the new one serves; use exec")
-		}
-	}
-}
-
-// pairVolumes finds volumes that name a hot-upgrade sidecar.
-func (w *warner) pairVolumes(spec *appsv1beta1.SidecarSetSpec, path *field.Path) {
-	pairs := sets.New[string]()
-	for c := range containersOf(spec) {
-		if c.IsHotUpgrade() {
-			pairs.Insert(c.Name)
-		}
-	}
-	check := func(items []corev1.DownwardAPIVolumeFile, at *field.Path) {
-		for i := range items {
-			if ref := items[i].ResourceFieldRef; ref != nil && pairs.Has(ref.ContainerName) {
-				w.add(at.Index(i).Child("resourceFieldRef", "containerName"), "no container of a Pod is called %s, since HotUpgrade adds -1 and -2; name %[1]s-1", ref.ContainerName)
-			}
-		}
-	}
-	for i := range spec.Volumes {
-		v, at := &spec.Volumes[i], path.Index(i)
-		if v.DownwardAPI != nil {
-			check(v.DownwardAPI.Items, at.Child("downwardAPI", "items"))
-		}
-		if v.Projected == nil {
-			continue
-		}
-		for j := range v.Projected.Sources {
-			if source := v.Projected.Sources[j].DownwardAPI; source != nil {
-				check(source.Items, at.Child("projected", "sources").Index(j).Child("downwardAPI", "items"))
-			}
 		}
 	}
 }

@@ -42,8 +42,8 @@ type ValidatorOptions struct {
 	// Reader reads SidecarSets, ControllerRevisions and ConfigMaps from the API server,
 	// not from a cache, if a rule about the SidecarSet needs them.
 	Reader client.Reader
-	// Content asks the API server about containers and volumes. If it is nil, only the rules
-	// of internal/validation apply to them.
+	// Content asks the API server about containers, volumes and pull secrets. If it is nil,
+	// nothing that Kubernetes says of them is known.
 	Content *ContentCheck
 	// Namespace holds the ControllerRevisions, and the ConfigMap that says which
 	// annotations patchPodMetadata may set.
@@ -137,7 +137,7 @@ func (v *validator) validate(ctx context.Context, set, old *hub.SidecarSet) ([]s
 	if old == nil {
 		errs := validation.Create(set.Set, env)
 		content := v.Content.check(ctx, set, nil, len(errs) > 0, false).now
-		return validation.Together(validation.Warnings(set.Set, env), content.Warnings), refuse(set.Set, validation.Joined(errs, content.Refused))
+		return append(validation.Warnings(set.Set, env), content.Warnings...), refuse(set.Set, append(errs, content.Refused...))
 	}
 	env.SameWithoutImages = sameWithoutImages(set.Object, old.Object)
 	return v.update(ctx, set, old, env)
@@ -148,7 +148,7 @@ func (v *validator) validate(ctx context.Context, set, old *hub.SidecarSet) ([]s
 func (v *validator) update(ctx context.Context, set, old *hub.SidecarSet, env validation.Environment) (warnings []string, err error) {
 	errs, mayKeep := validation.Update(set.Set, old.Set, env), validation.MayKeep(set.Set, old.Set, old.Object)
 	content := v.Content.check(ctx, set, old, len(errs) > 0, mayKeep)
-	if errs = validation.Joined(errs, content.now.Refused); len(errs) > 0 && mayKeep {
+	if errs = append(errs, content.now.Refused...); len(errs) > 0 && mayKeep {
 		before, err := v.gather(ctx, old.Set)
 		if err != nil {
 			return nil, err
@@ -160,7 +160,7 @@ func (v *validator) update(ctx context.Context, set, old *hub.SidecarSet, env va
 			warnings = append(warnings, problem.Error()+" (the stored SidecarSet has this problem already)")
 		}
 	}
-	return append(warnings, validation.Together(validation.Warnings(set.Set, env), content.now.Warnings)...), refuse(set.Set, errs)
+	return slices.Concat(warnings, validation.Warnings(set.Set, env), content.now.Warnings), refuse(set.Set, errs)
 }
 
 // sameWithoutImages reports whether the content hashes without images of two SidecarSets are

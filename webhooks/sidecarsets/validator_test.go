@@ -158,10 +158,10 @@ func (l *live) record(set *appsv1beta1.SidecarSet) {
 }
 
 func TestARefusalNamesAllProblemsInOrder(t *testing.T) {
-	manifest := strings.NewReplacer("{matchLabels: {app: web}}", "{}", "image", "command: [x], workingDir").Replace(betaManifest)
+	manifest := strings.NewReplacer("{matchLabels: {app: web}}", "{}", "1.36", "1.36 ").Replace(betaManifest)
 	answer := fixtures.Review(t, validator(&live{}), sidecarSetReview(t, defaulted(t, manifest), ""))
 	const want = `SidecarSet.apps.kruise.io "log" is invalid: [spec.selector: Invalid value: {}: empty selector is not valid; add matchLabels or matchExpressions, ` +
-		`spec.containers[0].image: Required value: name the image that the sidecar runs]`
+		`spec.containers[0].image: Invalid value: "busybox:1.36 ": must not begin or end with white space; remove it]`
 	if answer.Allowed || answer.Result.Code != http.StatusUnprocessableEntity || answer.Result.Reason != metav1.StatusReasonInvalid || answer.Result.Message != want {
 		t.Errorf("got %+v, want 422 %s", answer.Result, want)
 	}
@@ -169,7 +169,7 @@ func TestARefusalNamesAllProblemsInOrder(t *testing.T) {
 
 // The time that libraries take to join problems grows with the square of their number.
 func TestARefusalNamesAHundredProblemsAtMost(t *testing.T) {
-	many := strings.Replace(betaManifest, "[{name", "["+strings.Repeat("{image: a}, ", 150)+"{name", 1)
+	many := strings.Replace(betaManifest, "[{name", "["+strings.Repeat(`{image: " a"}, `, 150)+"{name", 1)
 	answer := fixtures.Review(t, validator(&live{}), sidecarSetReview(t, defaulted(t, many), ""))
 	if causes := answer.Result.Details.Causes; len(causes) != 101 || !strings.Contains(causes[100].Message, "has 50 more problems; correct these first") {
 		t.Errorf("there are %d causes, the last is %v", len(causes), causes[len(causes)-1])

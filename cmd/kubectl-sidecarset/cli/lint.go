@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,12 +24,11 @@ func (a *app) lint() *cobra.Command {
 		Long: `Check SidecarSets in files, and show the place of each problem.
 
 An error is what the cluster refuses, a warning is what it warns about. Conflicts are those
-among the SidecarSets of the files. Advice is about what a SidecarSet leaves out that changes
-how the cluster treats the app's Pods; the cluster does not mention it.
+among the SidecarSets of the files. "Unchecked" is a rule that needs what the files lack.
 
-lint asks no cluster. It knows the rules for SidecarSets, and the commonest faults of containers
-and volumes: names, images, duplicates, undeclared volumes, volumes of two kinds, ports. API
-servers check far more, each for its own version: kubectl apply --dry-run=server asks yours.
+lint asks no cluster, so it checks what is special to SidecarSets. What Kubernetes says of
+containers, volumes and pull secrets, each API server checks for its own version:
+kubectl apply --dry-run=server asks yours.
 
 The exit code is 0 if no finding is as severe as --fail-on, 2 if one is, and 1 if the files
 cannot be read.`,
@@ -53,9 +51,7 @@ cannot be read.`,
 			if err := show(findings); err != nil {
 				return err
 			}
-			if output == "text" {
-				fmt.Fprintln(a.ErrOut, summary(len(input.SidecarSets), findings))
-			}
+			fmt.Fprintln(a.ErrOut, summary(len(input.SidecarSets), findings))
 			if unread != nil {
 				return unread
 			}
@@ -101,51 +97,14 @@ func (f *filesFlags) lintInput(a *app) (in lint.Input, unread, err error) {
 	return in, unread, nil
 }
 
-// printFindings prints a line for each finding, in the form that editors know. Advice that many
-// containers get is printed once, with the places of the others.
+// printFindings prints a line for each finding, in the form that editors know.
 func (a *app) printFindings(findings []lint.Finding) error {
 	paint := a.painter()
-	colours := map[lint.Severity]func(string) string{lint.Error: paint.red, lint.Warning: paint.yellow, lint.Advice: paint.faint}
-	same := map[string][]lint.Finding{}
+	colours := map[lint.Severity]func(string) string{lint.Error: paint.red, lint.Warning: paint.yellow, lint.Unchecked: paint.faint}
 	for _, f := range findings {
-		same[sameAdvice(f)] = append(same[sameAdvice(f)], f)
-	}
-	printed := map[string]bool{}
-	for _, f := range findings {
-		key := sameAdvice(f)
-		others := same[key][1:]
-		isGroup := f.Severity == lint.Advice && len(others) > 1
-		if isGroup && printed[key] {
-			continue
-		}
-		printed[key] = true
 		fmt.Fprintf(a.Out, "%s:%d:%d: %s: %s\n", f.File, f.Line, f.Column, colours[f.Severity](string(f.Severity)), describe(f))
-		if isGroup {
-			fmt.Fprintf(a.Out, "    and %d more: %s\n", len(others), placesOf(others))
-		}
 	}
 	return nil
-}
-
-var ofContainer = regexp.MustCompile(`^(container \S+|each of the containers (\S+, )*\S+) `)
-
-// sameAdvice is equal for findings that differ only in their containers and SidecarSets.
-func sameAdvice(f lint.Finding) string {
-	return string(f.Severity) + ofContainer.ReplaceAllString(f.Message, "")
-}
-
-// placesOf are the places of the first findings.
-func placesOf(findings []lint.Finding) string {
-	const most = 5
-	var places []string
-	for _, f := range findings[:min(len(findings), most)] {
-		places = append(places, fmt.Sprintf("%s:%d (%s)", f.File, f.Line, f.SidecarSet))
-	}
-	text := strings.Join(places, ", ")
-	if len(findings) > most {
-		text += ", ...; -o json has all"
-	}
-	return text
 }
 
 func (a *app) printFindingsJSON(findings []lint.Finding) error {
@@ -157,7 +116,7 @@ func (a *app) printFindingsJSON(findings []lint.Finding) error {
 
 // printAnnotations prints commands of GitHub's workflows, which show them beside the lines.
 func (a *app) printAnnotations(findings []lint.Finding) error {
-	commands := map[lint.Severity]string{lint.Error: "error", lint.Warning: "warning", lint.Advice: "notice"}
+	commands := map[lint.Severity]string{lint.Error: "error", lint.Warning: "warning", lint.Unchecked: "notice"}
 	message := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 	for _, f := range findings {
@@ -184,6 +143,7 @@ func countOf(findings []lint.Finding, severity lint.Severity) (n int) {
 }
 
 func summary(sets int, findings []lint.Finding) string {
-	return fmt.Sprintf("SidecarSets: %d, errors: %d, warnings: %d, advice: %d",
-		sets, countOf(findings, lint.Error), countOf(findings, lint.Warning), countOf(findings, lint.Advice))
+	return fmt.Sprintf("SidecarSets: %d, errors: %d, warnings: %d, unchecked: %d\n"+
+		"What Kubernetes says of containers, volumes and pull secrets is not checked; kubectl apply --dry-run=server asks the API server.",
+		sets, countOf(findings, lint.Error), countOf(findings, lint.Warning), countOf(findings, lint.Unchecked))
 }

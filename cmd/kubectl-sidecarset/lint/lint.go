@@ -1,7 +1,6 @@
 // Package lint judges SidecarSets in files as the webhook would if they were created, and says
-// where in the files the problems are. It has no rule of its own, and asks no cluster: it knows only
-// the commonest faults of containers and volumes, and the members of the Kubernetes that it was
-// built with.
+// where in the files the problems are. It has no rule of its own, and asks no cluster: what
+// Kubernetes says of containers, volumes and pull secrets it does not know.
 package lint
 
 import (
@@ -30,9 +29,9 @@ type Severity string
 
 // The values of Severity.
 const (
-	Error   Severity = "error"   // the SidecarSet is refused
-	Warning Severity = "warning" // it is stored, with this warning
-	Advice  Severity = "advice"  // it is stored, and the cluster says nothing
+	Error     Severity = "error"     // the SidecarSet is refused
+	Warning   Severity = "warning"   // it is stored, with this warning
+	Unchecked Severity = "unchecked" // the files cannot tell; a cluster may refuse it
 )
 
 // Finding is one problem.
@@ -152,12 +151,10 @@ func (s *subject) judge(in Input, all []*appsv1beta1.SidecarSet) {
 	for _, err := range errs {
 		s.add(Error, err.Field, err.ErrorBody())
 	}
-	s.addLines(Warning, warnings)
-	s.addLines(Advice, validation.Advice(set))
+	s.warn(warnings)
 }
 
-// environment gathers what the rules need. If the files cannot tell, the rule is left out, and
-// the advice is to ask a cluster.
+// environment gathers what the rules need. If the files cannot tell, the rule is left out.
 func (s *subject) environment(in Input, all []*appsv1beta1.SidecarSet) validation.Environment {
 	set := s.set.Set
 	env := validation.Environment{
@@ -165,7 +162,7 @@ func (s *subject) environment(in Input, all []*appsv1beta1.SidecarSet) validatio
 		ExcludedNamespaces: in.ExcludedNamespaces, Recorded: true,
 	}
 	unchecked := func(field, what string) {
-		s.add(Advice, field, what+" is not in the files, so that this is not checked; add its manifest, or use kubectl apply --dry-run=server")
+		s.add(Unchecked, field, what+" is not in the files; add its manifest, or use kubectl apply --dry-run=server")
 	}
 	if name := appsv1beta1.BaseOfCanary(set.Annotations); name != "" {
 		env.Base = &metav1.ObjectMeta{Name: name}
@@ -191,13 +188,12 @@ func (s *subject) environment(in Input, all []*appsv1beta1.SidecarSet) validatio
 	return env
 }
 
-// addLines adds texts that begin with a field.
-func (s *subject) addLines(severity Severity, lines []string) {
+// warn adds warnings, which begin with a field.
+func (s *subject) warn(lines []string) {
 	for _, line := range lines {
 		path, message, _ := strings.Cut(line, ": ")
-		known := slices.ContainsFunc(s.findings, func(f Finding) bool { return f.Field == path && f.Severity == Error })
-		if !known || severity == Advice {
-			s.add(severity, path, message)
+		if !slices.ContainsFunc(s.findings, func(f Finding) bool { return f.Field == path && f.Severity == Error }) {
+			s.add(Warning, path, message)
 		}
 	}
 }
