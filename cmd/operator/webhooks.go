@@ -35,12 +35,17 @@ func (p *parts) addWebhooks(s *server.Server) error {
 	}
 	s.Instrument(metrics.Registry)
 	recorded := snapshot.RecordedRevisions{Reader: live, Namespace: o.revisionNamespace}
+	content, err := sidecarsets.NewContentCheck(p.mgr.GetConfig(), p.mgr.GetHTTPClient(), o.namespace, metrics.Registry)
+	if err != nil {
+		return err
+	}
 	injector := pods.NewInjector(pods.Options{
 		Snapshot:           p.catalog.Current,
 		Ensure:             p.knowledge.Ensure,
 		Know:               p.knowledge.Know,
 		Namespaces:         live,
 		Revision:           recorded.Named,
+		KeepsPodResources:  content.KeepsPodResources,
 		Client:             server.ClientOf,
 		ExcludedNamespaces: o.excludedNamespaces,
 		OtherInjector:      p.injectors.Injector,
@@ -50,10 +55,6 @@ func (p *parts) addWebhooks(s *server.Server) error {
 	s.Register(server.GroupPods, entry.PathPods, injector.Handle)
 	s.Register(server.GroupPods, entry.PathSlots, injector.Handle)
 	s.Register(server.GroupBarriers, entry.PathBarrier, entries.AnswerBarrier)
-	content, err := sidecarsets.NewContentCheck(p.mgr.GetConfig(), p.mgr.GetHTTPClient(), o.namespace, metrics.Registry)
-	if err != nil {
-		return err
-	}
 	validation := sidecarsets.ValidatorOptions{
 		Stored: func(context.Context) (*match.Snapshot, error) {
 			if known := p.catalog.Current(); known != nil {

@@ -30,7 +30,7 @@ type sidecar struct {
 	field                 string // where it is in the SidecarSet
 	list                  List
 	native                bool
-	demands               *demands // nil: it asks for nothing
+	refusedBy             map[corev1.OSName][]string // members of securityContext, by the operating system of Pods
 }
 
 // template makes the body of a sidecar that depends on the Pod.
@@ -83,7 +83,7 @@ func (p *Program) sidecars(spec map[string]any, list List, typed []appsv1beta1.S
 				return nil, p.fieldError(field, err)
 			}
 			s.list, s.native, s.field, s.ports = list, isNative, field, typed[i].Ports
-			s.demands = newDemands(&typed[i], c, p.Set.Spec.Volumes)
+			s.refusedBy = refusedBy(c)
 			out = append(out, s)
 		}
 	}

@@ -37,7 +37,7 @@ func outlines(containers []appsv1beta1.SidecarContainer) []appsv1beta1.SidecarCo
 // What the fixed parts of a Program take, as allocated.
 const (
 	programBytes   = 3 << 10 // with the typed view, its metadata and selectors
-	containerBytes = 1 << 10 // an outline and a sidecar
+	containerBytes = 3 << 9  // an outline and a sidecar, with the members of securityContext
 	volumeBytes    = 512     // the typed one
 	portBytes      = 128
 	entryBytes     = 64
@@ -54,7 +54,7 @@ func (p *Program) estimate() int {
 	}
 	for _, list := range [][]sidecar{p.initContainers, p.containers} {
 		for i := range list {
-			size += len(list[i].body) + list[i].template.bytes() + list[i].demands.bytes() + len(list[i].ports)*portBytes
+			size += len(list[i].body) + list[i].template.bytes() + len(list[i].ports)*portBytes
 		}
 	}
 	for _, texts := range []map[string]string{p.Set.Annotations, p.Set.Labels} {

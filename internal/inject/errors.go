@@ -19,6 +19,9 @@ type FitError struct {
 	Problem    string
 	Remedy     string // besides a change of the selector
 	Other      string // the SidecarSet that has the other half of the problem, "" where the Pod has it
+	// PodResources: the sidecar exceeds spec.resources of the Pod. API servers without the feature
+	// gate PodLevelResources drop that member, and take the Pod.
+	PodResources bool
 }
 
 func (e *FitError) Error() string {

@@ -172,10 +172,13 @@ func (c *fitter) fitRequests(d *demand, name, list string, most *amount) error {
 
 func (c *fitter) overBudget(of *consumer, list, name, problem, remedy string) error {
 	s, _ := c.sidecarNamed(of.name)
+	member := ".resources." + list + "." + name
 	if s.template != nil && s.template.resources != nil {
-		return s.misfit(".resourcesPolicy", problem, remedy)
+		member = ".resourcesPolicy"
 	}
-	return s.misfit(".resources."+list+"."+name, problem, remedy)
+	err := s.misfit(member, problem, remedy)
+	err.PodResources = true
+	return err
 }
 
 // consumers are the containers of a list after injection, in order.

@@ -58,7 +58,6 @@ func nodePort(number int) []any {
 
 // These cannot be written by hand, or not in a SidecarSet that the webhook sees.
 func TestOtherMisfits(t *testing.T) {
-	mounting := fixtures.SidecarSet("a").Container("a", "a:v1").Mount("own", "/data")
 	tests := map[string]struct {
 		pod   *fixtures.PodBuilder
 		sets  []map[string]any
@@ -68,8 +67,6 @@ func TestOtherMisfits(t *testing.T) {
 		"a port of the node twice in the Pod": {
 			app().With("ports", append(nodePort(80), nodePort(80)...)), []map[string]any{fixtures.SidecarSet("a").Container("a", "a:v1").With("ports", nodePort(81)).Map()}, "", nil,
 		},
-		"a volume that nothing brings": {app(), []map[string]any{mounting.Map()}, "", []string{`spec.containers[0].volumeMounts[0].name of container "a"`, `volume "own"`, "spec.volumes"}},
-		"a volume that the Pod brings": {app().Volume("own"), []map[string]any{mounting.Map()}, "", nil},
 		"requests of the Pod that its containers exceed": {
 			app().With("resources", map[string]any{"requests": map[string]any{"cpu": "2"}}).Spec("resources", map[string]any{"requests": map[string]any{"cpu": "1"}}),
 			[]map[string]any{log().With("resources", map[string]any{"requests": map[string]any{"cpu": "1"}}).Map()}, "", nil,

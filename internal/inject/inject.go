@@ -68,10 +68,10 @@ type PodView struct {
 // together with sidecars. The zero value is a Pod that has none of them.
 type SpecView struct {
 	HostNetwork bool
-	OS          string          // os.name
-	Resources   json.RawMessage // as submitted; nil where it is absent or null
-	// ResourceClaims are the names of spec.resourceClaims.
-	ResourceClaims []string
+	OS          string // os.name
+	// Resources are as submitted; nil where they are absent or null, or where API servers drop
+	// them: see FitError.PodResources.
+	Resources json.RawMessage
 }
 
 // VolumeView is one volume of the admitted Pod. Body is the JSON in which it was submitted.

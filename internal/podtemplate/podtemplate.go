@@ -71,7 +71,7 @@ func New(of *hub.SidecarSet) Question {
 		}
 	}
 	if q.spec["containers"] == nil { // a Pod needs one
-		q.spec["containers"] = []any{map[string]any{"name": "sidecarset-placeholder", "image": "placeholder"}}
+		q.spec["containers"] = []any{placeholder}
 	}
 	return q
 }
@@ -160,11 +160,35 @@ func (q Question) Equal(other Question) bool {
 }
 
 // Body is the PodTemplate as JSON. The API server makes up its name.
-func (q Question) Body() []byte {
+func (q Question) Body() []byte { return bodyWith(q.spec) }
+
+func bodyWith(spec map[string]any) []byte {
 	text, _ := json.Marshal(map[string]any{ // a tree of JSON values always marshals
 		"apiVersion": "v1", "kind": "PodTemplate",
 		"metadata": map[string]any{"generateName": "sidecarset-dry-run-"},
-		"template": map[string]any{"spec": q.spec},
+		"template": map[string]any{"spec": spec},
 	})
 	return text
 }
+
+// WithPodResources is a PodTemplate whose Pod has spec.resources.
+func WithPodResources() []byte {
+	limits := map[string]any{"limits": map[string]any{"cpu": "1"}}
+	return bodyWith(map[string]any{"containers": []any{placeholder}, "resources": limits})
+}
+
+// HasPodResources reports whether an answer to WithPodResources says that API servers keep
+// spec.resources. Older ones, and those without the feature gate PodLevelResources, drop it.
+func HasPodResources(answer []byte) bool {
+	var created struct {
+		Template struct {
+			Spec struct {
+				Resources map[string]any `json:"resources"`
+			} `json:"spec"`
+		} `json:"template"`
+	}
+	return json.Unmarshal(answer, &created) == nil && created.Template.Spec.Resources != nil
+}
+
+// placeholder is for a Pod that has no container of its own.
+var placeholder = map[string]any{"name": "sidecarset-placeholder", "image": "placeholder"}

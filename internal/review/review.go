@@ -59,7 +59,7 @@ var (
 	resourceMembers  = []string{"group", "resource"}
 	podMembers       = []string{"metadata", "spec"}
 	metadataMembers  = []string{"name", "generateName", "labels", "annotations"}
-	specMembers      = append(members.OfPods(), "hostNetwork", "os", "resourceClaims", "resources")
+	specMembers      = append(members.OfPods(), "hostNetwork", "os", "resources")
 	containerMembers = []string{"name", "image", "env", "envFrom", "ports", "volumeMounts", "volumeDevices", "resources", "restartPolicy"}
 	envMembers       = []string{"name", "value"}
 	nameMember       = []string{"name"}
@@ -294,8 +294,6 @@ func (p *podReader) readSpec() bool {
 			p.pod.Spec.HostNetwork = string(p.readRaw()) == "true"
 		case "os":
 			p.pod.Spec.OS = p.readName()
-		case "resourceClaims":
-			p.pod.Spec.ResourceClaims = readList(p, name, p.readName)
 		case "resources":
 			p.pod.Spec.Resources = p.readRaw()
 		}

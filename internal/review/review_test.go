@@ -53,7 +53,6 @@ type oracle struct {
 				ImagePullSecrets []oracleName      `json:"imagePullSecrets"`
 				HostNetwork      bool              `json:"hostNetwork"`
 				OS               oracleName        `json:"os"`
-				ResourceClaims   []oracleName      `json:"resourceClaims"`
 				Resources        json.RawMessage   `json:"resources"`
 			} `json:"spec"`
 		} `json:"object"`
@@ -98,7 +97,7 @@ func (o *oracle) view() inject.PodView {
 		Volumes: oracleVolumes(object.Spec.Volumes), ImagePullSecrets: oracleNames(object.Spec.ImagePullSecrets),
 		Spec: inject.SpecView{
 			HostNetwork: object.Spec.HostNetwork, OS: object.Spec.OS.Name,
-			ResourceClaims: oracleNames(object.Spec.ResourceClaims), Resources: object.Spec.Resources,
+			Resources: object.Spec.Resources,
 		},
 	}
 }
@@ -269,7 +268,6 @@ func (g generator) pod(nulls bool) map[string]any {
 	g.maybe(spec, "os", nulls, func() any { return map[string]any{"name": g.word()} })
 	g.maybe(spec, "restartPolicy", nulls, func() any { return g.word() })
 	g.maybe(spec, "resources", nulls, func() any { return g.anything(3) })
-	g.maybe(spec, "resourceClaims", nulls, func() any { return g.list(func() any { return map[string]any{"name": g.word()} }) })
 	g.maybe(spec, "initContainers", nulls, func() any { return g.list(func() any { return g.container(nulls) }) })
 	g.maybe(spec, "containers", nulls, func() any { return g.list(func() any { return g.container(nulls) }) })
 	g.maybe(spec, "volumes", nulls, func() any {

@@ -43,6 +43,9 @@ type Options struct {
 	// Revision asks the API server, not a cache, for the revision that a SidecarSet names.
 	// It returns nil if that revision is not recorded.
 	Revision func(context.Context, *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error)
+	// KeepsPodResources reports whether API servers keep spec.resources of Pods. It is called
+	// before a Pod is denied because of them. If it is nil, they do.
+	KeepsPodResources func(context.Context) bool
 	// Client returns the address that a request comes from.
 	Client func(context.Context) netip.Addr
 	// ExcludedNamespaces are left alone even if the API server sends their Pods.
@@ -83,6 +86,9 @@ func NewInjector(options Options) *Injector {
 	options.Clock = cmp.Or[clock.PassiveClock](options.Clock, clock.RealClock{})
 	if options.Draw == nil {
 		options.Draw = rand.Float64
+	}
+	if options.KeepsPodResources == nil {
+		options.KeepsPodResources = func(context.Context) bool { return true }
 	}
 	options.ExcludedNamespaces = slices.Clone(options.ExcludedNamespaces)
 	return &Injector{
@@ -169,8 +175,9 @@ func (i *Injector) choose(ctx context.Context, reader *review.Reader, document [
 }
 
 // inject decides what the selected SidecarSets insert into a Pod. Before it denies the Pod
-// because the snapshot lacks a revision, it looks up the revision live. Each turn adds a
-// revision, so the loop ends.
+// because the snapshot lacks a revision, it looks up the revision live. Before it denies the Pod
+// because of a member that API servers may drop, it asks whether they do. Each turn adds a
+// revision or drops the member, so the loop ends.
 func (i *Injector) inject(ctx context.Context, reader *review.Reader, document []byte, head review.Head, selected selection) verdict {
 	pod, err := reader.ReadPod(document, head.Labels)
 	if err != nil {
@@ -192,6 +199,10 @@ func (i *Injector) inject(ctx context.Context, reader *review.Reader, document [
 			if added {
 				continue
 			}
+		}
+		if misfit, is := errors.AsType[*inject.FitError](err); is && misfit.PodResources && !i.options.KeepsPodResources(ctx) {
+			pod.Spec.Resources = nil
+			continue
 		}
 		switch {
 		case err != nil && ctx.Err() != nil:

@@ -2,6 +2,7 @@ package pods_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -16,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/webhooks/pods"
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
@@ -227,5 +230,23 @@ func TestInjectorDeniesMalformedRequests(t *testing.T) {
 				t.Errorf("message %q does not say %q", answer.Result.Message, tc.message)
 			}
 		})
+	}
+}
+
+// An API server that drops spec.resources takes a Pod whose sidecar exceeds them.
+func TestResourcesThatAPIServersDropRefuseNoPod(t *testing.T) {
+	large := map[string]any{"requests": map[string]any{"cpu": "2"}}
+	set := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").With("resources", large)
+	pod := fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Spec("resources", map[string]any{"requests": map[string]any{"cpu": "1"}})
+	for _, keeps := range []bool{true, false} {
+		catalog := catalogOf(t, set.Map())
+		handler := server.Handler(newInjector(pods.Options{
+			Snapshot:          func() *match.Snapshot { return catalog },
+			KeepsPodResources: func(context.Context) bool { return keeps },
+		}).static)
+		answer := fixtures.Review(t, handler, fixtures.Encode(t, request(pod.Obj())))
+		if answer.Allowed == keeps || answer.Allowed && len(answer.Patch) == 0 {
+			t.Errorf("an API server that keeps them (%v): %+v", keeps, answer)
+		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -28,13 +30,17 @@ const (
 )
 
 // ContentCheck asks the API server whether Pods may have the containers and volumes of a
-// SidecarSet. It is safe for concurrent use. A nil ContentCheck asks nothing.
+// SidecarSet, and whether it keeps what they have. It is safe for concurrent use. A nil ContentCheck asks nothing.
 type ContentCheck struct {
 	client    rest.Interface
 	namespace string
 	seats     chan struct{}
 	rate      *rate.Limiter
 	total     *prometheus.CounterVec
+
+	mu                sync.Mutex
+	resourcesAskedAt  time.Time
+	keepsPodResources bool
 }
 
 // NewContentCheck returns a ContentCheck that asks in a namespace. registry takes the metrics;
@@ -122,9 +128,7 @@ func (c *ContentCheck) askBoth(ctx context.Context, now, before podtemplate.Ques
 }
 
 func (c *ContentCheck) ask(ctx context.Context, q podtemplate.Question) (podtemplate.Verdict, error) {
-	result := c.client.Post().AbsPath("/api/v1/namespaces", c.namespace, "podtemplates").
-		Param("dryRun", podtemplate.DryRun).Param("fieldValidation", podtemplate.FieldValidation).
-		SetHeader("Content-Type", "application/json").Body(q.Body()).MaxRetries(0).Do(ctx)
+	result := c.post(ctx, q.Body())
 	var warnings []string
 	for _, warning := range result.Warnings() {
 		warnings = append(warnings, warning.Text)
@@ -135,4 +139,28 @@ func (c *ContentCheck) ask(ctx context.Context, q podtemplate.Question) (podtemp
 		err = context.Cause(ctx)
 	}
 	return q.Read(answer, warnings, err)
+}
+
+func (c *ContentCheck) post(ctx context.Context, body []byte) rest.Result {
+	return c.client.Post().AbsPath("/api/v1/namespaces", c.namespace, "podtemplates").
+		Param("dryRun", podtemplate.DryRun).Param("fieldValidation", podtemplate.FieldValidation).
+		SetHeader("Content-Type", "application/json").Body(body).MaxRetries(0).Do(ctx)
+}
+
+// resourcesKnownFor is how long the answer about spec.resources of Pods is used. It changes only
+// if API servers are restarted.
+const resourcesKnownFor = time.Minute
+
+// KeepsPodResources reports whether API servers keep spec.resources of Pods. It reports true if
+// they do not answer.
+func (c *ContentCheck) KeepsPodResources(ctx context.Context) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.resourcesAskedAt) > resourcesKnownFor {
+		ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+		defer cancel()
+		answer, err := c.post(ctx, podtemplate.WithPodResources()).Raw()
+		c.resourcesAskedAt, c.keepsPodResources = time.Now(), err != nil || podtemplate.HasPodResources(answer)
+	}
+	return c.keepsPodResources
 }

@@ -217,3 +217,29 @@ func TestAFloodOfReviewsAsksFewQuestions(t *testing.T) {
 func isUnchecked(answer *admissionv1.AdmissionResponse) bool {
 	return answer.Allowed && slices.ContainsFunc(answer.Warnings, func(w string) bool { return strings.HasPrefix(w, unchecked) })
 }
+
+// What API servers keep of Pods is asked once in a minute.
+func TestTheAPIServerIsAskedWhetherItKeepsResourcesOfPods(t *testing.T) {
+	drops := func(template map[string]any) (int, any) {
+		delete(template["template"].(map[string]any)["spec"].(map[string]any), "resources")
+		return http.StatusCreated, template
+	}
+	for name, tc := range map[string]struct {
+		answer func(map[string]any) (int, any)
+		want   bool
+	}{"it keeps them": {nil, true}, "it drops them": {drops, false}, "it does not say": {forbidden, true}} {
+		t.Run(name, func(t *testing.T) {
+			s := newAPIServer(t)
+			s.answer = tc.answer
+			content, err := sidecarsets.NewContentCheck(&rest.Config{Host: s.URL, QPS: -1}, s.Client(), "ours", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				if got := content.KeepsPodResources(t.Context()); got != tc.want || s.questions() != 1 {
+					t.Errorf("got %v after %d questions, want %v after one", got, s.questions(), tc.want)
+				}
+			}
+		})
+	}
+}
