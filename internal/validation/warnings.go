@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,9 +41,6 @@ func Warnings(set *appsv1beta1.SidecarSet, env Environment) []string {
 		w.add(field.NewPath("metadata", "annotations").Key(appsv1beta1.AnnotationRecreate), "has no effect any more: the operator replaces no Pods; remove it, and have workloads replace their Pods with: kubectl sidecarset rollout restart %s", set.Name)
 	}
 	w.spec(spec, path)
-	if appsv1beta1.Enforced(set.Annotations) {
-		w.enforcedVolumes(set, path.Child("volumes"))
-	}
 	w.required(set, env.Stored)
 	w.list = append(w.list, env.Conflicts.warned...)
 	if env.Replaced != nil && spec.UpdateStrategy.Type == appsv1beta1.RollingUpdateSidecarSetStrategyType {
@@ -244,37 +240,6 @@ func (w *warner) patch(entry *appsv1beta1.SidecarSetPatchPodMetadata, path *fiel
 	default:
 		w.add(path.Child("patchPolicy"), "%q is unknown, so that the entry is ignored; use Retain, Overwrite or MergePatchJson", entry.PatchPolicy)
 	}
-}
-
-// mostVolumes is how many volumes a warning names.
-const mostVolumes = 10
-
-// enforcedVolumes finds volumes of an enforced SidecarSet that an app may have too, under the same
-// name and for another purpose. It takes a name that contains the SidecarSet's name, or that of
-// one of its containers, for one that no app has.
-func (w *warner) enforcedVolumes(set *appsv1beta1.SidecarSet, path *field.Path) {
-	own := []string{set.Name}
-	for c := range containersOf(&set.Spec) {
-		own = append(own, c.Name)
-	}
-	used := usedVolumes(&set.Spec)
-	var names []string
-	for i := range set.Spec.Volumes {
-		name := set.Spec.Volumes[i].Name
-		isOwn := func(owner string) bool { return owner != "" && strings.Contains(name, owner) }
-		if used.Has(name) && !slices.ContainsFunc(own, isOwn) {
-			names = append(names, name)
-		}
-	}
-	if len(names) == 0 {
-		return
-	}
-	example := set.Name + "-" + names[0]
-	if len(names) > mostVolumes {
-		names = append(names[:mostVolumes], "…")
-	}
-	w.add(path, "if a Pod has a volume of its own called %s, the enforced one of the same kind replaces it for the app too, and a Pod whose persistentVolumeClaim, secret, configMap or projected volume would be replaced by another kind is refused; "+
-		"choose names that no app has, such as %s", strings.Join(names, ", "), example)
 }
 
 // kruiseLaunchPriority is the annotation of Pods by which OpenKruise starts containers in their
