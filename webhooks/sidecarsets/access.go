@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -27,15 +26,12 @@ const (
 )
 
 // Any Pod of the cluster can send a review with a made-up user, and each costs the API server some
-// questions. So the questions that it gets in a second are bounded, and as many may come at once. A
-// user who has some right has turns of its own, and so have the first questions about a user: what
-// strangers ask about users who have no right does not keep others waiting.
+// questions. So the questions that it gets in a second are bounded, and as many may come at once. Users
+// who have some right have turns of their own: what is asked about made-up users does not keep them waiting.
 const (
-	knownFor   = time.Hour
-	firstAsked = 4 // most users may create Pods everywhere, or are refused a privilege
-	firstTurns = 200
-	knownTurns = 200
-	otherTurns = 100
+	knownFor     = time.Hour
+	knownTurns   = 200
+	unknownTurns = 200
 )
 
 // CachedAccess asks the API server by SubjectAccessReview. It asks once for all
@@ -49,16 +45,8 @@ type CachedAccess struct {
 	answers *utilcache.LRUExpireCache // bool by accessKey
 	reviews *snapshot.Shared[accessKey, bool]
 
-	first, known, others *rate.Limiter
-
-	mu    sync.Mutex
-	users *utilcache.LRUExpireCache // userRecord by the user as JSON
-}
-
-// userRecord is what is remembered of a user.
-type userRecord struct {
-	asked   int  // questions
-	allowed bool // some question
+	known, unknown *rate.Limiter
+	users          *utilcache.LRUExpireCache // those with some right, as JSON
 }
 
 // accessKey is a user and the question that is asked about their rights.
@@ -69,10 +57,9 @@ type accessKey struct {
 
 // NewCachedAccess returns a CachedAccess.
 func NewCachedAccess(c client.Writer) *CachedAccess {
-	lane := func(perSecond int) *rate.Limiter { return rate.NewLimiter(rate.Limit(perSecond), perSecond) }
 	a := &CachedAccess{
 		client: c, answers: utilcache.NewLRUExpireCache(maxRemembers), users: utilcache.NewLRUExpireCache(maxRemembers),
-		first: lane(firstTurns), known: lane(knownTurns), others: lane(otherTurns),
+		known: rate.NewLimiter(knownTurns, knownTurns), unknown: rate.NewLimiter(unknownTurns, unknownTurns),
 	}
 	a.reviews = snapshot.NewShared(maxRemembers, a.review)
 	return a
@@ -102,7 +89,11 @@ func (a *CachedAccess) review(ctx context.Context, key accessKey) (bool, error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()
-	if err := a.turn(key.user).Wait(ctx); err != nil {
+	turns := a.unknown
+	if _, known := a.users.Get(key.user); known {
+		turns = a.known
+	}
+	if err := turns.Wait(ctx); err != nil {
 		return false, errNoTurn
 	}
 	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
@@ -122,7 +113,7 @@ func (a *CachedAccess) review(ctx context.Context, key accessKey) (bool, error) 
 	holds := refusedFor
 	if review.Status.Allowed {
 		holds = allowedFor
-		a.remember(key.user, func(u *userRecord) { u.allowed = true })
+		a.users.Add(key.user, nil, knownFor)
 	}
 	a.answers.Add(key, review.Status.Allowed, holds)
 	return review.Status.Allowed, nil
@@ -131,27 +122,3 @@ func (a *CachedAccess) review(ctx context.Context, key accessKey) (bool, error) 
 // errNoTurn says that a question has waited for its turn in vain. Without an answer there is no
 // verdict, in no mode of the check.
 var errNoTurn = server.Unavailable("the operator asks the API server about the rights of too many users; try again in a moment")
-
-// turn returns what a question about a user has to wait for.
-func (a *CachedAccess) turn(user string) *rate.Limiter {
-	switch u := a.remember(user, func(u *userRecord) { u.asked++ }); {
-	case u.allowed:
-		return a.known
-	case u.asked <= firstAsked:
-		return a.first
-	}
-	return a.others
-}
-
-// remember changes what is remembered of a user, and returns it.
-func (a *CachedAccess) remember(user string, change func(*userRecord)) userRecord {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	var u userRecord
-	if known, ok := a.users.Get(user); ok {
-		u = known.(userRecord)
-	}
-	change(&u)
-	a.users.Add(user, u, knownFor)
-	return u
-}
