@@ -46,7 +46,6 @@ func (p *parts) addWebhooks(s *server.Server) error {
 		Namespaces:         live,
 		Revision:           recorded.Named,
 		KeepsPodResources:  content.KeepsPodResources,
-		Client:             server.ClientOf,
 		ExcludedNamespaces: o.excludedNamespaces,
 		OtherInjector:      p.injectors.Injector,
 		RecordEvent:        conflicts.RecordEvent,

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -83,9 +82,6 @@ func newInjector(o pods.Options) paths {
 	}
 	if o.Revision == nil {
 		o.Revision = func(context.Context, *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error) { return nil, nil }
-	}
-	if o.Client == nil {
-		o.Client = func(context.Context) netip.Addr { return netip.Addr{} }
 	}
 	if o.RecordEvent == nil {
 		o.RecordEvent = func(events.Event) {}

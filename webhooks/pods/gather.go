@@ -33,7 +33,7 @@ func (i *Injector) gather(ctx context.Context, head *review.Head) (selection, er
 	if err != nil || selected.LeftOut {
 		selected, err = snapshot.Select(head.Namespace, head.Labels, func(name string) (labels.Set, error) {
 			_, known := snapshot.NamespaceLabels(name)
-			return i.namespaces.labels(ctx, name, known, i.options.Client(ctx))
+			return i.namespaces.labels(ctx, name, known)
 		})
 	}
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"net/netip"
 	"slices"
 	"sync"
 
@@ -46,8 +45,6 @@ type Options struct {
 	// KeepsPodResources reports whether API servers keep spec.resources of Pods. It is called
 	// before a Pod is denied because of them. If it is nil, they do.
 	KeepsPodResources func(context.Context) bool
-	// Client returns the address that a request comes from.
-	Client func(context.Context) netip.Addr
 	// ExcludedNamespaces are left alone even if the API server sends their Pods.
 	ExcludedNamespaces []string
 	// Clock gives the times of injection that Pods record; the real clock if nil.

@@ -6,8 +6,6 @@ package pods
 import (
 	"context"
 	"errors"
-	"hash/maphash"
-	"net/netip"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -30,25 +28,19 @@ const (
 	unknownReads   = 64
 
 	// A stranger may send reviews, and make up their Namespaces. So the reviews in Namespaces
-	// that the snapshot does not know have a rate per second, for each client address and for
-	// all together; four times as many may come at once. A Namespace that exists is in the
-	// snapshot some milliseconds after it was created.
-	unknownPerClient = 50
-	unknownInAll     = 200
-	// clientBuckets is how many buckets client addresses share.
-	clientBuckets = 256
+	// that the snapshot does not know have a rate per second; four times as many may come at once.
+	// A Namespace that exists is in the snapshot some milliseconds after it was created.
+	unknownRate = 200
 )
 
-// errTooManyUnknown refuses a Pod whose Namespace would be read above these rates.
+// errTooManyUnknown refuses a Pod whose Namespace would be read above this rate.
 var errTooManyUnknown = errors.New("too many Pods come in Namespaces that this replica does not know")
 
 // liveNamespaces reads labels of Namespaces. It is safe for concurrent use.
 type liveNamespaces struct {
 	known, unknown *snapshot.Shared[string, labels.Set]
 
-	seed    maphash.Seed
-	clients [clientBuckets]*rate.Limiter
-	all     *rate.Limiter
+	rate *rate.Limiter // of those that are not known
 }
 
 func newLiveNamespaces(reader client.Reader) *liveNamespaces {
@@ -61,25 +53,21 @@ func newLiveNamespaces(reader client.Reader) *liveNamespaces {
 		}
 		return namespace.Labels, nil
 	}
-	n := &liveNamespaces{
+	return &liveNamespaces{
 		known: snapshot.NewShared(namespaceReads, read), unknown: snapshot.NewShared(unknownReads, read),
-		seed: maphash.MakeSeed(), all: rate.NewLimiter(unknownInAll, 4*unknownInAll),
+		rate: rate.NewLimiter(unknownRate, 4*unknownRate),
 	}
-	for i := range n.clients {
-		n.clients[i] = rate.NewLimiter(unknownPerClient, 4*unknownPerClient)
-	}
-	return n
 }
 
 // labels returns the labels of a Namespace as they are stored at some moment after the
 // call. It remembers no labels: the API server calls us for a Pod because of labels that it
 // knows, and those may be newer than any earlier read. If a read fails, it is unknown
 // which SidecarSets select the Pod.
-func (n *liveNamespaces) labels(ctx context.Context, name string, known bool, from netip.Addr) (labels.Set, error) {
+func (n *liveNamespaces) labels(ctx context.Context, name string, known bool) (labels.Set, error) {
 	if known {
 		return n.known.Get(ctx, name)
 	}
-	if !n.clients[maphash.Comparable(n.seed, from)%clientBuckets].Allow() || !n.all.Allow() {
+	if !n.rate.Allow() {
 		return nil, errTooManyUnknown
 	}
 	return n.unknown.Get(ctx, name)
