@@ -14,8 +14,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	utilcache "k8s.io/apimachinery/pkg/util/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/sidecarset/operator/webhooks/server"
 )
 
 const (
@@ -24,11 +22,8 @@ const (
 	allowedFor = 30 * time.Second
 	knownFor   = time.Hour
 	maxKnown   = 64
-	// Each unknown token costs the API server a review. So access asks about one unknown
-	// token of each client address in unknownEvery, and about maxUnknown in a second of all
-	// addresses.
-	unknownEvery = time.Second
-	maxUnknown   = 5
+	// Each unknown token costs the API server a review. So access asks about maxUnknown in a second.
+	maxUnknown = 5
 	// maxToken is longer than any token of a ServiceAccount.
 	maxToken      = 8 << 10
 	reviewTimeout = 5 * time.Second
@@ -40,9 +35,8 @@ type access struct {
 	client client.Writer
 	log    logr.Logger
 
-	known     *utilcache.LRUExpireCache // when a token was allowed, by token and path
-	strangers *utilcache.LRUExpireCache // the addresses that sent an unknown token in the last second
-	unknown   *rate.Limiter
+	known   *utilcache.LRUExpireCache // when a token was allowed, by token and path
+	unknown *rate.Limiter
 }
 
 // accessKey is a token that was allowed to get a path.
@@ -52,8 +46,7 @@ type accessKey struct {
 }
 
 func newAccess(c client.Writer, log logr.Logger) *access {
-	return &access{client: c, log: log, known: utilcache.NewLRUExpireCache(maxKnown), strangers: utilcache.NewLRUExpireCache(maxKnown),
-		unknown: rate.NewLimiter(maxUnknown, maxUnknown)}
+	return &access{client: c, log: log, known: utilcache.NewLRUExpireCache(maxKnown), unknown: rate.NewLimiter(maxUnknown, maxUnknown)}
 }
 
 // guard returns next behind access.
@@ -81,7 +74,7 @@ func (a *access) allows(r *http.Request) int {
 	switch since, known := a.known.Get(key); {
 	case known && time.Since(since.(time.Time)) < allowedFor:
 		return http.StatusOK
-	case !known && !a.mayAsk(r):
+	case !known && !a.unknown.Allow():
 		return http.StatusTooManyRequests
 	}
 	code, err := a.review(r.Context(), token, r.URL.Path)
@@ -94,16 +87,6 @@ func (a *access) allows(r *http.Request) int {
 		a.known.Remove(key)
 	}
 	return code
-}
-
-// mayAsk reports whether the API server may be asked about an unknown token.
-func (a *access) mayAsk(r *http.Request) bool {
-	client := server.ClientOf(r.Context())
-	if _, again := a.strangers.Get(client); again || !a.unknown.Allow() {
-		return false
-	}
-	a.strangers.Add(client, true, unknownEvery)
-	return true
 }
 
 // review asks the API server which user the token belongs to, and whether that user may get

@@ -62,7 +62,7 @@ func addPort(ctx context.Context, mgr ctrl.Manager, name, address string, config
 		listener = tls.NewListener(listener, config)
 	}
 	s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout = 4*time.Second, 4*time.Second, 10*time.Second
-	s.ConnContext, s.ErrorLog = server.ConnContext, server.ErrorLog(ctrl.Log.WithName(name))
+	s.ErrorLog = server.ErrorLog(ctrl.Log.WithName(name))
 	s.SetKeepAlivesEnabled(s.IdleTimeout > 0)
 	if err := mgr.Add(&manager.Server{Name: name, Server: s, Listener: listener, ShutdownTimeout: new(2 * time.Second)}); err != nil {
 		return fmt.Errorf("adding the server of %s: %w", name, err)

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"context"
-	"crypto/tls"
 	"log"
 	"net"
 	"net/netip"
@@ -33,8 +31,7 @@ func Limit(listener net.Listener, most, perClient int) *Listener {
 // conn is one open connection.
 type conn struct {
 	net.Conn
-	client netip.Addr
-	leave  func()
+	leave func()
 }
 
 // Accept implements net.Listener.
@@ -44,13 +41,12 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &conn{Conn: accepted}
+		var client netip.Addr
 		if tcp, ok := accepted.RemoteAddr().(*net.TCPAddr); ok {
-			c.client = tcp.AddrPort().Addr().Unmap()
+			client = tcp.AddrPort().Addr().Unmap()
 		}
-		if l.enter(c.client) {
-			c.leave = sync.OnceFunc(func() { l.left(c.client) })
-			return c, nil
+		if l.enter(client) {
+			return &conn{accepted, sync.OnceFunc(func() { l.left(client) })}, nil
 		}
 		l.refused.Add(1)
 		_ = accepted.Close() // it is closed either way
@@ -87,24 +83,6 @@ func (l *Listener) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open
-}
-
-type connKey struct{}
-
-// ConnContext is for an http.Server that serves a Listener, so that ClientOf knows the client.
-func ConnContext(ctx context.Context, accepted net.Conn) context.Context {
-	if secure, ok := accepted.(*tls.Conn); ok {
-		accepted = secure.NetConn()
-	}
-	return context.WithValue(ctx, connKey{}, accepted)
-}
-
-// ClientOf is the address that a request comes from; zero if its server has no ConnContext.
-func ClientOf(ctx context.Context) (client netip.Addr) {
-	if c, ok := ctx.Value(connKey{}).(*conn); ok {
-		client = c.client
-	}
-	return client
 }
 
 // ErrorLog takes the lines that net/http logs: mostly failed handshakes of port scanners and probes.

@@ -84,7 +84,6 @@ func New(options Options) *Server {
 	all := defaultLimits()
 	maps.Copy(all, options.Limits)
 	for group, limits := range all {
-		limits.check(group)
 		s.gates[group] = newGate(limits, options.BodyTimeout, options.WriteTimeout)
 	}
 	s.metrics = s.newMetrics()
@@ -198,7 +197,6 @@ func (s *Server) httpServer(ctx context.Context, logger logr.Logger) *http.Serve
 		IdleTimeout:       s.options.IdleTimeout,
 		MaxHeaderBytes:    s.options.MaxHeaderBytes,
 		BaseContext:       func(net.Listener) context.Context { return base },
-		ConnContext:       ConnContext,
 		ErrorLog:          ErrorLog(logger),
 	}
 }
