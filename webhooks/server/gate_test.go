@@ -37,7 +37,7 @@ func (b *blocking) serve(context.Context, http.ResponseWriter, server.Request) e
 }
 
 func small() server.Limits {
-	return server.Limits{Body: 1 << 20, Large: 1 << 20, Active: 1, Patience: 20 * time.Millisecond}
+	return server.Limits{Body: 1 << 20, Large: 1 << 20, Active: 1}
 }
 
 // bounded are limits of the group in which start registers handlers.
@@ -66,7 +66,7 @@ func answerOf(response *http.Response, err error) answer {
 	return answer{response.StatusCode, response.Header.Get("Retry-After"), string(content), response.Close, err}
 }
 
-func TestWaitingEndsAfterTheGroupsPatience(t *testing.T) {
+func TestWaitingEndsSoon(t *testing.T) {
 	handler := newBlocking(t)
 	s := start(t, server.Options{Limits: bounded(small())}, map[string]server.Handler{"/x": handler.serve})
 	s.Register(server.GroupPods, "/pods", answerOK)

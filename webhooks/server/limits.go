@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -42,8 +41,6 @@ type Limits struct {
 	// Active is how many requests are answered at a time. A body is read before its request takes
 	// one of these seats, so a client that sends slowly occupies none.
 	Active int64
-	// Patience is how long a request waits for room or for a seat.
-	Patience time.Duration
 }
 
 // A Pod is cheap to answer, but may wait while its Namespace is read from the API server. So there
@@ -54,16 +51,15 @@ type Limits struct {
 func defaultLimits() map[Group]Limits {
 	cores := int64(runtime.GOMAXPROCS(0))
 	return map[Group]Limits{
-		GroupPods:        {Body: MaxAdmissionBytes, Large: 8 << 20, Active: max(16*cores, 32), Patience: time.Second},
-		GroupSidecarSets: {Body: MaxAdmissionBytes, Large: 10 << 20, Active: 512, Patience: 2 * time.Second},
-		GroupConversions: {Body: MaxConversionBytes, Large: 20 << 20, Active: max(cores, 2), Patience: 5 * time.Second},
-		GroupBarriers:    {Body: MaxBarrierBytes, Large: 1 << 20, Active: max(2*cores, 4), Patience: time.Second},
+		GroupPods:        {Body: MaxAdmissionBytes, Large: 8 << 20, Active: max(16*cores, 32)},
+		GroupSidecarSets: {Body: MaxAdmissionBytes, Large: 10 << 20, Active: 512},
+		GroupConversions: {Body: MaxConversionBytes, Large: 20 << 20, Active: max(cores, 2)},
+		GroupBarriers:    {Body: MaxBarrierBytes, Large: 1 << 20, Active: max(2*cores, 4)},
 	}
 }
 
-// maxWaiting is how many requests of a group wait for a seat at most: all that one API server sends
-// at the same time.
-const maxWaiting = 640
+// patience is how long a request waits for room or for a seat.
+const patience = time.Second
 
 // Group names the paths that share Limits.
 type Group string
@@ -83,7 +79,7 @@ type gate struct {
 	limits          Limits
 	forBody, longer time.Duration // that a body, and an answer, may take
 	large, seats    *semaphore.Weighted
-	active, waiting atomic.Int64
+	active          atomic.Int64
 	refused         map[Reason]prometheus.Counter // the Server's metrics fill it
 }
 
@@ -131,11 +127,7 @@ func (g *gate) serve(ctx context.Context, w http.ResponseWriter, r Request, next
 
 // sit waits for a seat.
 func (g *gate) sit(ctx context.Context) *Refusal {
-	if g.seats.TryAcquire(1) {
-		return nil
-	}
-	defer g.waiting.Add(-1)
-	if g.waiting.Add(1) > maxWaiting || !g.acquire(ctx, g.seats, 1) {
+	if !g.acquire(ctx, g.seats, 1) {
 		return Busy(ReasonBusy, "it is busy")
 	}
 	return nil
@@ -143,7 +135,10 @@ func (g *gate) sit(ctx context.Context) *Refusal {
 
 // acquire reports whether there was room in time.
 func (g *gate) acquire(ctx context.Context, of *semaphore.Weighted, n int64) bool {
-	ctx, cancel := context.WithTimeout(ctx, g.limits.Patience)
+	if of.TryAcquire(n) {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return of.Acquire(ctx, n) == nil
 }
@@ -211,13 +206,6 @@ func isJSON(contentType string) bool {
 	}
 	mediaType, _, err := mime.ParseMediaType(contentType)
 	return err == nil && mediaType == want
-}
-
-// check panics if the limits let no request pass.
-func (l Limits) check(group Group) {
-	if l.Body <= 0 || l.Active <= 0 || l.Large < l.Body {
-		panic(fmt.Sprintf("limits of %s let nothing through: %+v", group, l))
-	}
 }
 
 // answerMargin is the part of the API server's time that is left for the way back,
