@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// An object is written once in writeEvery, in case another program keeps reverting the bundle, and up to maxBackoff more seldom while
-	// writes fail.
+	// An object is written once in writeEvery, in case another program keeps reverting the bundle, and up to slower times more seldom
+	// while writes fail.
 	writeEvery = time.Second
-	maxBackoff = time.Minute
+	slower     = 60
 	// writtenAnnotation is on a webhook configuration whose bundle was written once more: an API server compiles nothing anew for an
 	// equal object. Its value is the resourceVersion that the write replaced.
 	writtenAnnotation = "sidecarset.io/bundle-written"

@@ -75,8 +75,9 @@ func Assemble(c client.Client, informers Informers, serverName string, opts Opti
 		s.Source = newSource(&directory{opts.Directory, serverName}, s.Published, opts)
 		remove = opts.Times.RemoveFile
 	}
+	every := min(writeEvery, opts.Times.Glance)
 	s.Publisher = &Publisher{client: c, source: s.Source, onlySlots: opts.PublishedElsewhere, removal: removal{wait: remove}, attempts: map[objectKey]*attempt{},
-		pauses: workqueue.NewTypedItemExponentialFailureRateLimiter[objectKey](min(writeEvery, opts.Times.Glance), maxBackoff)}
+		pauses: workqueue.NewTypedItemExponentialFailureRateLimiter[objectKey](every, slower*every)}
 	s.Leader = append(s.Leader, s.Publisher)
 	return s, nil
 }
