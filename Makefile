@@ -9,7 +9,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # unless the user has set a name.
 IMAGE   ?= registry.invalid/sidecarset-operator:$(VERSION)
 # What is deployed: config/default, or one of config/overlays.
-LAYOUT  ?= config/default
+KUSTOMIZATION  ?= config/default
 KUBECTL ?= kubectl
 GO      ?= go
 # The files of the stand and the demo. Git ignores this directory.
@@ -100,13 +100,13 @@ release: ## All files of the release VERSION into dist/release: image, chart, ma
 
 # The manifests name one image; what is deployed is IMAGE, without changing a file.
 .PHONY: deploy
-deploy: ## Apply LAYOUT (config/default, or one of config/overlays) with the image IMAGE
+deploy: ## Apply KUSTOMIZATION (config/default, or one of config/overlays) with the image IMAGE
 	@case '$(IMAGE)' in registry.invalid/*) echo 'no kubelet can pull $(IMAGE): set IMAGE to the image that `make push IMAGE=...` has pushed' >&2; exit 1;; esac
-	$(KUBECTL) kustomize '$(LAYOUT)' | sed 's|image: registry.invalid/sidecarset-operator:.*|image: $(IMAGE)|' | $(KUBECTL) apply --server-side -f -
+	$(KUBECTL) kustomize '$(KUSTOMIZATION)' | sed 's|image: registry.invalid/sidecarset-operator:.*|image: $(IMAGE)|' | $(KUBECTL) apply --server-side -f -
 
 .PHONY: undeploy
-undeploy: ## Delete LAYOUT, SidecarSets included
-	$(KUBECTL) delete --ignore-not-found -k '$(LAYOUT)'
+undeploy: ## Delete KUSTOMIZATION, SidecarSets included
+	$(KUBECTL) delete --ignore-not-found -k '$(KUSTOMIZATION)'
 
 ##@ More tests
 

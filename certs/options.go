@@ -36,7 +36,7 @@ type Options struct {
 	// URL. In mode files the mounted leaf must be valid for them.
 	Subject Subject
 	// PublishedElsewhere says that another program, such as cert-manager's cainjector, writes the bundle into the objects of the
-	// manifests. Then the leader writes only the slots. Mode files only.
+	// manifests. Then the leader writes only the shards. Mode files only.
 	PublishedElsewhere bool
 	// Events receives what administrators need to know. If it is nil, no events are emitted.
 	Events events.EventRecorder

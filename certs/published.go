@@ -85,8 +85,8 @@ func (p *Published) take(key objectKey, o any) {
 		return
 	}
 	key.name = read.GetName()
-	if has, slot := p.targets.has(key); has {
-		seen := observe(key, slot, read, p.hosts)
+	if has, shard := p.targets.has(key); has {
+		seen := observe(key, shard, read, p.hosts)
 		p.update(func() { p.objects[key] = seen })
 	}
 }
@@ -149,7 +149,7 @@ func (v view) missing() (errs []error) {
 			errs = append(errs, fmt.Errorf("%s calls no webhook, apply it again", name))
 		default:
 			for _, c := range v.objects[at].others {
-				errs = append(errs, fmt.Errorf("%s: %s calls %s, which is not this operator; apply it again if it should be", name, c.entry, c.host))
+				errs = append(errs, fmt.Errorf("%s: %s calls %s, which is not this operator; apply it again if it should be", name, c.webhook, c.host))
 			}
 		}
 	}
@@ -160,7 +160,7 @@ func (v view) missing() (errs []error) {
 // misconfigured. The CustomResourceDefinition may be used by another program instead.
 func (v view) elsewhere() error {
 	for _, o := range v.objects {
-		if !o.slot && o.gvk != definitionKind && len(o.clients) == 0 && len(o.others) > 0 {
+		if !o.shard && o.gvk != definitionKind && len(o.clients) == 0 && len(o.others) > 0 {
 			return fmt.Errorf("checking %s: it calls %s, and this operator is %s; apply the manifests again, or set --webhook-service and --webhook-san to what they say",
 				o, o.others[0].host, strings.Join(v.hosts, ", "))
 		}
@@ -194,7 +194,7 @@ func (v view) trusts() []trust {
 func (v view) about(leaf *tls.Certificate, now time.Time) (accepted int, refused []error) {
 	for _, t := range v.trusts() {
 		if err := Verify(leaf, []byte(t.bundle), t.host, now); err != nil {
-			refused = append(refused, fmt.Errorf("checking the serving certificate as %s, %s does: %w", t.object, t.entry, err))
+			refused = append(refused, fmt.Errorf("checking the serving certificate as %s, %s does: %w", t.object, t.webhook, err))
 		} else {
 			accepted++
 		}

@@ -28,16 +28,16 @@ const (
 	writtenAnnotation = "sidecarset.io/bundle-written"
 )
 
-// Publisher writes the CA bundle into the objects of the manifests, and says what is to be written into the slots. It is a
+// Publisher writes the CA bundle into the objects of the manifests, and says what is to be written into the shards. It is a
 // manager.Runnable that needs the leader. It restores what another program changes, and changes no field but the bundle, and one
 // annotation.
 //
 // Other programs write the same objects: kubectl apply, Helm and GitOps controllers may reset caBundle. A JSON patch addresses
 // entries by position, so each patch tests the resourceVersion that it was computed from.
 type Publisher struct {
-	client    client.Client
-	source    *Source
-	onlySlots bool // another program writes the objects of the manifests
+	client     client.Client
+	source     *Source
+	onlyShards bool // another program writes the objects of the manifests
 
 	mu      sync.Mutex
 	removal removal // new with the leader: a process leads once
@@ -130,11 +130,11 @@ func (p *Publisher) Start(ctx context.Context) error {
 
 // publish writes every object that lacks the bundle, or that is to be written once more, and that may be written now.
 func (p *Publisher) publish(ctx context.Context, v view, begun time.Time) {
-	if p.Bundle() == nil || p.onlySlots {
+	if p.Bundle() == nil || p.onlyShards {
 		return
 	}
 	for _, o := range v.objects {
-		if o.slot || len(o.clients) == 0 {
+		if o.shard || len(o.clients) == 0 {
 			continue
 		}
 		a := p.attempts[o.objectKey]

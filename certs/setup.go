@@ -76,7 +76,7 @@ func Assemble(c client.Client, informers Informers, serverName string, opts Opti
 		remove = opts.Times.RemoveFile
 	}
 	every := min(writeEvery, opts.Times.Glance)
-	s.Publisher = &Publisher{client: c, source: s.Source, onlySlots: opts.PublishedElsewhere, removal: removal{wait: remove}, attempts: map[objectKey]*attempt{},
+	s.Publisher = &Publisher{client: c, source: s.Source, onlyShards: opts.PublishedElsewhere, removal: removal{wait: remove}, attempts: map[objectKey]*attempt{},
 		pauses: workqueue.NewTypedItemExponentialFailureRateLimiter[objectKey](every, slower*every)}
 	s.Leader = append(s.Leader, s.Publisher)
 	return s, nil

@@ -20,9 +20,9 @@ type Targets struct {
 	// Mutating, Validating and Definition are the names of the objects of the manifests that the leader writes the bundle into. An
 	// empty name is none.
 	Mutating, Validating, Definition string
-	// IsSlot reports whether a MutatingWebhookConfiguration holds the operator's own entries, by its name. Package entries writes the
+	// IsShard reports whether a MutatingWebhookConfiguration holds the operator's own entries, by its name. Package registration writes the
 	// bundle of these. If it is nil, there are none.
-	IsSlot func(name string) bool
+	IsShard func(name string) bool
 }
 
 var (
@@ -76,20 +76,20 @@ type objectKey struct {
 
 func (k objectKey) String() string { return k.gvk.Kind + " " + k.name }
 
-// has reports whether an object is one of the targets, and whether it is a slot.
-func (t Targets) has(k objectKey) (has, slot bool) {
+// has reports whether an object is one of the targets, and whether it is a shard.
+func (t Targets) has(k objectKey) (has, shard bool) {
 	if slices.Contains(t.names(), k) {
 		return true, false
 	}
-	slot = k.gvk == mutatingKind && t.IsSlot != nil && t.IsSlot(k.name)
-	return slot, slot
+	shard = k.gvk == mutatingKind && t.IsShard != nil && t.IsShard(k.name)
+	return shard, shard
 }
 
 // object is the part of a target that matters here. It is immutable.
 type object struct {
 	objectKey
 	resourceVersion string
-	slot            bool
+	shard           bool
 	annotated       bool           // has annotations
 	clients         []clientConfig // that call the operator
 	others          []clientConfig // that call another server; the leader does not write them
@@ -97,23 +97,23 @@ type object struct {
 
 // clientConfig is one place in an object that tells API servers which server to call and which CAs to trust.
 type clientConfig struct {
-	entry  string // its name in messages
-	path   string // JSON pointer to the clientConfig
-	host   string // the name that the serving certificate must be valid for
-	bundle string // PEM; "" if there is none
+	webhook string // its name in messages
+	path    string // JSON pointer to the clientConfig
+	host    string // the name that the serving certificate must be valid for
+	bundle  string // PEM; "" if there is none
 }
 
 // observe extracts from an object what tells API servers which CAs to trust. hosts are the operator's names.
-func observe(key objectKey, slot bool, read client.Object, hosts []string) *object {
-	o := &object{objectKey: key, resourceVersion: read.GetResourceVersion(), slot: slot, annotated: len(read.GetAnnotations()) > 0}
+func observe(key objectKey, shard bool, read client.Object, hosts []string) *object {
+	o := &object{objectKey: key, resourceVersion: read.GetResourceVersion(), shard: shard, annotated: len(read.GetAnnotations()) > 0}
 	shared := map[string]string{} // hundreds of entries have the same bundle: keep it once
-	add := func(entry, path string, config *admissionregistrationv1.WebhookClientConfig) {
+	add := func(webhook, path string, config *admissionregistrationv1.WebhookClientConfig) {
 		bundle, ok := shared[string(config.CABundle)]
 		if !ok {
 			bundle = string(config.CABundle)
 			shared[bundle] = bundle
 		}
-		c := clientConfig{entry, path, hostCalledBy(config), bundle}
+		c := clientConfig{webhook, path, hostCalledBy(config), bundle}
 		if slices.Contains(hosts, c.host) {
 			o.clients = append(o.clients, c)
 		} else {

@@ -19,9 +19,9 @@ import (
 
 const hardened = "overlays/hardened"
 
-// layouts are the two ways to install, with their Deployments and the replicas
+// profiles are the two ways to install, with their Deployments and the replicas
 // that each has.
-var layouts = map[string]struct {
+var profiles = map[string]struct {
 	path        string
 	deployments map[string]int32
 }{
@@ -46,15 +46,15 @@ func all[T any](t *testing.T, path, kind string) map[string]T {
 
 // The restricted Pod Security Standard, as far as it concerns our Pods.
 func TestOperatorFitsItsNamespace(t *testing.T) {
-	for name, layout := range layouts {
+	for name, profile := range profiles {
 		t.Run(name, func(t *testing.T) {
-			namespace := all[corev1.Namespace](t, layout.path, "Namespace")["sidecarset-system"]
+			namespace := all[corev1.Namespace](t, profile.path, "Namespace")["sidecarset-system"]
 			for _, mode := range []string{"enforce", "audit", "warn"} {
 				if got := namespace.Labels["pod-security.kubernetes.io/"+mode]; got != "restricted" {
 					t.Errorf("the Namespace's %s is %q, want restricted", mode, got)
 				}
 			}
-			for name, deployment := range all[appsv1.Deployment](t, layout.path, "Deployment") {
+			for name, deployment := range all[appsv1.Deployment](t, profile.path, "Deployment") {
 				expectRestricted(t, name, &deployment.Spec.Template.Spec)
 			}
 		})
@@ -91,18 +91,18 @@ func expectRestricted(t *testing.T, name string, pod *corev1.PodSpec) {
 }
 
 func TestDeploymentsHaveReplicasAndADisruptionBudget(t *testing.T) {
-	for name, layout := range layouts {
-		deployments := all[appsv1.Deployment](t, layout.path, "Deployment")
-		if diff := cmp.Diff(slices.Sorted(maps.Keys(layout.deployments)), slices.Sorted(maps.Keys(deployments))); diff != "" {
+	for name, profile := range profiles {
+		deployments := all[appsv1.Deployment](t, profile.path, "Deployment")
+		if diff := cmp.Diff(slices.Sorted(maps.Keys(profile.deployments)), slices.Sorted(maps.Keys(deployments))); diff != "" {
 			t.Fatalf("Deployments (-want +got):\n%s", diff)
 		}
-		for deployment, replicas := range layout.deployments {
+		for deployment, replicas := range profile.deployments {
 			t.Run(name+" "+deployment, func(t *testing.T) {
 				d := deployments[deployment]
 				if got := *d.Spec.Replicas; got != replicas {
 					t.Errorf("%d replicas, want %d", got, replicas)
 				}
-				expectDisruptionBudget(t, layout.path, &d)
+				expectDisruptionBudget(t, profile.path, &d)
 				expectGoodManners(t, &d)
 			})
 		}
@@ -177,11 +177,11 @@ func expectGoodManners(t *testing.T, d *appsv1.Deployment) {
 }
 
 // Where clusters admit critical Pods only by a quota, ours admits all that a
-// layout runs, and as many again while they are replaced.
+// profile runs, and as many again while they are replaced.
 func TestAQuotaAdmitsCriticalPods(t *testing.T) {
-	for name, layout := range layouts {
+	for name, profile := range profiles {
 		t.Run(name, func(t *testing.T) {
-			quota, ok := all[corev1.ResourceQuota](t, layout.path, "ResourceQuota")["sidecarset-critical-pods"]
+			quota, ok := all[corev1.ResourceQuota](t, profile.path, "ResourceQuota")["sidecarset-critical-pods"]
 			if !ok || quota.Namespace != "sidecarset-system" {
 				t.Fatalf("there is no such quota in our namespace: %+v", quota)
 			}
@@ -190,7 +190,7 @@ func TestAQuotaAdmitsCriticalPods(t *testing.T) {
 				t.Errorf("it is about (-want +got):\n%s", diff)
 			}
 			var replicas int64
-			for _, count := range layout.deployments {
+			for _, count := range profile.deployments {
 				replicas += int64(count)
 			}
 			if most := quota.Spec.Hard.Pods().Value(); most < 2*replicas {
@@ -216,8 +216,8 @@ func drainTime(t *testing.T, args []string) time.Duration {
 	return grace + 15*time.Second
 }
 
-// The hardened layout has the roles of the default one, each Deployment its own.
-func TestHardenedLayoutSplitsTheRoles(t *testing.T) {
+// The hardened profile has the roles of the default one, each Deployment its own.
+func TestHardenedProfileSplitsTheRoles(t *testing.T) {
 	shared, leaders := "sidecarset-operator sidecarset-certificates", "sidecarset-controller sidecarset-certificates-leader"
 	for _, kind := range []string{"ClusterRoleBinding", "RoleBinding"} {
 		bindings := all[rbacv1.ClusterRoleBinding](t, hardened, kind) // a RoleBinding has the same members
@@ -280,10 +280,10 @@ func TestTheHardenedWebhookMayWriteOnlyReviewsAndEvents(t *testing.T) {
 }
 
 // Services and NetworkPolicies let the network reach what serves, and no other.
-func TestTheHardenedLayoutExposesOnlyServingPorts(t *testing.T) {
+func TestTheHardenedProfileExposesOnlyServingPorts(t *testing.T) {
 	deployments := all[appsv1.Deployment](t, hardened, "Deployment")
 	for name, service := range all[corev1.Service](t, hardened, "Service") {
-		for deployment := range layouts["hardened"].deployments {
+		for deployment := range profiles["hardened"].deployments {
 			d := deployments[deployment]
 			want := deployment == "sidecarset-webhook" || name == "sidecarset-metrics"
 			if got := labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(d.Spec.Template.Labels)); got != want {

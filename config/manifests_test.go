@@ -142,29 +142,29 @@ func service(path string) admissionregistrationv1.WebhookClientConfig {
 
 const standard = "default"
 
-// installed are the objects of the default layout.
+// installed are the objects of the default profile.
 func installed(t *testing.T) []map[string]any {
 	t.Helper()
 	return built(t, standard)
 }
 
-var rendered = map[string]string{} // by layout
+var rendered = map[string]string{} // by profile
 
-// render returns a layout as kubectl kustomize prints it.
-func render(t *testing.T, layout string) string {
+// render returns a profile as kubectl kustomize prints it.
+func render(t *testing.T, profile string) string {
 	t.Helper()
-	if rendered[layout] == "" {
+	if rendered[profile] == "" {
 		var err error
-		if rendered[layout], err = manifests.Build(layout); err != nil {
+		if rendered[profile], err = manifests.Build(profile); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return rendered[layout]
+	return rendered[profile]
 }
 
-func built(t *testing.T, layout string) []map[string]any {
+func built(t *testing.T, profile string) []map[string]any {
 	t.Helper()
-	return parse(t, layout, render(t, layout))
+	return parse(t, profile, render(t, profile))
 }
 
 var update = flag.Bool("update", false, "write the chart's copies instead of comparing them")

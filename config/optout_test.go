@@ -11,12 +11,12 @@ import (
 // optOut is the label and the annotation by which AKS leaves a webhook configuration as it is.
 const optOut = "admissions.enforcer/disabled"
 
-// 16 slots, and the configurations of the webhooks for SidecarSets.
+// 16 shards, and the configurations of the webhooks for SidecarSets.
 func TestWebhookConfigurationsOptOutOfAKS(t *testing.T) {
-	for _, layout := range everyLayout(t) {
-		t.Run(layout, func(t *testing.T) {
+	for _, profile := range everyProfile(t) {
+		t.Run(profile, func(t *testing.T) {
 			found := 0
-			for _, document := range built(t, layout) {
+			for _, document := range built(t, profile) {
 				if !strings.HasSuffix(text(document["kind"]), "WebhookConfiguration") {
 					continue
 				}
@@ -38,22 +38,22 @@ func TestWebhookConfigurationsOptOutOfAKS(t *testing.T) {
 // The label of Istio's sidecars keeps API servers from calling Istio. The annotation of the
 // same name, which is older, would not.
 func TestPodsOptOutOfMeshes(t *testing.T) {
-	for _, layout := range everyLayout(t) {
-		deployments := all[appsv1.Deployment](t, layout, "Deployment")
+	for _, profile := range everyProfile(t) {
+		deployments := all[appsv1.Deployment](t, profile, "Deployment")
 		if len(deployments) == 0 {
-			t.Errorf("%s has no Deployment", layout)
+			t.Errorf("%s has no Deployment", profile)
 		}
 		for name, deployment := range deployments {
 			pod := deployment.Spec.Template
 			if pod.Labels["sidecar.istio.io/inject"] != "false" || pod.Labels["istio.io/dataplane-mode"] != "none" || pod.Annotations["linkerd.io/inject"] != "disabled" {
-				t.Errorf("%s: a mesh may take Pods of %s, which have the labels %v and the annotations %v", layout, name, pod.Labels, pod.Annotations)
+				t.Errorf("%s: a mesh may take Pods of %s, which have the labels %v and the annotations %v", profile, name, pod.Labels, pod.Annotations)
 			}
 		}
 	}
 }
 
-// everyLayout returns the paths of the default layout and of all overlays.
-func everyLayout(t *testing.T) []string {
+// everyProfile returns the paths of the default profile and of all overlays.
+func everyProfile(t *testing.T) []string {
 	t.Helper()
 	overlays, err := filepath.Glob("overlays/*")
 	if err != nil || len(overlays) == 0 {

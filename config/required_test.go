@@ -45,9 +45,9 @@ func TestRequired(t *testing.T) {
 			t.Errorf("binding %s: %+v", name, binding.Spec)
 		}
 	}
-	for _, layout := range everyLayout(t) { // beside each layout, not in it
-		if text := render(t, layout); strings.Contains(text, "kind: ValidatingAdmissionPolicy") {
-			t.Errorf("%s has a ValidatingAdmissionPolicy", layout)
+	for _, profile := range everyProfile(t) { // beside each profile, not in it
+		if text := render(t, profile); strings.Contains(text, "kind: ValidatingAdmissionPolicy") {
+			t.Errorf("%s has a ValidatingAdmissionPolicy", profile)
 		}
 	}
 }

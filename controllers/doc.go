@@ -9,5 +9,5 @@
 // (sidecarset_pace.go).
 //
 // SidecarSets come from the snapshot that admission decides by. The package knows
-// neither webhook entries nor how Pods are injected: Readiness is an interface.
+// neither Pod webhooks nor how Pods are injected: Readiness is an interface.
 package controllers

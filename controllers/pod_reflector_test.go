@@ -49,7 +49,7 @@ func runTracker(t *testing.T, p *podTracker) {
 	t.Helper()
 	set := fixtures.LogSet(1)
 	set.Status.ObservedGeneration, set.Status.LatestRevision = 1, "log-1"
-	p.sets.(*fixtures.Snapshots).SwapSnapshot(match.Build([]*inject.Program{programOf(t, set)}, nil))
+	p.sets.(*fixtures.Snapshots).SwapSnapshot(match.Build([]*inject.Compiled{compiledOf(t, set)}, nil))
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- p.Start(ctx) }()
@@ -63,11 +63,11 @@ func runTracker(t *testing.T, p *podTracker) {
 
 // look is a pass that writes nothing.
 func (p *podTracker) look(ctx context.Context) (tracker.Pass, error) {
-	program, ok := p.sets.Current().Get("log")
+	compiled, ok := p.sets.Current().Get("log")
 	if !ok || !p.synced.Load() {
 		return tracker.Pass{}, errors.New("the Pods have not been listed")
 	}
-	pass, _, ok, err := p.pass(ctx, tracker.Current{Program: program, Revision: program.Revision(), Status: rollout.Begun})
+	pass, _, ok, err := p.pass(ctx, tracker.Current{Compiled: compiled, Revision: compiled.Revision(), Status: rollout.Begun})
 	if err == nil && !ok {
 		err = errors.New("the SidecarSet is not known")
 	}

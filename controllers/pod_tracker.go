@@ -35,8 +35,8 @@ type podTracker struct {
 	changed func(sidecarSet string, edited bool)
 	pause   *wait.Backoff // between two attempts of the watch; set before Start
 
-	work    chan func(*tracker.Tracker)
-	catalog chan struct{} // receives a value for each new snapshot
+	work  chan func(*tracker.Tracker)
+	store chan struct{} // receives a value for each new snapshot
 	// synced is true once every Pod was seen; until then nothing is reported.
 	synced atomic.Bool
 
@@ -52,11 +52,11 @@ func newPodTracker(sets SidecarSets, source cache.ListerWatcher, excluded inject
 		source:  source,
 		m:       m,
 		work:    make(chan func(*tracker.Tracker), podQueueLength),
-		catalog: make(chan struct{}, 1),
+		store:   make(chan struct{}, 1),
 		tracker: tracker.New(excluded),
 		changed: func(string, bool) {},
 	}
-	sets.Notify(p.catalog)
+	sets.Notify(p.store)
 	return p
 }
 
@@ -87,7 +87,7 @@ func (p *podTracker) Start(ctx context.Context) error {
 
 // own runs all functions that use the tracker, until ctx ends.
 func (p *podTracker) own(ctx context.Context) {
-	p.takeCatalog()
+	p.takeStore()
 	for p.step(ctx) {
 	}
 }
@@ -100,8 +100,8 @@ func (p *podTracker) step(ctx context.Context) bool {
 	case f := <-p.work:
 		p.tracker.SetTime(time.Now())
 		f(p.tracker)
-	case <-p.catalog:
-		p.takeCatalog()
+	case <-p.store:
+		p.takeStore()
 	}
 	if p.unreported++; p.unreported >= reportEvery || len(p.work) == 0 {
 		p.report()
@@ -119,10 +119,10 @@ func (p *podTracker) report() {
 	p.m.uncountedPods.Set(float64(p.tracker.Uncounted()))
 }
 
-func (p *podTracker) takeCatalog() {
-	if catalog := p.sets.Current(); catalog != nil {
+func (p *podTracker) takeStore() {
+	if store := p.sets.Current(); store != nil {
 		p.tracker.SetTime(time.Now())
-		p.tracker.SetSnapshot(catalog)
+		p.tracker.SetSnapshot(store)
 	}
 }
 

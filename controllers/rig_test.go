@@ -98,7 +98,7 @@ func control(t *testing.T, generation int64, test func(t *testing.T, r *rig)) {
 		}
 		r.store = newStore(t, fixtures.LogSet(generation), func(name string) { r.objects.announce(func(name string) { r.wake.after(name, 0) }, name) })
 		pods := newPodTracker(r.sets, nil, nil, newCollectors(prometheus.NewRegistry()))
-		r.sets.SwapSnapshot(match.Build([]*inject.Program{programOf(t, fixtures.LogSet(generation))}, nil))
+		r.sets.SwapSnapshot(match.Build([]*inject.Compiled{compiledOf(t, fixtures.LogSet(generation))}, nil))
 		r.SidecarSetReconciler = &SidecarSetReconciler{
 			reader: r.store, status: r.store.Status(), sets: r.sets, pods: pods, readiness: r.judged, revisions: r.api.keeper(),
 			debounce: newDebounce(), wake: &waker{}, m: pods.m,
@@ -169,24 +169,24 @@ func (r *rig) edit(t *testing.T, change func(*unstructured.Unstructured) error) 
 // compiled makes SidecarSets the content of the snapshot.
 func (r *rig) compiled(t *testing.T, sets ...*appsv1beta1.SidecarSet) {
 	t.Helper()
-	var programs []*inject.Program
+	var sidecarSets []*inject.Compiled
 	for _, set := range sets {
-		programs = append(programs, programOf(t, set))
+		sidecarSets = append(sidecarSets, compiledOf(t, set))
 	}
-	r.sets.SwapSnapshot(match.Build(programs, nil))
+	r.sets.SwapSnapshot(match.Build(sidecarSets, nil))
 	synctest.Wait()
 }
 
-// programOf compiles a SidecarSet. Its hash is that of the annotation, and it has none without images,
+// compiledOf compiles a SidecarSet. Its hash is that of the annotation, and it has none without images,
 // as the Pods of the tests.
-func programOf(t *testing.T, set *appsv1beta1.SidecarSet) *inject.Program {
+func compiledOf(t *testing.T, set *appsv1beta1.SidecarSet) *inject.Compiled {
 	t.Helper()
-	program, err := inject.Compile(untyped(t, set).Object)
+	compiled, err := inject.Compile(untyped(t, set).Object)
 	if err != nil {
 		t.Fatal(err)
 	}
-	program.Hash, program.HashWithoutImage = set.Annotations[appsv1beta1.AnnotationHash], ""
-	return program
+	compiled.Hash, compiled.HashWithoutImage = set.Annotations[appsv1beta1.AnnotationHash], ""
+	return compiled
 }
 
 // written returns the status that was written, which has to follow the rules for conditions.
@@ -251,8 +251,8 @@ func (r *rig) judge(uid types.UID, generation int64, known status.Readiness) {
 }
 
 var (
-	inForce   = status.Readiness{Ready: true, Reason: appsv1beta1.ReasonReady, Message: "The next Pod is injected."}
-	notYet    = status.Readiness{Reason: appsv1beta1.ReasonNotInForce, Message: "The entry is not written yet."}
+	inForce   = status.Readiness{Ready: true, Reason: appsv1beta1.ReasonInjecting, Message: "The next Pod is injected."}
+	notYet    = status.Readiness{Reason: appsv1beta1.ReasonPending, Message: "The entry is not written yet."}
 	noReplica = status.Readiness{Reason: appsv1beta1.ReasonNoReplica, Message: "No replica answers."}
 )
 

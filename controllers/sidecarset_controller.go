@@ -71,13 +71,13 @@ func (r *SidecarSetReconciler) changed(sidecarSet string, urgent bool) {
 // pass is one look at a SidecarSet. The steps of Reconcile read and extend it. The object is
 // the cache's: it is not changed.
 type pass struct {
-	name    string
-	object  *unstructured.Unstructured
-	before  appsv1beta1.SidecarSetStatus
-	program *inject.Program // of the object; nil if it cannot be used
-	history revision.History
-	pods    tracker.Pass
-	seen    status.Observation
+	name     string
+	object   *unstructured.Unstructured
+	before   appsv1beta1.SidecarSetStatus
+	compiled *inject.Compiled // of the object; nil if it cannot be used
+	history  revision.History
+	pods     tracker.Pass
+	seen     status.Observation
 	// complete says that seen may be written.
 	complete bool
 }
@@ -113,7 +113,7 @@ func (r *SidecarSetReconciler) again(p *pass, wait time.Duration) time.Duration 
 	if in, ok := p.seen.LooksAgainIn(); ok {
 		again = min(again, max(in, time.Second))
 	}
-	if p.program == nil {
+	if p.compiled == nil {
 		// The problem may be that of an earlier generation, because the snapshot does not
 		// announce an object that it cannot hold. So look again soon.
 		again = recheckWait
@@ -148,12 +148,12 @@ func (r *SidecarSetReconciler) look(ctx context.Context, p *pass) (wait time.Dur
 	}
 	p.seen = status.Observation{Generation: object.GetGeneration(), Problem: r.sets.Problem(p.name), Now: time.Now()}
 	if snapshot := r.sets.Current(); snapshot != nil {
-		p.program, _ = snapshot.Get(p.name)
+		p.compiled, _ = snapshot.Get(p.name)
 	}
 	switch {
-	case p.program != nil && !describes(p.program, object):
+	case p.compiled != nil && !describes(p.compiled, object):
 		return waitFor(ctx, "the snapshot and the cache to hold the same generation")
-	case p.program == nil && p.seen.Problem == nil:
+	case p.compiled == nil && p.seen.Problem == nil:
 		return waitFor(ctx, "the snapshot to hold the SidecarSet")
 	}
 	if wait := r.debounce.begin(p.name, object.GetUID(), p.seen.Generation, p.seen.Now); wait > 0 {
@@ -162,8 +162,8 @@ func (r *SidecarSetReconciler) look(ctx context.Context, p *pass) (wait time.Dur
 	if object.GetDeletionTimestamp() != nil {
 		p.seen.Finalizers = append([]string{}, object.GetFinalizers()...)
 	}
-	if p.program != nil {
-		p.seen.InjectionPaused = p.program.Set.Spec.InjectionStrategy.Paused
+	if p.compiled != nil {
+		p.seen.InjectionPaused = p.compiled.Set.Spec.InjectionStrategy.Paused
 	} else {
 		p.seen.Plan = &rollout.Plan{Status: rollout.Begun} // that of an object which cannot be used
 	}
@@ -182,14 +182,14 @@ func waitFor(ctx context.Context, what string) (time.Duration, error) {
 
 // describes reports whether what is known of a Program may be written to an object: both must be
 // about the same generation of the same object.
-func describes(program *inject.Program, object *unstructured.Unstructured) bool {
-	return program.Set.UID == object.GetUID() && program.Set.Generation == object.GetGeneration()
+func describes(compiled *inject.Compiled, object *unstructured.Unstructured) bool {
+	return compiled.Set.UID == object.GetUID() && compiled.Set.Generation == object.GetGeneration()
 }
 
 // recordRevision records the content of the Program. A status with a generation promises that a
 // revision records this generation. So without a revision, no status with a new generation is written.
 func (r *SidecarSetReconciler) recordRevision(ctx context.Context, p *pass) error {
-	if p.program == nil || p.object.GetDeletionTimestamp() != nil {
+	if p.compiled == nil || p.object.GetDeletionTimestamp() != nil {
 		return nil
 	}
 	var err error
@@ -213,7 +213,7 @@ type failure struct {
 // if that lasts. A write conflict is none: the cache was behind.
 func (r *SidecarSetReconciler) explainFailure(p *pass, err error) {
 	if !apierrors.IsConflict(err) {
-		r.event(events.RevisionNotRecorded(events.Of(p.program.Set), err))
+		r.event(events.RevisionNotRecorded(events.Of(p.compiled.Set), err))
 	}
 	this := failure{p.object.GetUID(), p.seen.Now}
 	if known, ok := r.unrecorded.Load(p.name); ok && known.(failure).uid == this.uid {
@@ -228,10 +228,10 @@ func (r *SidecarSetReconciler) explainFailure(p *pass, err error) {
 // decide counts the Pods, and decides which of them to write if the content is recorded. If Pods
 // record contents that were not compared with the current one yet, it does that first.
 func (r *SidecarSetReconciler) decide(ctx context.Context, p *pass) (wait time.Duration, err error) {
-	if p.program == nil {
+	if p.compiled == nil {
 		return 0, nil
 	}
-	current := tracker.Current{Program: p.program}
+	current := tracker.Current{Compiled: p.compiled}
 	if recorded := p.seen.Revision; recorded != nil {
 		current.Revision, current.Since = recorded.Name, recorded.Since
 		current.Status, current.NewPods = status.RolloutOf(p.before, recorded.Name), recorded.NewPods
@@ -249,7 +249,7 @@ func (r *SidecarSetReconciler) decide(ctx context.Context, p *pass) (wait time.D
 		if !pods.Differs || p.seen.Revision == nil {
 			break
 		}
-		if err := r.compareContents(ctx, p); err != nil {
+		if err := r.compareRevisions(ctx, p); err != nil {
 			return 0, err
 		}
 		if !pods.Undecided {
@@ -267,20 +267,20 @@ func (r *SidecarSetReconciler) decide(ctx context.Context, p *pass) (wait time.D
 	return 0, nil
 }
 
-// compareContents passes the differences between the recorded contents of a SidecarSet and the
+// compareRevisions passes the differences between the recorded contents of a SidecarSet and the
 // current one to the tracker. Each pair of contents is compared once.
-func (r *SidecarSetReconciler) compareContents(ctx context.Context, p *pass) error {
-	known := p.pods.Content.Differences()
+func (r *SidecarSetReconciler) compareRevisions(ctx context.Context, p *pass) error {
+	known := p.pods.Revision.Differences()
 	spec, err := inject.SpecOf(p.object.Object)
 	if err != nil {
 		return err
 	}
-	differences, err := known.With(p.history, spec, p.program.HashWithoutImage)
+	differences, err := known.With(p.history, spec, p.compiled.HashWithoutImage)
 	if err != nil {
 		return fmt.Errorf("comparing SidecarSet %s with its revisions: %w", p.name, err)
 	}
 	if known != nil && len(differences) == len(known) {
 		return nil
 	}
-	return r.pods.do(ctx, func(t *tracker.Tracker) { t.SetDifferences(p.name, p.program.HashWithoutImage, differences) })
+	return r.pods.do(ctx, func(t *tracker.Tracker) { t.SetDifferences(p.name, p.compiled.HashWithoutImage, differences) })
 }

@@ -29,7 +29,7 @@ func TestStatusSaysWhatWasCounted(t *testing.T) {
 				"uninjected": nil, "blockedPods": nil, "notRunningPods": nil, "notReadyBefore": nil, "disappearedPods": 0.0, "disappearedUntil": nil, "rolloutStartTime": nil, "revisions": []any{map[string]any{"pods": 2.0, "readyPods": 1.0}},
 				"latestRevision": r.api.stored(t)[0].Name, "collisionCount": 0.0,
 				"conditions": []any{map[string]any{
-					"type": "Accepted", "status": "True", "reason": "Compiled", "message": "The operator uses this SidecarSet.",
+					"type": "Accepted", "status": "True", "reason": "Accepted", "message": "The operator uses this SidecarSet.",
 					"observedGeneration": 3.0, "lastTransitionTime": "2000-01-01T00:00:01Z",
 				}, map[string]any{
 					"type": "Progressing", "status": "False", "reason": "Complete", "message": "All 2 matched Pods are updated.",
@@ -231,7 +231,7 @@ func TestASidecarSetThatIsReadySoonIsWrittenOnce(t *testing.T) {
 		}
 		r.pass(time.Hour)
 		r.wantWrites(t, 1)
-		r.wantEvents(t, "log Normal InForce")
+		r.wantEvents(t, "log Normal Injecting")
 	})
 }
 
@@ -243,7 +243,7 @@ func TestReadyIsWrittenAtOnceAfterASlowStart(t *testing.T) {
 		r.wantWrites(t, 1)
 		r.judge("set-1", 1, inForce)
 		r.wantWrites(t, 2)
-		r.wantEvents(t, "log Warning NotInForce", "log Normal InForce")
+		r.wantEvents(t, "log Warning Pending", "log Normal Injecting")
 	})
 }
 

@@ -43,7 +43,7 @@ func (r *SidecarSetReconciler) record(ctx context.Context, p *pass) (*status.Rev
 	if err != nil {
 		return nil, err
 	}
-	recorded, history, err := r.revisions.keep(ctx, p.program, spec, collisions)
+	recorded, history, err := r.revisions.keep(ctx, p.compiled, spec, collisions)
 	if err != nil {
 		return nil, fmt.Errorf("recording SidecarSet %s: %w", p.name, err)
 	}
@@ -57,7 +57,7 @@ func (r *SidecarSetReconciler) truncate(ctx context.Context, p *pass) error {
 	if p.seen.Revision == nil {
 		return nil
 	}
-	if err := r.revisions.truncate(ctx, p.program, p.history, p.pods.Revisions); err != nil {
+	if err := r.revisions.truncate(ctx, p.compiled, p.history, p.pods.Revisions); err != nil {
 		return fmt.Errorf("recording SidecarSet %s: %w", p.name, err)
 	}
 	return nil
@@ -65,12 +65,12 @@ func (r *SidecarSetReconciler) truncate(ctx context.Context, p *pass) error {
 
 // keep makes the content of a Program, whose spec is given, the newest revision. It returns it with
 // the whole history.
-func (k *revisionKeeper) keep(ctx context.Context, program *inject.Program, spec map[string]any, collisions int32) (*status.Revision, revision.History, error) {
+func (k *revisionKeeper) keep(ctx context.Context, compiled *inject.Compiled, spec map[string]any, collisions int32) (*status.Revision, revision.History, error) {
 	data, err := revision.Data(spec)
 	if err != nil {
 		return nil, nil, err
 	}
-	owner := ownerOf(program)
+	owner := ownerOf(compiled)
 	history, err := k.history(ctx, owner)
 	if err != nil {
 		return nil, nil, err
@@ -89,7 +89,7 @@ func (k *revisionKeeper) keep(ctx context.Context, program *inject.Program, spec
 	for _, r := range history {
 		recorded.All = append(recorded.All, r.Name)
 	}
-	if reference, ok := program.Refers(); ok && program.Bypassed() {
+	if reference, ok := compiled.Refers(); ok && compiled.Bypassed() {
 		if r := history.Choose(reference); r != nil && r.Name != latest.Name {
 			recorded.NewPods = r.Name
 		}
@@ -97,11 +97,11 @@ func (k *revisionKeeper) keep(ctx context.Context, program *inject.Program, spec
 	return recorded, history, nil
 }
 
-func ownerOf(program *inject.Program) revision.Owner {
-	set := program.Set
+func ownerOf(compiled *inject.Compiled) revision.Owner {
+	set := compiled.Set
 	return revision.Owner{
 		Name: set.Name, UID: set.UID, Labels: set.Labels, Annotations: set.Annotations,
-		CustomVersion: set.Spec.CustomVersion, Hash: program.Hash, HashWithoutImage: program.HashWithoutImage, Now: time.Now(),
+		CustomVersion: set.Spec.CustomVersion, Hash: compiled.Hash, HashWithoutImage: compiled.HashWithoutImage, Now: time.Now(),
 	}
 }
 
@@ -167,8 +167,8 @@ func (k *revisionKeeper) refresh(ctx context.Context, r *appsv1.ControllerRevisi
 
 // truncate deletes old revisions. It is not an error if more are left than the limit
 // allows because all of them are needed.
-func (k *revisionKeeper) truncate(ctx context.Context, program *inject.Program, history revision.History, inUse map[podstate.Name]tracker.RevisionCount) error {
-	surplus, tooMany := history.Surplus(&program.Set.Spec, func(name string) bool {
+func (k *revisionKeeper) truncate(ctx context.Context, compiled *inject.Compiled, history revision.History, inUse map[podstate.Name]tracker.RevisionCount) error {
+	surplus, tooMany := history.Surplus(&compiled.Set.Spec, func(name string) bool {
 		_, used := inUse[podstate.MakeName(name)]
 		return used
 	})

@@ -103,27 +103,27 @@ func (a *revisionAPI) stored(t *testing.T) []appsv1.ControllerRevision {
 	return list.Items
 }
 
-// logProgram is SidecarSet "log" with one container of that image.
-func logProgram(image string) *inject.Program {
+// logCompiled is SidecarSet "log" with one container of that image.
+func logCompiled(image string) *inject.Compiled {
 	set := fixtures.LogSet(1)
 	set.Spec.Containers[0].Image = image
-	return &inject.Program{Set: set, Hash: "h1", HashWithoutImage: "hw"}
+	return &inject.Compiled{Set: set, Hash: "h1", HashWithoutImage: "hw"}
 }
 
-// specOf is the spec of logProgram(image).
+// specOf is the spec of logCompiled(image).
 func specOf(image string) map[string]any {
 	return map[string]any{"containers": []any{map[string]any{"name": "log", "image": image}}}
 }
 
-// recorded is the revision of logProgram(image), as number.
+// recorded is the revision of logCompiled(image), as number.
 func recorded(t *testing.T, image string, number int64, collisions int32) *appsv1.ControllerRevision {
 	t.Helper()
-	program := logProgram(image)
+	compiled := logCompiled(image)
 	data, err := revision.Data(specOf(image))
 	if err != nil {
 		t.Fatal(err)
 	}
-	stored := revision.New(ownerOf(program), "system", data, collisions, number)
+	stored := revision.New(ownerOf(compiled), "system", data, collisions, number)
 	stored.UID = types.UID(stored.Name)
 	return stored
 }
@@ -132,7 +132,7 @@ func TestKeepAdoptsWhatTheCacheHasNotSeen(t *testing.T) {
 	own := recorded(t, "log:1", 1, 0)
 	api := newRevisionAPI(own)
 	api.behind = true
-	got, _, err := api.keeper().keep(t.Context(), logProgram("log:1"), specOf("log:1"), 0)
+	got, _, err := api.keeper().keep(t.Context(), logCompiled("log:1"), specOf("log:1"), 0)
 	if err != nil || got.Name != own.Name || got.CollisionCount != 0 || len(api.stored(t)) != 1 {
 		t.Errorf("%v, %v; %d revisions", got, err, len(api.stored(t)))
 	}
@@ -142,7 +142,7 @@ func TestKeepAvoidsTheRevisionOfADeletedNamesake(t *testing.T) {
 	foreign := recorded(t, "log:1", 4, 0)
 	foreign.OwnerReferences[0].UID = "set-0"
 	api := newRevisionAPI(foreign)
-	got, _, err := api.keeper().keep(t.Context(), logProgram("log:1"), specOf("log:1"), 0)
+	got, _, err := api.keeper().keep(t.Context(), logCompiled("log:1"), specOf("log:1"), 0)
 	want := recorded(t, "log:1", 1, 1)
 	if err != nil || got.Name != want.Name || got.CollisionCount != 1 {
 		t.Fatalf("%v, %v; want %s", got, err, want.Name)
@@ -152,7 +152,7 @@ func TestKeepAvoidsTheRevisionOfADeletedNamesake(t *testing.T) {
 		t.Errorf("stored: %v", api.stored(t))
 	}
 	// From then on it is found by content, whatever the count says.
-	got, _, err = api.keeper().keep(t.Context(), logProgram("log:1"), specOf("log:1"), 0)
+	got, _, err = api.keeper().keep(t.Context(), logCompiled("log:1"), specOf("log:1"), 0)
 	if err != nil || got.Name != want.Name || len(api.stored(t)) != 2 {
 		t.Errorf("%v, %v", got, err)
 	}
@@ -165,7 +165,7 @@ func TestKeepGivesUpAfterTooManyCollisions(t *testing.T) {
 		foreign.OwnerReferences[0].UID = "set-0"
 		taken = append(taken, foreign)
 	}
-	if got, _, err := newRevisionAPI(taken...).keeper().keep(t.Context(), logProgram("log:1"), specOf("log:1"), 0); err == nil {
+	if got, _, err := newRevisionAPI(taken...).keeper().keep(t.Context(), logCompiled("log:1"), specOf("log:1"), 0); err == nil {
 		t.Errorf("recorded as %v", got)
 	}
 }
@@ -193,7 +193,7 @@ func (r *rig) due(t *testing.T) (pods int, image string) {
 	r.begun = nil
 	r.mu.Unlock()
 	for _, item := range items {
-		image = item.Program.Set.Spec.Containers[0].Image
+		image = item.Compiled.Set.Spec.Containers[0].Image
 		if err := r.pods.ask(t.Context(), func(tr *tracker.Tracker) { tr.Done(item, tracker.Result{}) }); err != nil {
 			t.Fatal(err)
 		}
@@ -202,7 +202,7 @@ func (r *rig) due(t *testing.T) (pods int, image string) {
 }
 
 // No Pod is given a content that is not recorded, and the status says why.
-func TestNoPodIsUpdatedWhileItsContentCannotBeRecorded(t *testing.T) {
+func TestNoPodIsUpdatedWhileItsRevisionCannotBeRecorded(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t, webPod(1), webPod(2))
 		r.pass(time.Minute)
@@ -278,13 +278,13 @@ func TestCountersFollowWhileRevisionsFail(t *testing.T) {
 func TestTruncateReportsWhatItCouldNotDelete(t *testing.T) {
 	api := newRevisionAPI(recorded(t, "log:1", 1, 0), recorded(t, "log:2", 2, 0))
 	api.failWith(errors.New("refused"))
-	program := logProgram("log:2")
-	program.Set.Spec.RevisionHistoryLimit = new(int32(1))
-	_, history, err := api.keeper().keep(t.Context(), program, specOf("log:2"), 0)
+	compiled := logCompiled("log:2")
+	compiled.Set.Spec.RevisionHistoryLimit = new(int32(1))
+	_, history, err := api.keeper().keep(t.Context(), compiled, specOf("log:2"), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := api.keeper().truncate(t.Context(), program, history, nil); !errors.Is(err, api.fail) {
+	if err := api.keeper().truncate(t.Context(), compiled, history, nil); !errors.Is(err, api.fail) {
 		t.Errorf("%v, want the error", err)
 	}
 }
@@ -305,19 +305,19 @@ func TestTruncateSparesWhatPodsRun(t *testing.T) {
 		all, names = append(all, r), append(names, r.Name)
 	}
 	api := newRevisionAPI(all...)
-	program := logProgram("log:4")
-	program.Set.Spec.RevisionHistoryLimit = new(int32(1))
-	got, history, err := api.keeper().keep(t.Context(), program, specOf("log:4"), 0)
+	compiled := logCompiled("log:4")
+	compiled.Set.Spec.RevisionHistoryLimit = new(int32(1))
+	got, history, err := api.keeper().keep(t.Context(), compiled, specOf("log:4"), 0)
 	if err != nil {
 		t.Fatalf("keep: %v", err)
 	}
-	if err := api.keeper().truncate(t.Context(), program, history, map[podstate.Name]tracker.RevisionCount{podstate.MakeName(names[1]): {Pods: 1}}); err != nil {
+	if err := api.keeper().truncate(t.Context(), compiled, history, map[podstate.Name]tracker.RevisionCount{podstate.MakeName(names[1]): {Pods: 1}}); err != nil {
 		t.Fatalf("truncate: %v", err)
 	}
 	var left []string
 	for _, r := range api.stored(t) {
 		left = append(left, r.Name)
-		if !metav1.IsControlledBy(&r, &metav1.ObjectMeta{UID: program.Set.UID}) || r.Labels[appsv1beta1.LabelSidecarSetName] != "log" {
+		if !metav1.IsControlledBy(&r, &metav1.ObjectMeta{UID: compiled.Set.UID}) || r.Labels[appsv1beta1.LabelSidecarSetName] != "log" {
 			t.Errorf("revision %+v", r.ObjectMeta)
 		}
 	}

@@ -110,7 +110,7 @@ func (r *rig) succeed(t *testing.T) {
 	err := r.pods.ask(t.Context(), func(*tracker.Tracker) {
 		r.pods.tracker = fresh.tracker
 		r.pods.synced.Store(false)
-		r.pods.takeCatalog()
+		r.pods.takeStore()
 	})
 	if err != nil {
 		t.Fatal(err)

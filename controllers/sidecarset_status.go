@@ -79,12 +79,12 @@ func (r *SidecarSetReconciler) tellReadiness(p *pass, next appsv1beta1.SidecarSe
 	is := meta.FindStatusCondition(next.Conditions, appsv1beta1.ConditionReady)
 	switch {
 	case is == nil && p.seen.InjectionPaused && (was != nil || len(p.before.Conditions) == 0):
-		r.event(events.NotInForce(about, appsv1beta1.ReasonPaused, status.InjectionPausedMessage))
+		r.event(events.NotReady(about, appsv1beta1.ReasonPaused, status.InjectionPausedMessage))
 	case is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason:
 	case is.Status == metav1.ConditionTrue:
-		r.event(events.InForce(about, is.Reason, is.Message))
+		r.event(events.Ready(about, is.Reason, is.Message))
 	default:
-		r.event(events.NotInForce(about, is.Reason, is.Message))
+		r.event(events.NotReady(about, is.Reason, is.Message))
 	}
 }
 

@@ -239,9 +239,9 @@ func TestNamedMetricsExist(t *testing.T) {
 // A reader who sees a reason finds it on the page for people on call.
 func TestReasonsAreInTroubleshooting(t *testing.T) {
 	page := read(t, "docs/troubleshooting.md")
-	all := append(constants(t, "apis/apps/v1beta1/keys.go"), constants(t, "internal/inplace/way.go")...)
+	all := append(constants(t, "apis/apps/v1beta1/keys.go"), constants(t, "internal/inplace/method.go")...)
 	for _, c := range append(all, constants(t, "internal/inject/plan.go")...) {
-		quiet := slices.Contains([]string{"Compiled", "AsExpected"}, c.value) // all is well
+		quiet := slices.Contains([]string{"Accepted", "AsExpected"}, c.value) // all is well
 		if oneWord.MatchString(c.value) && !strings.HasPrefix(c.name, "Condition") && !strings.HasPrefix(c.name, "PodCondition") &&
 			!strings.HasPrefix(c.name, "Default") && !quiet && !strings.Contains(page, "`"+c.value+"`") {
 			t.Errorf("troubleshooting.md does not have the reason %s", c.value)
@@ -261,7 +261,7 @@ func TestRefusalsAreInTroubleshooting(t *testing.T) {
 			words = append(words, quote)
 		}
 	}
-	for _, path := range []string{"internal/inject/errors.go", "internal/inject/resources.go", "webhooks/pods/namespaces.go", "webhooks/pods/revisions.go", "webhooks/entries/knowledge.go"} {
+	for _, path := range []string{"internal/inject/errors.go", "internal/inject/resources.go", "webhooks/pods/namespaces.go", "webhooks/pods/revisions.go", "webhooks/registration/freshness.go"} {
 		ast.Inspect(parse(t, path), func(node ast.Node) bool {
 			text := ""
 			switch node := node.(type) {

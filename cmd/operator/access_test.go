@@ -78,7 +78,7 @@ func TestAccess(t *testing.T) {
 		expect("reviews", server.tokens, maxUnknown+1)
 		expect("reviews of rights", server.accesses, 2)
 
-		// Requests of strangers do not delay a review of a known token.
+		// Requests of unauthenticated clients do not delay a review of a known token.
 		<-time.After(allowedFor)
 		expect("a made-up token", ask("Bearer y"), 401)
 		expect("the reader, whose answer is old", ask("Bearer reader"), 200)

@@ -32,7 +32,7 @@ type recording struct {
 }
 
 func state(at time.Duration, name, reason string) recording {
-	return recording{at, events.NotInForce(events.SidecarSet{Name: name, UID: "u"}, reason, "why")}
+	return recording{at, events.NotReady(events.SidecarSet{Name: name, UID: "u"}, reason, "why")}
 }
 
 // written runs a writer on these Events, which come in the order of their times, and returns what it writes in a
@@ -112,7 +112,7 @@ func TestReviewsCauseFewEvents(t *testing.T) {
 func TestFiveHundredSidecarSetsAreToldWithinAMinute(t *testing.T) {
 	var all []recording
 	for i := range 500 {
-		all = append(all, state(0, fmt.Sprint("set-", i), "InForce"))
+		all = append(all, state(0, fmt.Sprint("set-", i), "Injecting"))
 	}
 	if got := written(t, events.StateLimits, all); len(got) != 500 {
 		t.Errorf("%d Events are written in a minute, want 500", len(got))

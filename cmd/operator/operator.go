@@ -25,9 +25,9 @@ import (
 	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/controllers"
 	"github.com/sidecarset/operator/controllers/executor"
-	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/events"
-	"github.com/sidecarset/operator/webhooks/entries"
+	"github.com/sidecarset/operator/internal/podwebhook"
+	"github.com/sidecarset/operator/webhooks/registration"
 	"github.com/sidecarset/operator/webhooks/server"
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
@@ -87,14 +87,14 @@ func Run(ctx context.Context, version string, o Options) error {
 	if err != nil {
 		return err
 	}
-	catalog := snapshot.NewCatalog(mgr.GetCache(), metrics.Registry)
-	slots := entries.NewSlots(mgr.GetCache(), mgr.GetAPIReader())
-	knowledge := entries.NewKnowledge(slots, catalog, health, mgr.GetAPIReader(), metrics.Registry)
-	injectors := entries.NewInjectors(mgr.GetCache(), o.namespace, metrics.Registry)
-	if err := addAll(mgr, slots, catalog, injectors); err != nil {
+	store := snapshot.NewStore(mgr.GetCache(), metrics.Registry)
+	shards := registration.NewShards(mgr.GetCache(), mgr.GetAPIReader())
+	knowledge := registration.NewFreshness(shards, store, health, mgr.GetAPIReader(), metrics.Registry)
+	injectors := registration.NewInjectors(mgr.GetCache(), o.namespace, metrics.Registry)
+	if err := addAll(mgr, shards, store, injectors); err != nil {
 		return err
 	}
-	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, injectors: injectors, probes: probes, slots: slots, knowledge: knowledge, leadership: leadership}
+	parts := &parts{mgr: mgr, options: o, store: store, serving: serving, injectors: injectors, probes: probes, shards: shards, knowledge: knowledge, leadership: leadership}
 	if o.runsControllers() {
 		if err := parts.addControllers(); err != nil {
 			return err
@@ -106,8 +106,8 @@ func Run(ctx context.Context, version string, o Options) error {
 		}
 	}
 	// A replica that cannot read SidecarSets because no replica converts them is ready, so that API servers call it.
-	probes.AddReadiness("catalog", func(r *http.Request) error {
-		if err := catalog.Ready(r); err != nil && !health.Unconverted() {
+	probes.AddReadiness("snapshot", func(r *http.Request) error {
+		if err := store.Ready(r); err != nil && !health.Unconverted() {
 			return err
 		}
 		return nil
@@ -154,13 +154,13 @@ func after(ctx context.Context, grace time.Duration) context.Context {
 type parts struct {
 	mgr       ctrl.Manager
 	options   Options
-	catalog   *snapshot.Catalog
+	store     *snapshot.Store
 	serving   *certs.Serving
-	injectors *entries.Injectors
+	injectors *registration.Injectors
 	probes    *probes
-	slots     *entries.Slots
-	knowledge *entries.Knowledge
-	widener   *entries.Widener // nil where controllers do not run
+	shards    *registration.Shards
+	knowledge *registration.Freshness
+	registrar *registration.Registrar // nil where controllers do not run
 	// leadership is nil if there is no election.
 	leadership *executor.Leadership
 }
@@ -176,14 +176,14 @@ func (p *parts) addControllers() error {
 		return err
 	}
 	var err error
-	if p.widener, err = entries.Setup(p.mgr, p.slots, p.catalog, o.entries(p.serving, p.injectors)); err != nil {
+	if p.registrar, err = registration.Setup(p.mgr, p.shards, p.store, o.webhooks(p.serving, p.injectors)); err != nil {
 		return err
 	}
-	return controllers.Setup(p.mgr, p.catalog, controllers.Options{
+	return controllers.Setup(p.mgr, p.store, controllers.Options{
 		ExcludedNamespaces: o.excludedNamespaces,
 		RecordEvent:        states.RecordEvent,
 		RecordPodEvent:     podEvents.RecordEvent,
-		Readiness:          p.widener.Readiness(),
+		Readiness:          p.registrar.Readiness(),
 		RevisionNamespace:  o.revisionNamespace,
 		WatchPause:         &snapshot.WatchPause,
 		RolloutQPS:         o.rolloutQPS,
@@ -209,8 +209,8 @@ func (o Options) bundleTargets() certs.Targets {
 		Mutating: mutatingConfiguration, Validating: validatingConfiguration, Definition: appsv1beta1.Resource.GroupResource().String(),
 	}
 	if o.podWebhook.mode != podWebhookStatic {
-		targets.IsSlot = func(name string) bool {
-			_, ok := entry.Index(name)
+		targets.IsShard = func(name string) bool {
+			_, ok := podwebhook.ShardNumber(name)
 			return ok
 		}
 	}

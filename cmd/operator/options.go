@@ -97,7 +97,7 @@ func ParseOptions(args []string, getenv func(string) string) (Options, error) {
 // flags sets the options, and two lists.
 func (o *Options) flags(excluded, sans *string) *flag.FlagSet {
 	flags := flag.NewFlagSet("sidecarset-operator", flag.ContinueOnError)
-	flags.StringVar(&o.role, "role", roleAll, "`role` of this process: all, webhook (answers admission) or controller (status, certificates and webhook entries, if it leads)")
+	flags.StringVar(&o.role, "role", roleAll, "`role` of this process: all, webhook (answers admission) or controller (status, certificates and Pod webhooks, if it leads)")
 	flags.StringVar(&o.namespace, "namespace", o.namespace, "`namespace` where the operator runs and keeps its objects; default is $POD_NAMESPACE")
 	flags.StringVar(&o.revisionNamespace, "revision-namespace", "", "`namespace` of the ControllerRevisions and the ConfigMap kruise-configuration; default is the operator's own. After a migration from OpenKruise use kruise-system")
 	flags.StringVar(&o.webhookAddress, "webhook-bind-address", ":9443", "`address` on which webhooks are served")
@@ -149,7 +149,7 @@ func (o Options) check(rest []string) error {
 		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration=%s: use more than --leader-elect-renew-deadline, which is %s", o.leaseDuration, o.renewDeadline))
 	}
 	for _, name := range o.excludedNamespaces {
-		for _, problem := range validation.ValidateNamespaceName(name, false) { // else API servers refuse every webhook entry
+		for _, problem := range validation.ValidateNamespaceName(name, false) { // else API servers refuse every Pod webhook
 			errs = append(errs, fmt.Errorf("--excluded-namespaces: %q is not the name of a namespace: %s; separate names by commas", name, problem))
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/sidecarset/operator/certs"
-	"github.com/sidecarset/operator/internal/entry"
-	"github.com/sidecarset/operator/webhooks/entries"
+	"github.com/sidecarset/operator/internal/podwebhook"
+	"github.com/sidecarset/operator/webhooks/registration"
 )
 
 // The values of --pod-webhook.
@@ -20,7 +20,7 @@ const (
 	podWebhookStatic = "static"
 )
 
-// podWebhookOptions are the flags of the webhook entries for Pods.
+// podWebhookOptions are the flags of the Pod webhooks.
 type podWebhookOptions struct {
 	mode         string
 	reinvocation admissionregistrationv1.ReinvocationPolicyType
@@ -28,7 +28,7 @@ type podWebhookOptions struct {
 }
 
 func (o *podWebhookOptions) bind(flags *flag.FlagSet) {
-	flags.StringVar(&o.mode, "pod-webhook", podWebhookExact, "`mode` of the webhook entries for Pods: exact (the leader writes entries for the Pods that SidecarSets select) or static (an administrator maintains one entry for all Pods, see config/overlays/static)")
+	flags.StringVar(&o.mode, "pod-webhook", podWebhookExact, "`mode` of the Pod webhooks: exact (the leader writes entries for the Pods that SidecarSets select) or static (an administrator maintains one entry for all Pods, see config/overlays/static)")
 	flags.StringVar((*string)(&o.reinvocation), "pod-webhook-reinvocation", string(admissionregistrationv1.NeverReinvocationPolicy), "`policy` of exact entries: Never, or IfNeeded if another webhook adds labels or containers after ours")
 	flags.StringVar(&o.url, "pod-webhook-url", "", "`prefix` of the URLs that API servers call for exact entries, such as https://127.0.0.1:9443; default is the Service")
 }
@@ -47,10 +47,10 @@ func (o *podWebhookOptions) check() error {
 	return errors.Join(errs...)
 }
 
-// entries are the options of the part that keeps the webhook entries.
-func (o *Options) entries(serving *certs.Serving, injectors *entries.Injectors) entries.Options {
-	return entries.Options{
-		Settings: entry.Settings{
+// entries are the options of the part that keeps the Pod webhooks.
+func (o *Options) webhooks(serving *certs.Serving, injectors *registration.Injectors) registration.Options {
+	return registration.Options{
+		Settings: podwebhook.Settings{
 			Namespace:          o.namespace,
 			ExcludedNamespaces: o.excludedNamespaces,
 			Service:            admissionregistrationv1.ServiceReference{Namespace: o.namespace, Name: o.webhookService},

@@ -83,7 +83,7 @@ func (o Options) minTLSVersion() uint16 {
 //
 // A check looks at what the process knows, and waits for nothing. If it did work that takes
 // long on a busy machine, such as a TLS handshake, then a process that is only slow would not
-// be ready, and strangers could make every replica un-ready by keeping it busy.
+// be ready, and unauthenticated clients could make every replica un-ready by keeping it busy.
 type probes struct {
 	http.ServeMux
 	log   logr.Logger

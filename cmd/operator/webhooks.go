@@ -8,12 +8,12 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/podwebhook"
 	"github.com/sidecarset/operator/webhooks/conversion"
-	"github.com/sidecarset/operator/webhooks/entries"
 	"github.com/sidecarset/operator/webhooks/pods"
+	"github.com/sidecarset/operator/webhooks/registration"
 	"github.com/sidecarset/operator/webhooks/server"
 	"github.com/sidecarset/operator/webhooks/sidecarsets"
 	"github.com/sidecarset/operator/webhooks/snapshot"
@@ -35,14 +35,14 @@ func (p *parts) addWebhooks(s *server.Server) error {
 	}
 	s.Instrument(metrics.Registry)
 	recorded := snapshot.RecordedRevisions{Reader: live, Namespace: o.revisionNamespace}
-	content, err := sidecarsets.NewContentCheck(p.mgr.GetConfig(), p.mgr.GetHTTPClient(), o.namespace, metrics.Registry)
+	content, err := sidecarsets.NewTemplateCheck(p.mgr.GetConfig(), p.mgr.GetHTTPClient(), o.namespace, metrics.Registry)
 	if err != nil {
 		return err
 	}
 	injector := pods.NewInjector(pods.Options{
-		Snapshot:           p.catalog.Current,
+		Snapshot:           p.store.Current,
 		Ensure:             p.knowledge.Ensure,
-		Know:               p.knowledge.Know,
+		Know:               p.knowledge.Check,
 		Namespaces:         live,
 		Revision:           recorded.Named,
 		KeepsPodResources:  content.KeepsPodResources,
@@ -51,25 +51,25 @@ func (p *parts) addWebhooks(s *server.Server) error {
 		RecordEvent:        conflicts.RecordEvent,
 		Registry:           metrics.Registry,
 	})
-	s.Register(server.GroupPods, entry.PathPods, injector.Handle)
-	s.Register(server.GroupPods, entry.PathSlots, injector.Handle)
-	s.Register(server.GroupBarriers, entry.PathBarrier, entries.AnswerBarrier)
+	s.Register(server.GroupPods, podwebhook.PathPods, injector.Handle)
+	s.Register(server.GroupPods, podwebhook.PathShards, injector.Handle)
+	s.Register(server.GroupProbes, podwebhook.PathProbe, registration.AnswerProbe)
 	validation := sidecarsets.ValidatorOptions{
 		Stored: func(context.Context) (*match.Snapshot, error) {
-			if known := p.catalog.Current(); known != nil {
+			if known := p.store.Current(); known != nil {
 				return known, nil
 			}
 			return nil, errors.New("this replica of the operator has not read all SidecarSets yet")
 		},
-		Current:                 p.catalog.Current,
+		Current:                 p.store.Current,
 		Reader:                  live,
-		Content:                 content,
+		Template:                content,
 		Namespace:               o.revisionNamespace,
 		PatchPodMetadataAllowed: o.patchPodMetadataAllowed,
 		ExcludedNamespaces:      o.excludedNamespaces,
 		Requester: sidecarsets.NewRequesterCheck(sidecarsets.RequesterCheckOptions{
 			Mode:               o.requesterCheck,
-			Catalog:            p.catalog.Current,
+			Store:              p.store.Current,
 			Access:             sidecarsets.NewCachedAccess(p.mgr.GetClient()),
 			Revisions:          recorded,
 			ExcludedNamespaces: o.excludedNamespaces,
@@ -77,8 +77,8 @@ func (p *parts) addWebhooks(s *server.Server) error {
 		}),
 	}
 	// A process that may not write entries leaves them to the leader.
-	if p.widener != nil && o.podWebhook.mode == podWebhookExact {
-		validation.Widener = p.widener
+	if p.registrar != nil && o.podWebhook.mode == podWebhookExact {
+		validation.Registrar = p.registrar
 	}
 	bound := sidecarsets.NewValueBound()
 	s.Register(server.GroupSidecarSets, pathDefault, bound.Before(sidecarsets.NewDefaulter()))

@@ -28,14 +28,14 @@ const (
 // label writes the condition of the Pod that was read, if it is not as it should be.
 func (e *Executor) label(ctx context.Context, a *attempt) (tracker.Result, error) {
 	record := podstate.FromPod(a.pod)
-	if !record.Active || !a.Program.Selector.Matches(record.Labels.Labels()) || a.Content.Count(record, time.Now().Unix())&inplace.Matched == 0 {
+	if !record.Active || !a.Compiled.Selector.Matches(record.Labels.Labels()) || a.Revision.Count(record, time.Now().Unix())&inplace.Matched == 0 {
 		return unneeded, nil
 	}
-	way := a.Content.Judge(record, a.Node).Way
+	way := a.Revision.Judge(record, a.Node).Method
 	if way != inplace.Current && way != inplace.Recreate {
 		return unneeded, nil
 	}
-	condition, differs := upgradableCondition(a.pod, a.Program.Name(), way == inplace.Current, e.unselected(a.pod), time.Now())
+	condition, differs := upgradableCondition(a.pod, a.Compiled.Name(), way == inplace.Current, e.unselected(a.pod), time.Now())
 	if !differs {
 		return written(a.pod), nil
 	}
@@ -63,7 +63,7 @@ func (e *Executor) patchCondition(ctx context.Context, pod *corev1.Pod, conditio
 func (e *Executor) unselected(pod *corev1.Pod) func(sidecarSet string) bool {
 	selected, err := e.Current().Select(pod.Namespace, pod.Labels, nil)
 	return func(name string) bool {
-		return err == nil && !slices.ContainsFunc(selected.Programs, func(p *inject.Program) bool { return p.Name() == name })
+		return err == nil && !slices.ContainsFunc(selected.SidecarSets, func(p *inject.Compiled) bool { return p.Name() == name })
 	}
 }
 

@@ -88,15 +88,15 @@ func TestLabels(t *testing.T) {
 		"C23: one that is deleted": {nil, says(`{"deleted":false}`), nil, "get patch/status", isWritten, "", `{"log":true}`},
 		"nothing new":              {nil, says(`{"log":true}`), nil, "get", isWritten, "", `{"log":true}`},
 		"in conflict":              {nil, nil, conflict, "get patch/status get patch/status", isWritten, "", `{"log":true}`},
-		"refused":                  {nil, nil, apierrors.NewForbidden(corev1.Resource("pods"), "p", errors.New("hands off")), "get patch/status", isRest, inplace.Refused, ""},
+		"refused":                  {nil, nil, apierrors.NewForbidden(corev1.Resource("pods"), "p", errors.New("hands off")), "get patch/status", isRest, inplace.WriteRejected, ""},
 		"another has its name":     {func(p *corev1.Pod) { p.UID = "other" }, nil, nil, "get", isStale, "", ""},
 		"it is not selected":       {func(p *corev1.Pod) { p.Labels = nil }, nil, nil, "get", isStale, "", ""},
 		"it is not injected":       {func(p *corev1.Pod) { delete(p.Annotations, "kruise.io/sidecarset-injected-list") }, nil, nil, "get", isStale, "", ""},
 		"it is finished":           {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, nil, nil, "get", isStale, "", ""},
-		"it is outdated":           {func(p *corev1.Pod) { record(p, program(t, "side:v0")) }, nil, nil, "get", isStale, "", ""},
+		"it is outdated":           {func(p *corev1.Pod) { record(p, compiled(t, "side:v0")) }, nil, nil, "get", isStale, "", ""},
 		"only a new Pod can follow": {func(p *corev1.Pod) {
 			delete(p.Annotations, "kruise.io/sidecarset-hash-without-image")
-			record(p, sizedProgram(t, "1"))
+			record(p, sizedCompiled(t, "1"))
 		}, nil, nil,
 			"get patch/status", isWritten, "", `{"log":false}`},
 	} {
@@ -108,12 +108,12 @@ func TestLabels(t *testing.T) {
 				tc.change(p)
 			}
 			r := newRig(t, p)
-			following := program(t, "side:v1")
+			following := compiled(t, "side:v1")
 			mesh := *following
 			mesh.Set = following.Set.DeepCopy()
 			mesh.Set.Name = "mesh"
-			r.now = match.Build([]*inject.Program{following, &mesh}, map[string]labels.Set{"a": {}})
-			r.item = tracker.WorkItem{Program: following, Content: inplace.ContentOf(following).With(inplace.Differences{})}
+			r.now = match.Build([]*inject.Compiled{following, &mesh}, map[string]labels.Set{"a": {}})
+			r.item = tracker.WorkItem{Compiled: following, Revision: inplace.RevisionOf(following).With(inplace.Differences{})}
 			if tc.fails != nil {
 				r.failPatches(1, false, tc.fails)
 			}

@@ -159,7 +159,7 @@ func contained(ctx context.Context, work func()) (err error) {
 
 // finish tells the result of a WorkItem.
 func (e *Executor) finish(ctx context.Context, item tracker.WorkItem, result tracker.Result) {
-	logger := log.FromContext(ctx).WithName("rollout").WithValues("SidecarSet", item.Program.Name(), "Pod", item.Record.FullName())
+	logger := log.FromContext(ctx).WithName("rollout").WithValues("SidecarSet", item.Compiled.Name(), "Pod", item.Record.FullName())
 	name := "blocked"
 	switch {
 	case result.Version != 0:
@@ -168,7 +168,7 @@ func (e *Executor) finish(ctx context.Context, item tracker.WorkItem, result tra
 	case result.Reason == "":
 		name = "stale"
 		logger.V(1).Info("Pod changed after it was selected for an update", "message", result.Message)
-	case result.Reason == inplace.Refused:
+	case result.Reason == inplace.WriteRejected:
 		name = "refused"
 	case result.Reason == inplace.WriteFailed:
 		name = "failed"

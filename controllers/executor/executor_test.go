@@ -44,22 +44,22 @@ func newRig(t *testing.T, pods ...*corev1.Pod) *rig {
 			t.Fatal(err)
 		}
 	}
-	r.follow(program(t, "side:v2"))
+	r.follow(compiled(t, "side:v2"))
 	r.Executor = New(Options{
 		Done:    func(context.Context, tracker.WorkItem, tracker.Result) {},
 		Current: func() *match.Snapshot { return r.now }, Pods: r.client.CoreV1(), Registry: prometheus.NewRegistry(),
 		Revision: func(_ context.Context, name string) (*appsv1.ControllerRevision, error) {
 			return nil, apierrors.NewNotFound(appsv1.Resource("controllerrevisions"), name)
 		},
-		Generation: func(context.Context, string) (int64, error) { return r.item.Program.Set.Generation + r.ahead, nil },
+		Generation: func(context.Context, string) (int64, error) { return r.item.Compiled.Set.Generation + r.ahead, nil },
 	})
 	return r
 }
 
 // follow makes a Program the current one.
-func (r *rig) follow(p *inject.Program) {
-	r.now = match.Build([]*inject.Program{p}, map[string]labels.Set{"a": {}})
-	r.item = tracker.WorkItem{Program: p, Content: inplace.ContentOf(p), Since: 1}
+func (r *rig) follow(p *inject.Compiled) {
+	r.now = match.Build([]*inject.Compiled{p}, map[string]labels.Set{"a": {}})
+	r.item = tracker.WorkItem{Compiled: p, Revision: inplace.RevisionOf(p), Since: 1}
 }
 
 // of is a WorkItem about a Pod that was Ready.
@@ -100,13 +100,13 @@ func (r *rig) image(t *testing.T, name string) string {
 	return r.pod(t, name).Spec.Containers[1].Image
 }
 
-func program(t *testing.T, image string) *inject.Program {
+func compiled(t *testing.T, image string) *inject.Compiled {
 	t.Helper()
-	return programOf(t, fmt.Sprintf(`{"name":"side","image":%q}`, image))
+	return compiledOf(t, fmt.Sprintf(`{"name":"side","image":%q}`, image))
 }
 
-// programOf is SidecarSet "log" with this sidecar.
-func programOf(t *testing.T, sidecar string) *inject.Program {
+// compiledOf is SidecarSet "log" with this sidecar.
+func compiledOf(t *testing.T, sidecar string) *inject.Compiled {
 	t.Helper()
 	var object map[string]any
 	text := fmt.Sprintf(`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"log","uid":"set","generation":2},
@@ -124,7 +124,7 @@ func programOf(t *testing.T, sidecar string) *inject.Program {
 // outdated returns a Pod that carries the last content, is ready, and has this name.
 func outdated(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
-	before := program(t, "side:v1")
+	before := compiled(t, "side:v1")
 	hash := func(h string) string {
 		return podstate.Hashes{}.With(podstate.HashRecord{SidecarSetName: "log", Hash: h, SidecarList: []string{"side"}}).String()
 	}

@@ -67,7 +67,7 @@ func (a *attempt) mayBeWritten() bool { return a.unsure != nil }
 // error of work is that of its write.
 func (e *Executor) try(ctx context.Context, a *attempt, work func(context.Context, *attempt) (tracker.Result, error)) tracker.Result {
 	for i := range attempts + 1 {
-		if current, ok := e.Current().Get(a.Program.Name()); !ok || current != a.Program {
+		if current, ok := e.Current().Get(a.Compiled.Name()); !ok || current != a.Compiled {
 			return stale("the SidecarSet has changed")
 		}
 		if a.last = a.last || i == attempts; a.last && a.unsure == nil {
@@ -102,7 +102,7 @@ func (a *attempt) conclude(result tracker.Result, err error) (concluded tracker.
 	case apierrors.IsNotFound(err):
 		return stale("the Pod is gone"), true
 	case isRefusal(err):
-		return rests(inplace.Refused, err.Error()), true
+		return rests(inplace.WriteRejected, err.Error()), true
 	case a.last:
 		return failed(err), true
 	}

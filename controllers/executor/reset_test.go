@@ -17,21 +17,21 @@ import (
 )
 
 // upgraded is a Pod whose hot upgrade is to be ended, and its SidecarSet.
-func upgraded(t *testing.T) (*corev1.Pod, *inject.Program) {
+func upgraded(t *testing.T) (*corev1.Pod, *inject.Compiled) {
 	t.Helper()
 	var object map[string]any
 	if err := json.Unmarshal([]byte(`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"log","uid":"set","generation":2},
 		"spec":{"selector":{"matchLabels":{"app":"web"}},"containers":[{"name":"side","image":"side:v2","upgradeStrategy":{"upgradeType":"HotUpgrade","hotUpgradeEmptyImage":"empty"}}]}}`), &object); err != nil {
 		t.Fatal(err)
 	}
-	program, err := inject.Compile(object)
+	compiled, err := inject.Compile(object)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := outdated(t, "p")
 	for key, value := range map[string]string{
-		"kruise.io/sidecarset-hash":                         `{"log":{"hash":"` + program.Hash + `"}}`,
-		"kruise.io/sidecarset-hash-without-image":           `{"log":{"hash":"` + program.HashWithoutImage + `"}}`,
+		"kruise.io/sidecarset-hash":                         `{"log":{"hash":"` + compiled.Hash + `"}}`,
+		"kruise.io/sidecarset-hash-without-image":           `{"log":{"hash":"` + compiled.HashWithoutImage + `"}}`,
 		"kruise.io/sidecarset-working-hotupgrade-container": `{"side":"side-2"}`,
 		"version.sidecarset.kruise.io/side-2":               "9",
 		"versionalt.sidecarset.kruise.io/side-2":            "8",
@@ -43,7 +43,7 @@ func upgraded(t *testing.T) (*corev1.Pod, *inject.Program) {
 	status := p.Status.ContainerStatuses[1]
 	status.Name, status.Image, status.ImageID = "side-2", "side:v2", "sha256:2"
 	p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, status)
-	return p, program
+	return p, compiled
 }
 
 // An Event reports the end of a hot upgrade, or why it is refused. No Event reports a failure that
@@ -62,16 +62,16 @@ func TestResets(t *testing.T) {
 	}{
 		"it is ended":            {0, false, nil, "empty", done, isWritten, ""},
 		"the answer was lost":    {1, true, etcd, "empty", "", isWritten, ""},
-		"the API server refuses": {1, false, &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: "hands off"}}, "side:v1", failed, isRest, inplace.Refused},
+		"the API server refuses": {1, false, &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: "hands off"}}, "side:v1", failed, isRest, inplace.WriteRejected},
 		"it has ended":           {-1, false, nil, "empty", "", isStale, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, program := upgraded(t)
+			p, compiled := upgraded(t)
 			if tc.fails < 0 {
 				p.Spec.Containers[1].Image = "empty"
 			}
 			r := newRig(t, p)
-			r.follow(program)
+			r.follow(compiled)
 			var told []string
 			r.RecordEvent = func(e events.Event) {
 				told = append(told, e.Type+" "+e.Reason+" "+e.Note)

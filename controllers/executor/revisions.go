@@ -30,13 +30,13 @@ func newRevisions(read func(context.Context, string) (*appsv1.ControllerRevision
 }
 
 // previous returns the content that the Pod records, as inplace.Previous does.
-func (r *revisions) previous(ctx context.Context, current *inject.Program, pod *corev1.Pod) (*inject.Program, error) {
-	return inplace.Previous(current.Name(), pod, func(name string) (*inject.Program, error) { return r.program(ctx, current, name) })
+func (r *revisions) previous(ctx context.Context, current *inject.Compiled, pod *corev1.Pod) (*inject.Compiled, error) {
+	return inplace.Previous(current.Name(), pod, func(name string) (*inject.Compiled, error) { return r.compiled(ctx, current, name) })
 }
 
 // program returns the content of a revision; nil if it is deleted, unreadable or of
 // another SidecarSet.
-func (r *revisions) program(ctx context.Context, current *inject.Program, name string) (*inject.Program, error) {
+func (r *revisions) compiled(ctx context.Context, current *inject.Compiled, name string) (*inject.Compiled, error) {
 	recorded, err := r.read(ctx, name)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -47,12 +47,12 @@ func (r *revisions) program(ctx context.Context, current *inject.Program, name s
 		return nil, nil
 	}
 	if known, ok := r.known.Get(recorded.UID); ok {
-		return known.(*inject.Program), nil
+		return known.(*inject.Compiled), nil
 	}
-	program, err := inject.CompileRevision(current, recorded)
+	compiled, err := inject.CompileRevision(current, recorded)
 	if err != nil {
-		program = nil // remembered: the data of a ControllerRevision never changes
+		compiled = nil // remembered: the data of a ControllerRevision never changes
 	}
-	r.known.Add(recorded.UID, program)
-	return program, nil
+	r.known.Add(recorded.UID, compiled)
+	return compiled, nil
 }

@@ -19,7 +19,7 @@ import (
 )
 
 func TestTheRevisionThatAPodRecordsIsFound(t *testing.T) {
-	current := fixtures.Program(t, fixtures.SidecarSet("mesh").Container("log", "log:2").Map())
+	current := fixtures.Compiled(t, fixtures.SidecarSet("mesh").Container("log", "log:2").Map())
 	current.Set.UID = "set"
 	yes := true
 	stored := map[string]*appsv1.ControllerRevision{}
@@ -53,10 +53,10 @@ func TestTheRevisionThatAPodRecordsIsFound(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
 				appsv1beta1.AnnotationHash: `{"mesh":{"hash":"` + tc.hash + `","controllerRevision":"` + tc.name + `"},"other":{"controllerRevision":"mesh-1"}}`,
 			}}}
-			program, err := r.previous(t.Context(), current, pod)
+			compiled, err := r.previous(t.Context(), current, pod)
 			image := ""
-			if program != nil {
-				image = program.Set.Spec.Containers[0].Image
+			if compiled != nil {
+				image = compiled.Set.Spec.Containers[0].Image
 			}
 			if err != nil || image != tc.want {
 				t.Errorf("%+v: image %q, %v", tc, image, err)

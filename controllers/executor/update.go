@@ -28,11 +28,11 @@ const resizeMemory = 5 * time.Minute
 
 // update updates the Pod that was read to the Program, if that is still possible and needed.
 func (e *Executor) update(ctx context.Context, a *attempt) (tracker.Result, error) {
-	if !a.Program.Selector.Matches(labels.Set(a.pod.Labels)) {
+	if !a.Compiled.Selector.Matches(labels.Set(a.pod.Labels)) {
 		return unneeded, nil
 	}
 	record := podstate.FromPod(a.pod)
-	live := rollout.Pod{Record: record, Written: a.Content.Written(record)}
+	live := rollout.Pod{Record: record, Written: a.Revision.Written(record)}
 	was := live.StateBefore(time.Now().Unix())
 	next, known, err := e.decide(ctx, a, was)
 	if problem := (*inject.MetadataError)(nil); errors.As(err, &problem) {
@@ -42,26 +42,26 @@ func (e *Executor) update(ctx context.Context, a *attempt) (tracker.Result, erro
 		return failed(err), nil
 	}
 	switch verdict := next.Verdict; {
-	case verdict.Way == inplace.Current && a.mayBeWritten():
+	case verdict.Method == inplace.Current && a.mayBeWritten():
 		return written(a.pod), nil
 	case a.last:
 		return failed(a.unsure), nil
-	case was != a.Was, verdict.Moves, verdict.Way == inplace.Current:
+	case was != a.Was, verdict.Moves, verdict.Method == inplace.Current:
 		return unneeded, nil
 	case verdict.Reason != "":
 		return rests(verdict.Reason, explain(next, a.pod.Spec.NodeName)), nil
-	case verdict.Way != inplace.Resize && verdict.Way != inplace.Images:
+	case verdict.Method != inplace.Resize && verdict.Method != inplace.Images:
 		return unneeded, nil
 	}
 	if !known || a.pod.CreationTimestamp.Unix() >= a.Since {
-		switch latest, err := e.isLatest(ctx, a.Program); {
+		switch latest, err := e.isLatest(ctx, a.Compiled); {
 		case err != nil:
 			return failed(err), nil
 		case !latest:
 			return stale("the SidecarSet has changed"), nil
 		}
 	}
-	if next.Verdict.Way == inplace.Resize {
+	if next.Verdict.Method == inplace.Resize {
 		return e.resize(ctx, a, next)
 	}
 	after, err := e.patch(ctx, a.pod, next.Patch)
@@ -73,22 +73,22 @@ func (e *Executor) update(ctx context.Context, a *attempt) (tracker.Result, erro
 
 // isLatest reports whether the API server has no newer generation of a SidecarSet. It is asked
 // about Pods that may carry a newer content, because admission may know it before this leader does.
-func (e *Executor) isLatest(ctx context.Context, program *inject.Program) (bool, error) {
+func (e *Executor) isLatest(ctx context.Context, compiled *inject.Compiled) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	generation, err := e.Generation(ctx, program.Name())
-	return generation == program.Set.Generation, err
+	generation, err := e.Generation(ctx, compiled.Name())
+	return generation == compiled.Set.Generation, err
 }
 
 // decide returns the update of a Pod, and whether a ControllerRevision has the content that the
 // Pod carries.
 func (e *Executor) decide(ctx context.Context, a *attempt, was podstate.StateBefore) (next inplace.Update, known bool, err error) {
-	previous, err := e.known.previous(ctx, a.Program, a.pod)
+	previous, err := e.known.previous(ctx, a.Compiled, a.pod)
 	if err != nil {
 		return inplace.Update{}, false, err
 	}
 	next, err = inplace.UpdateInPlace(inplace.UpdateInput{
-		Pod: a.pod, Program: a.Program, Content: a.Content, Previous: previous, Node: a.Node, StateBefore: was, Now: time.Now(),
+		Pod: a.pod, Compiled: a.Compiled, Revision: a.Revision, Previous: previous, Node: a.Node, StateBefore: was, Now: time.Now(),
 	})
 	return next, previous != nil, err
 }
@@ -96,11 +96,11 @@ func (e *Executor) decide(ctx context.Context, a *attempt, was podstate.StateBef
 // reset ends the hot upgrade of the Pod that was read, and writes an Event about the result.
 func (e *Executor) reset(ctx context.Context, a *attempt) (tracker.Result, error) {
 	record := podstate.FromPod(a.pod)
-	live := rollout.Pod{Record: record, Written: a.Content.Written(record)}
-	if !a.Program.Selector.Matches(labels.Set(a.pod.Labels)) || a.Content.Count(record, time.Now().Unix())&inplace.Matched == 0 {
+	live := rollout.Pod{Record: record, Written: a.Revision.Written(record)}
+	if !a.Compiled.Selector.Matches(labels.Set(a.pod.Labels)) || a.Revision.Count(record, time.Now().Unix())&inplace.Matched == 0 {
 		return unneeded, nil
 	}
-	reset, err := inplace.ResetHotUpgrades(inplace.UpdateInput{Pod: a.pod, Program: a.Program, Content: a.Content, StateBefore: live.StateBefore(time.Now().Unix()), Now: time.Now()})
+	reset, err := inplace.ResetHotUpgrades(inplace.UpdateInput{Pod: a.pod, Compiled: a.Compiled, Revision: a.Revision, StateBefore: live.StateBefore(time.Now().Unix()), Now: time.Now()})
 	switch {
 	case err != nil:
 		return failed(err), nil
@@ -109,7 +109,7 @@ func (e *Executor) reset(ctx context.Context, a *attempt) (tracker.Result, error
 	case reset.Patch == nil:
 		return unneeded, nil
 	}
-	about, told := events.Of(a.Program.Set), events.Pod{Namespace: a.pod.Namespace, Name: a.pod.Name, UID: a.pod.UID}
+	about, told := events.Of(a.Compiled.Set), events.Pod{Namespace: a.pod.Namespace, Name: a.pod.Name, UID: a.pod.UID}
 	after, err := e.patch(ctx, a.pod, reset.Patch)
 	switch {
 	case err == nil:
@@ -129,7 +129,7 @@ func (e *Executor) resize(ctx context.Context, a *attempt, next inplace.Update) 
 	case e.lacksResize():
 		return noResize(), nil
 	case next.Record != nil && a.noted:
-		return rests(inplace.WriteUndone, "another program removes the record of the resize from the Pod"), nil
+		return rests(inplace.WriteReverted, "another program removes the record of the resize from the Pod"), nil
 	case next.Record != nil:
 		after, err := e.patch(ctx, a.pod, next.Record)
 		if err != nil {
@@ -146,7 +146,7 @@ func (e *Executor) resize(ctx context.Context, a *attempt, next inplace.Update) 
 	case err != nil:
 		return tracker.Result{}, err
 	case haveSameResources(a.pod, after):
-		return rests(inplace.WriteUndone, "another program, such as an admission webhook, has taken back the resources"), nil
+		return rests(inplace.WriteReverted, "another program, such as an admission webhook, has taken back the resources"), nil
 	}
 	return written(after), nil
 }

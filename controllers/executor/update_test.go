@@ -59,8 +59,8 @@ func TestPodWriteAnswersDecideTheResult(t *testing.T) {
 		"it is written":                        {0, false, nil, "side:v2", isWritten, ""},
 		"another writer was faster":            {2, false, conflict, "side:v2", isWritten, ""},
 		"another writer is always faster":      {99, false, conflict, "side:v1", isStale, ""},
-		"an admission policy forbids it":       {1, false, status(http.StatusForbidden, metav1.StatusReasonForbidden), "side:v1", isRest, "Refused"},
-		"it is not valid":                      {1, false, status(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid), "side:v1", isRest, "Refused"},
+		"an admission policy forbids it":       {1, false, status(http.StatusForbidden, metav1.StatusReasonForbidden), "side:v1", isRest, "WriteRejected"},
+		"it is not valid":                      {1, false, status(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid), "side:v1", isRest, "WriteRejected"},
 		"the Pod is gone":                      {1, false, apierrors.NewNotFound(pods, "p"), "side:v1", isStale, ""},
 		"the Lease is old":                     {1, false, errNotLeading, "side:v1", isStale, ""},
 		"an error, and then none":              {1, false, internal, "side:v2", isWritten, ""},
@@ -97,7 +97,7 @@ func TestALivePodThatDiffersIsNotWritten(t *testing.T) {
 		}, "", ""},
 		"another has its name": {func(p *corev1.Pod) { p.UID = "other" }, "", ""},
 		"OpenKruise was faster": {func(p *corev1.Pod) {
-			p.Annotations["kruise.io/sidecarset-hash"] = `{"log":"` + program(t, "side:v2").Hash + `"}`
+			p.Annotations["kruise.io/sidecarset-hash"] = `{"log":"` + compiled(t, "side:v2").Hash + `"}`
 		}, "", ""},
 		"it cannot be merged":    {func(p *corev1.Pod) { p.Annotations["list"] = "no object" }, inplace.UpdateImpossible, "list"},
 		"it is not Ready by now": {func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }, "", ""},
@@ -121,9 +121,9 @@ func TestALivePodThatDiffersIsNotWritten(t *testing.T) {
 }
 
 // merging is a Program that merges an annotation.
-func merging(t *testing.T) *inject.Program {
+func merging(t *testing.T) *inject.Compiled {
 	t.Helper()
-	text, err := json.Marshal(program(t, "side:v2").Set)
+	text, err := json.Marshal(compiled(t, "side:v2").Set)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,16 +162,16 @@ func TestHowThePodWasIsRecorded(t *testing.T) {
 		check(t, r.carryOut(t.Context(), item), isStale, "", "")
 		item.Was = was
 		check(t, r.carryOut(t.Context(), item), isWritten, "", "")
-		if entries, err := podstate.EntriesOf(r.pod(t, "p")); err != nil || entries.Sets["log"].StateBefore != was {
-			t.Errorf("the record is %+v, %v", entries, err)
+		if webhooks, err := podstate.EntriesOf(r.pod(t, "p")); err != nil || webhooks.Sets["log"].StateBefore != was {
+			t.Errorf("the record is %+v, %v", webhooks, err)
 		}
 	}
 }
 
-// sizedProgram is SidecarSet "log" whose sidecar requests this cpu.
-func sizedProgram(t *testing.T, cpu string) *inject.Program {
+// sizedCompiled is SidecarSet "log" whose sidecar requests this cpu.
+func sizedCompiled(t *testing.T, cpu string) *inject.Compiled {
 	t.Helper()
-	return programOf(t, fmt.Sprintf(`{"name":"side","image":"side:v1","resources":{"requests":{"cpu":%q}}}`, cpu))
+	return compiledOf(t, fmt.Sprintf(`{"name":"side","image":"side:v1","resources":{"requests":{"cpu":%q}}}`, cpu))
 }
 
 func requests(cpu string) corev1.ResourceRequirements {
@@ -179,17 +179,17 @@ func requests(cpu string) corev1.ResourceRequirements {
 }
 
 // record gives a Pod the hashes of a content.
-func record(p *corev1.Pod, content *inject.Program) {
+func record(p *corev1.Pod, revision *inject.Compiled) {
 	hash := func(h string) string {
 		return podstate.Hashes{}.With(podstate.HashRecord{SidecarSetName: "log", Hash: h, SidecarList: []string{"side"}}).String()
 	}
-	p.Annotations["kruise.io/sidecarset-hash"], p.Annotations["kruise.io/sidecarset-hash-without-image"] = hash(content.Hash), hash(content.HashWithoutImage)
+	p.Annotations["kruise.io/sidecarset-hash"], p.Annotations["kruise.io/sidecarset-hash-without-image"] = hash(revision.Hash), hash(revision.HashWithoutImage)
 }
 
 // newSizedRig has Pods whose sidecar requests cpu 1, where the SidecarSet wants 2.
 func newSizedRig(t *testing.T, names ...string) *rig {
 	t.Helper()
-	before, now := sizedProgram(t, "1"), sizedProgram(t, "2")
+	before, now := sizedCompiled(t, "1"), sizedCompiled(t, "2")
 	var pods []*corev1.Pod
 	for _, name := range names {
 		p := outdated(t, name)
@@ -200,7 +200,7 @@ func newSizedRig(t *testing.T, names ...string) *rig {
 	}
 	r := newRig(t, pods...)
 	r.follow(now)
-	r.item.Content = r.item.Content.With(inplace.Differences{podstate.MakeName(before.HashWithoutImage): {
+	r.item.Revision = r.item.Revision.With(inplace.Differences{podstate.MakeName(before.HashWithoutImage): {
 		Resources: []inplace.ResourceChange{{Container: "side", Old: requests("1"), New: requests("2")}},
 	}})
 	return r
@@ -216,12 +216,12 @@ func TestResizeAnswersDecideTheResult(t *testing.T) {
 		says   string
 	}{
 		"it is written":               {nil, isWritten, "", ""},
-		"it is beyond the node":       {apierrors.NewForbidden(pods, "p", errors.New("no node is as large")), isRest, inplace.Refused, "no node is as large"},
+		"it is beyond the node":       {apierrors.NewForbidden(pods, "p", errors.New("no node is as large")), isRest, inplace.WriteRejected, "no node is as large"},
 		"there is no such path":       {noSuchPath, isRest, inplace.ResizeUnsupported, "since 1.33"},
 		"the method is not supported": {apierrors.NewMethodNotSupported(pods, "patch"), isRest, inplace.ResizeUnsupported, "since 1.33"},
 		"the Pod is gone":             {apierrors.NewNotFound(pods, "p"), isStale, "", ""},
 		"an error":                    {apierrors.NewInternalError(errors.New("a webhook is away")), isRest, inplace.WriteFailed, "a webhook is away"},
-		"it is taken back":            {errUndone, isRest, inplace.WriteUndone, "the resources"},
+		"it is taken back":            {errUndone, isRest, inplace.WriteReverted, "the resources"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -265,9 +265,9 @@ func (r *rig) answerResizes(err error) {
 
 // Whether the kubelet of a Pod's node restarts native sidecars is known from the WorkItem.
 func TestAKubeletThatIsTooOldIsNamed(t *testing.T) {
-	native := func(image string) *inject.Program {
+	native := func(image string) *inject.Compiled {
 		object := map[string]any{}
-		text, err := json.Marshal(program(t, image).Set)
+		text, err := json.Marshal(compiled(t, image).Set)
 		if err != nil || json.Unmarshal(text, &object) != nil {
 			t.Fatal(err)
 		}

@@ -119,7 +119,7 @@ or
 
     kubectl apply --server-side -f %s/install.yaml
 
-`+"`install-hardened.yaml` is the [layout](%s%s/docs/install.md#layouts) `hardened`. The image is `%s`.\n"+
+`+"`install-hardened.yaml` is the [profile](%s%s/docs/install.md#profiles) `hardened`. The image is `%s`.\n"+
 		"`SHA256SUMS` has the sums of all files. Each `.cdx.json` says what a program or the image is built from, and under which licences.\n",
 		relative.ReplaceAllString(r.notes, "]("+pages+r.version+"/$1)"), chart, r.url, pages, r.version, r.image))
 }

@@ -28,12 +28,12 @@ var rooms = map[string][]string{
 	"rollout":      {"internal/rollout", "internal/tracker", "internal/status"},
 	"running Pods": {"internal/inplace", "internal/podstate", "internal/revision"},
 	"controllers":  {"controllers", "controllers/executor"},
-	"entries":      {"webhooks/entries", "internal/entry", "internal/readiness", "webhooks/snapshot", "internal/injectors"},
+	"entries":      {"webhooks/registration", "internal/podwebhook", "internal/readiness", "webhooks/snapshot", "internal/injectors"},
 	"Pods":         {"webhooks/pods", "internal/review", "internal/jsonread", "internal/match"},
 	"SidecarSets":  {"webhooks/sidecarsets", "internal/validation", "internal/defaults", "internal/podtemplate", "internal/selectors", "internal/requester", "internal/podsecurity"},
 	"conversion":   {"internal/conversion", "internal/hub", "webhooks/conversion"},
 	"process":      {"certs", "webhooks/server", "internal/events", "cmd/operator"},
-	"plugin":       {"cli", "doctor", "explain", "forecast", "lint", "manifest", "migrate", "progress", "restart", "world"}, // a module of its own
+	"plugin":       {"cli", "doctor", "explain", "outcome", "lint", "manifest", "migrate", "progress", "restart", "world"}, // a module of its own
 }
 
 // mutant is one mistake: the text between two offsets of a file becomes another.

@@ -42,26 +42,26 @@ type Event struct {
 
 // The actions of Events.
 const (
-	ActionPutInForce     = "PutInForce"
-	ActionRecordRevision = "RecordRevision"
-	ActionInject         = "Inject"
+	ActionRegisterWebhook = "RegisterWebhook"
+	ActionRecordRevision  = "RecordRevision"
+	ActionInject          = "Inject"
 )
 
-// InForce says that the next selected Pod will be injected. Reason and message are
+// Injecting says that the next selected Pod will be injected. Reason and message are
 // those of the condition Ready.
-func InForce(about SidecarSet, reason, message string) Event {
-	return Event{about, Pod{}, corev1.EventTypeNormal, reason, ActionPutInForce, bounded(message)}
+func Ready(about SidecarSet, reason, message string) Event {
+	return Event{about, Pod{}, corev1.EventTypeNormal, reason, ActionRegisterWebhook, bounded(message)}
 }
 
-// NotInForce says that the next selected Pod will not be injected, and why. Reason and
+// Pending says that the next selected Pod will not be injected, and why. Reason and
 // message are those of the condition Ready. A pause is intended by the author, so it is
 // not a warning.
-func NotInForce(about SidecarSet, reason, message string) Event {
+func NotReady(about SidecarSet, reason, message string) Event {
 	kind := corev1.EventTypeWarning
 	if reason == appsv1beta1.ReasonPaused {
 		kind = corev1.EventTypeNormal
 	}
-	return Event{about, Pod{}, kind, reason, ActionPutInForce, bounded(message)}
+	return Event{about, Pod{}, kind, reason, ActionRegisterWebhook, bounded(message)}
 }
 
 // RevisionNotRecorded says that the content of a SidecarSet could not be recorded in a

@@ -31,8 +31,8 @@ func OfRollout(about SidecarSet, before, after appsv1beta1.SidecarSetStatus) []E
 			// The text is that of OpenKruise.
 			fmt.Sprintf("SidecarSet in-place update detected %d not upgradable pod(s) in this round, will skip them.", is)})
 	}
-	if was, is := group(before, inplace.Refused), group(after, inplace.Refused); is.Pods > was.Pods {
-		told = append(told, Event{about, Pod{}, corev1.EventTypeWarning, appsv1beta1.ReasonPodRefused, ActionUpdatePod, bounded(refusal(is))})
+	if was, is := group(before, inplace.WriteRejected), group(after, inplace.WriteRejected); is.Pods > was.Pods {
+		told = append(told, Event{about, Pod{}, corev1.EventTypeWarning, appsv1beta1.ReasonPodUpdateRejected, ActionUpdatePod, bounded(refusal(is))})
 	}
 	return told
 }

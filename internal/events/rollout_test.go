@@ -46,7 +46,7 @@ func TestEventsTellWhatBecomesOfARollout(t *testing.T) {
 		"Pods cannot follow":                  {of("r1", "PodsBlocked", "PodsBlocked"), of("r1", "PodsBlocked", "PodsBlocked", group("NodeTooOld", 3)), "Normal NotUpgradablePods SidecarSet in-place update detected 3 not upgradable pod(s) in this round, will skip them."},
 		"as many Pods cannot follow":          {of("r1", "PodsBlocked", fine, group("NodeTooOld", 3)), of("r1", "PodsBlocked", fine, group("RevisionUnknown", 3)), ""},
 		"fewer Pods cannot follow":            {of("r1", "PodsBlocked", fine, group("NodeTooOld", 3)), of("r1", "PodsBlocked", fine, group("NodeTooOld", 2)), ""},
-		"a Pod is refused":                    {of("r1", "PodsBlocked", fine, group("NodeTooOld", 1)), of("r1", "PodsBlocked", fine, group("Refused", 1)), "Warning PodRefused The API server refused to update 1 Pods, the first is shop/a: denied"},
+		"a Pod is refused":                    {of("r1", "PodsBlocked", fine, group("NodeTooOld", 1)), of("r1", "PodsBlocked", fine, group("WriteRejected", 1)), "Warning PodUpdateRejected The API server refused to update 1 Pods, the first is shop/a: denied"},
 		"the leader knows nothing any more":   {of("r1", "RollingOut", fine), appsv1beta1.SidecarSetStatus{LatestRevision: "r1"}, ""},
 		"there was no Pod to follow anything": {of("r1", "Complete", fine), appsv1beta1.SidecarSetStatus{LatestRevision: "r2", Conditions: of("", "Complete", fine).Conditions}, ""},
 	}

@@ -82,20 +82,20 @@ func BenchmarkInjected(b *testing.B) {
 func BenchmarkAdmit(b *testing.B) {
 	for _, n := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprint("sets=", n), func(b *testing.B) {
-			programs := make([]*inject.Program, n)
-			for i := range programs {
-				programs[i] = fixtures.Program(b, fixtures.SidecarSet(fmt.Sprint("set-", i)).Container("c", "c:1").Select("app", fmt.Sprint("app-", i)).Map())
+			sidecarSets := make([]*inject.Compiled, n)
+			for i := range sidecarSets {
+				sidecarSets[i] = fixtures.Compiled(b, fixtures.SidecarSet(fmt.Sprint("set-", i)).Container("c", "c:1").Select("app", fmt.Sprint("app-", i)).Map())
 			}
-			programs[0] = fixtures.Program(b, typical("set-0"))
-			catalog, view, patch := match.Build(programs, nil), fixtures.View(b, benchPod()), make([]byte, 0, 1<<16)
+			sidecarSets[0] = fixtures.Compiled(b, typical("set-0"))
+			store, view, patch := match.Build(sidecarSets, nil), fixtures.View(b, benchPod()), make([]byte, 0, 1<<16)
 			b.ReportAllocs()
 			for b.Loop() {
-				selection, err := catalog.Select("default", view.Labels, nil)
-				selected := selection.Programs
+				selection, err := store.Select("default", view.Labels, nil)
+				selected := selection.SidecarSets
 				if err != nil || len(selected) != 1 {
 					b.Fatal(selected, err)
 				}
-				plan, err := inject.Compute(inject.Input{Pod: view, Candidates: []inject.Candidate{{Current: selected[0]}}, Now: fixtures.Now, Known: catalog.Has})
+				plan, err := inject.Compute(inject.Input{Pod: view, Candidates: []inject.Candidate{{Current: selected[0]}}, Now: fixtures.Now, Known: store.Has})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -17,8 +17,8 @@ import (
 	"github.com/sidecarset/operator/internal/selectors"
 )
 
-// compiled holds the parts of a Program that are the same for every Pod.
-type compiled struct {
+// compiled holds the parts of a compiled SidecarSet that are the same for every Pod.
+type fragments struct {
 	enforced       bool      // it is injected whatever the Pod claims about it
 	baseOfCanary   string    // the SidecarSet that this canary replaces, "" for others
 	initContainers []sidecar // sorted by name, equal names in spec order
@@ -42,7 +42,7 @@ type objects struct {
 	parts []part
 }
 
-func (c *compiled) objectsOf(list List) []part {
+func (c *fragments) objectsOf(list List) []part {
 	for i := range c.objects {
 		if c.objects[i].list == list {
 			return c.objects[i].parts
@@ -80,9 +80,9 @@ func (e *FieldError) Unwrap() error { return e.Err }
 
 // Compile prepares a SidecarSet (v1beta1, as served, packed or not) for
 // injection. It neither keeps nor changes the object. The error holds one
-// FieldError per unusable field. A Program is returned together with an error if
+// FieldError per unusable field. A compiled SidecarSet is returned together with an error if
 // only its selectors are unusable; it then selects no Pod.
-func Compile(object map[string]any) (*Program, error) {
+func Compile(object map[string]any) (*Compiled, error) {
 	p, err := compileContent(object)
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func Compile(object map[string]any) (*Program, error) {
 }
 
 // compileContent prepares all but the rules that decide which Pods get the content.
-func compileContent(object map[string]any) (*Program, error) {
+func compileContent(object map[string]any) (*Compiled, error) {
 	object, err := defaulted(object)
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func compileContent(object map[string]any) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Program{Set: set, SidecarList: sidecarList(set)}
+	p := &Compiled{Set: set, SidecarList: sidecarList(set)}
 	spec, _ := object["spec"].(map[string]any)
 	if err := p.compileBodies(spec); err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func metadataRules(entries []appsv1beta1.SidecarSetPatchPodMetadata) []metadataR
 
 // compileHashes takes the hashes that the SidecarSet webhook recorded, and
 // computes what is missing.
-func (p *Program) compileHashes(spec map[string]any) error {
+func (p *Compiled) compileHashes(spec map[string]any) error {
 	p.Hash = p.Set.Annotations[appsv1beta1.AnnotationHash]
 	p.HashWithoutImage = p.Set.Annotations[appsv1beta1.AnnotationHashWithoutImage]
 	if p.Hash != "" && p.HashWithoutImage != "" {
@@ -201,12 +201,12 @@ func (p *Program) compileHashes(spec map[string]any) error {
 }
 
 // Revision returns the name of the ControllerRevision of this content, as Pods record it.
-func (p *Program) Revision() string { return p.recordedAs }
+func (p *Compiled) Revision() string { return p.recordedAs }
 
 // nameRevision finds the name of the ControllerRevision of this content. Right after a
 // change, the status still names the ControllerRevision of the previous content, so the new
 // name is computed from the content.
-func (p *Program) nameRevision(spec map[string]any) error {
+func (p *Compiled) nameRevision(spec map[string]any) error {
 	status := &p.Set.Status
 	p.recordedAs = status.LatestRevision
 	if status.ObservedGeneration == p.Set.Generation {
@@ -224,7 +224,7 @@ func (p *Program) nameRevision(spec map[string]any) error {
 	return nil
 }
 
-func (p *Program) compileSelectors() error {
+func (p *Compiled) compileSelectors() error {
 	p.Selector, p.NamespaceSelector = labels.Nothing(), labels.Nothing()
 	spec := &p.Set.Spec
 	pods, podErr := metav1.LabelSelectorAsSelector(spec.Selector)
@@ -240,7 +240,7 @@ func (p *Program) compileSelectors() error {
 }
 
 // fieldError is the error of a field; nil if err is nil.
-func (p *Program) fieldError(field string, err error) error {
+func (p *Compiled) fieldError(field string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 
 // compileBodies serialises the parts that go into Pods. It reads the JSON that the user
 // wrote, because the typed view lacks members that it does not know.
-func (p *Program) compileBodies(spec map[string]any) error {
+func (p *Compiled) compileBodies(spec map[string]any) error {
 	var err error
 	targets := new(expr.Targets)
 	if p.initContainers, err = p.sidecars(spec, InitContainers, p.Set.Spec.InitContainers, targets); err != nil {
@@ -44,7 +44,7 @@ func (p *Program) compileBodies(spec map[string]any) error {
 }
 
 // named serialises a list of objects that have names.
-func (p *Program) named(spec map[string]any, list string) ([]part, error) {
+func (p *Compiled) named(spec map[string]any, list string) ([]part, error) {
 	raw, _ := spec[list].([]any)
 	parts := make([]part, 0, len(raw))
 	for i, item := range raw {
@@ -99,7 +99,7 @@ func typedView(object map[string]any) (*appsv1beta1.SidecarSet, error) {
 
 func index(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
 
-// Fixed is what a Program brings into every Pod, as JSON with members that this build does not
+// Fixed is what a compiled SidecarSet brings into every Pod, as JSON with members that this build does not
 // know.
 type Fixed struct {
 	InitContainers, Containers, Volumes []FixedPart
@@ -111,9 +111,9 @@ type FixedPart struct {
 	Body json.RawMessage
 }
 
-// Fixed returns what the Program brings into every Pod. A hot-upgrade pair is one container. A
+// Fixed returns what the compiled SidecarSet brings into every Pod. A hot-upgrade pair is one container. A
 // container lacks the members that depend on the Pod, where the SidecarSet has a policy for them.
-func (p *Program) Fixed() Fixed {
+func (p *Compiled) Fixed() Fixed {
 	f := Fixed{InitContainers: p.fixed(p.initContainers), Containers: p.fixed(p.containers)}
 	for _, v := range p.objectsOf(Volumes) {
 		f.Volumes = append(f.Volumes, FixedPart{v.name, v.body})
@@ -121,7 +121,7 @@ func (p *Program) Fixed() Fixed {
 	return f
 }
 
-func (p *Program) fixed(sidecars []sidecar) []FixedPart {
+func (p *Compiled) fixed(sidecars []sidecar) []FixedPart {
 	parts := make([]FixedPart, 0, len(sidecars))
 	for i := range sidecars {
 		s := &sidecars[i]

@@ -58,7 +58,7 @@ type transfer struct {
 	names             []string // sorted, without duplicates
 }
 
-func (p *Program) sidecars(spec map[string]any, list List, typed []appsv1beta1.SidecarContainer, targets *expr.Targets) ([]sidecar, error) {
+func (p *Compiled) sidecars(spec map[string]any, list List, typed []appsv1beta1.SidecarContainer, targets *expr.Targets) ([]sidecar, error) {
 	raw, _ := spec[string(list)].([]any)
 	out := make([]sidecar, 0, len(typed))
 	for i := range typed {
@@ -92,7 +92,7 @@ func (p *Program) sidecars(spec map[string]any, list List, typed []appsv1beta1.S
 
 // notePorts notes which ports a sidecar has. Services find those of containers that run with the
 // app.
-func (p *Program) notePorts(ports []corev1.ContainerPort, runsWithApp bool) {
+func (p *Compiled) notePorts(ports []corev1.ContainerPort, runsWithApp bool) {
 	for _, port := range ports {
 		p.hasPorts = true
 		p.hasNodePorts = p.hasNodePorts || port.HostPort != 0
@@ -104,7 +104,7 @@ func (p *Program) notePorts(ports []corev1.ContainerPort, runsWithApp bool) {
 const maxContainerName = 63
 
 // checkHotUpgrade notes why no Pod can have the hot-upgrade pair of a sidecar.
-func (p *Program) checkHotUpgrade(c *appsv1beta1.SidecarContainer, field string) {
+func (p *Compiled) checkHotUpgrade(c *appsv1beta1.SidecarContainer, field string) {
 	if member, problem := c.HotUpgradeProblem(); problem != "" && p.invalid == nil {
 		p.invalid = &InvalidError{p.Name(), field + "." + member, problem}
 	}
@@ -126,7 +126,7 @@ func variants(c *appsv1beta1.SidecarContainer, names []string) []sidecar {
 
 // resourcesPolicy compiles the policy of a sidecar; nil if the sidecar has none. It notes a
 // policy that cannot be used in any Pod.
-func (p *Program) resourcesPolicy(c map[string]any, typed *appsv1beta1.SidecarContainer, targets *expr.Targets, field string) *resourcesPolicy {
+func (p *Compiled) resourcesPolicy(c map[string]any, typed *appsv1beta1.SidecarContainer, targets *expr.Targets, field string) *resourcesPolicy {
 	if typed.ResourcesPolicy == nil {
 		return nil
 	}

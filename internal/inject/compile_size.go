@@ -8,7 +8,7 @@ import (
 
 // dropCompiled removes from the typed view the parts that have been compiled, which are
 // nearly all of it, the annotation that only kubectl apply reads, and managedFields.
-func (p *Program) dropCompiled() {
+func (p *Compiled) dropCompiled() {
 	set := p.Set
 	delete(set.Annotations, corev1.LastAppliedConfigAnnotation)
 	set.ManagedFields = nil
@@ -34,19 +34,19 @@ func outlines(containers []appsv1beta1.SidecarContainer) []appsv1beta1.SidecarCo
 	return out
 }
 
-// What the fixed parts of a Program take, as allocated.
+// What the fixed parts of a compiled SidecarSet take, as allocated.
 const (
-	programBytes   = 3 << 10 // with the typed view, its metadata and selectors
+	compiledBytes  = 3 << 10 // with the typed view, its metadata and selectors
 	containerBytes = 3 << 9  // an outline and a sidecar, with the members of securityContext
 	volumeBytes    = 512     // the typed one
 	portBytes      = 128
 	entryBytes     = 64
 )
 
-// estimate is the memory that the Program takes, which is mostly that of the
+// estimate is the memory that the compiled SidecarSet takes, which is mostly that of the
 // bodies.
-func (p *Program) estimate() int {
-	size := programBytes + (len(p.Set.Spec.InitContainers)+len(p.Set.Spec.Containers))*containerBytes + len(p.Set.Spec.Volumes)*volumeBytes
+func (p *Compiled) estimate() int {
+	size := compiledBytes + (len(p.Set.Spec.InitContainers)+len(p.Set.Spec.Containers))*containerBytes + len(p.Set.Spec.Volumes)*volumeBytes
 	for _, list := range p.objects {
 		for i := range list.parts {
 			size += entryBytes + len(list.parts[i].body)

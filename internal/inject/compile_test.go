@@ -18,7 +18,7 @@ func TestCompileTakesRecordedHashes(t *testing.T) {
 	set := log().Map()
 	annotations := set["metadata"].(map[string]any)["annotations"].(map[string]any)
 	annotations[appsv1beta1.AnnotationHash] = "recorded"
-	p := fixtures.Program(t, set)
+	p := fixtures.Compiled(t, set)
 	if p.Hash != "recorded" || p.HashWithoutImage != annotations[appsv1beta1.AnnotationHashWithoutImage] {
 		t.Errorf("hashes = %q, %q", p.Hash, p.HashWithoutImage)
 	}
@@ -29,7 +29,7 @@ func TestCompileTakesRecordedHashes(t *testing.T) {
 func TestCompileDefaultsASidecarSetStoredWithoutWebhooks(t *testing.T) {
 	manifest := log().Manifest()
 	text, _ := json.Marshal(manifest)
-	got, want := fixtures.Program(t, manifest), fixtures.Program(t, log().Map())
+	got, want := fixtures.Compiled(t, manifest), fixtures.Compiled(t, log().Map())
 	if got.Hash != want.Hash || got.HashWithoutImage != want.HashWithoutImage || got.Hash == "" {
 		t.Errorf("hashes = %q, %q, want %q, %q", got.Hash, got.HashWithoutImage, want.Hash, want.HashWithoutImage)
 	}
@@ -67,7 +67,7 @@ func TestCompileSelectors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, err := inject.Compile(tc.set.Map())
 			if p == nil {
-				t.Fatalf("no Program: %v", err)
+				t.Fatalf("no compiled SidecarSet: %v", err)
 			}
 			if got := p.Selector.Matches(web) && p.NamespaceSelector.Matches(labels.Set{}); got != tc.matches {
 				t.Errorf("matches = %v, want %v", got, tc.matches)
@@ -114,7 +114,7 @@ func TestCompileNamesTheFieldThatDoesNotDecode(t *testing.T) {
 			p, err := inject.Compile(tc.object)
 			var field *inject.FieldError
 			if p != nil || !errors.As(err, &field) {
-				t.Fatalf("Program %v, error %v; want a FieldError alone", p, err)
+				t.Fatalf("compiled SidecarSet %v, error %v; want a FieldError alone", p, err)
 			}
 			if field.Field != tc.field {
 				t.Errorf("field = %q, want %q: %v", field.Field, tc.field, err)
@@ -125,11 +125,11 @@ func TestCompileNamesTheFieldThatDoesNotDecode(t *testing.T) {
 
 func TestCompileListsSidecars(t *testing.T) {
 	set := fixtures.SidecarSet("s").Container("z", "x:1").Container("b", "x:1").Native("m", "x:1").InitContainer("a", "x:1")
-	if diff := cmp.Diff([]string{"b", "m", "z"}, fixtures.Program(t, set.Map()).SidecarList); diff != "" {
+	if diff := cmp.Diff([]string{"b", "m", "z"}, fixtures.Compiled(t, set.Map()).SidecarList); diff != "" {
 		t.Errorf("SidecarList (-want +got):\n%s", diff)
 	}
 	plain := fixtures.SidecarSet("s").InitContainer("a", "x:1")
-	if got := fixtures.Program(t, plain.Map()).SidecarList; got == nil || len(got) != 0 {
+	if got := fixtures.Compiled(t, plain.Map()).SidecarList; got == nil || len(got) != 0 {
 		t.Errorf("SidecarList = %#v, want an empty list", got)
 	}
 }

@@ -46,6 +46,6 @@ func compute(s *selected) (Plan, error) {
 	return Plan{
 		Removals: s.removals, Replacements: edits.replacements, Additions: edits.additions, Insertions: edits.insertions,
 		Annotations: p.annotations.planned, Injected: s.injected(&edits), Skipped: s.skipped(&edits), Replaces: s.replaced(&edits),
-		Notices: notes.list(s.targets), podHas: s.submitted,
+		Warnings: notes.list(s.targets), podHas: s.submitted,
 	}, nil
 }

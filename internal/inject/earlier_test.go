@@ -152,7 +152,7 @@ func TestWhatIsTakenOutOfACopiedPod(t *testing.T) {
 		},
 		"a record of the current content": {
 			change: func(pod map[string]any) {
-				hash := fixtures.Program(t, mesh().Container("mesh", "mesh:v2").Map()).Hash
+				hash := fixtures.Compiled(t, mesh().Container("mesh", "mesh:v2").Map()).Hash
 				record(pod, func(mesh map[string]any) any { mesh["hash"] = hash; return mesh })
 			},
 			init: []string{"migrate", "prepare", "proxy"}, containers: []string{"mesh", "gone", "app"},
@@ -227,8 +227,8 @@ func TestLawOfEarlierContent(t *testing.T) {
 	for seed := range uint64(worlds) {
 		w, earlier := newWorld(t, seed), newWorld(t, seed+1<<32)
 		earlier.pod, earlier.draws = w.pod, w.draws
-		earlier.sets = slices.DeleteFunc(earlier.sets, func(p *inject.Program) bool {
-			return !slices.ContainsFunc(w.sets, func(q *inject.Program) bool { return q.Name() == p.Name() })
+		earlier.sets = slices.DeleteFunc(earlier.sets, func(p *inject.Compiled) bool {
+			return !slices.ContainsFunc(w.sets, func(q *inject.Compiled) bool { return q.Name() == p.Name() })
 		})
 		last, accepted := compute(t, w)
 		first, acceptedFirst := compute(t, earlier)

@@ -242,7 +242,7 @@ func checkClaimsChangeNothing(t *testing.T, w world) {
 }
 
 func (w world) enforces(sidecarSet string) bool {
-	return slices.ContainsFunc(w.sets, func(p *inject.Program) bool {
+	return slices.ContainsFunc(w.sets, func(p *inject.Compiled) bool {
 		return p.Name() == sidecarSet && appsv1beta1.Enforced(p.Set.Annotations)
 	})
 }

@@ -41,9 +41,9 @@ func anyEnforced(c *fixtures.Case) bool {
 func caseInput(t *testing.T, c *fixtures.Case, pod map[string]any) inject.Input {
 	t.Helper()
 	in := inject.Input{Pod: fixtures.View(t, pod), Now: fixtures.Now}
-	catalog := c.Snapshot(t)
-	selection, err := catalog.Select(c.Namespace, in.Pod.Labels, func(name string) (labels.Set, error) {
-		set, ok := catalog.NamespaceLabels(name)
+	store := c.Snapshot(t)
+	selection, err := store.Select(c.Namespace, in.Pod.Labels, func(name string) (labels.Set, error) {
+		set, ok := store.NamespaceLabels(name)
 		if !ok {
 			t.Errorf("Namespace %s is not declared by the case", name)
 		}
@@ -52,8 +52,8 @@ func caseInput(t *testing.T, c *fixtures.Case, pod map[string]any) inject.Input 
 	if err != nil {
 		t.Fatalf("Select: %v", err)
 	}
-	for _, p := range selection.Programs {
-		in.Candidates = append(in.Candidates, inject.Candidate{Current: p, History: catalog.History(p.Name()), Draw: 0.5})
+	for _, p := range selection.SidecarSets {
+		in.Candidates = append(in.Candidates, inject.Candidate{Current: p, History: store.History(p.Name()), Draw: 0.5})
 	}
 	return in
 }

@@ -20,7 +20,7 @@ import (
 // CompileRevision prepares the content that a ControllerRevision records for
 // injection in place of the current one. The result selects no Pods by itself;
 // it has the name and metadata of current.
-func CompileRevision(current *Program, recorded *appsv1.ControllerRevision) (*Program, error) {
+func CompileRevision(current *Compiled, recorded *appsv1.ControllerRevision) (*Compiled, error) {
 	head, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&metav1.PartialObjectMetadata{TypeMeta: current.Set.TypeMeta, ObjectMeta: current.Set.ObjectMeta})
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ type historyRule struct {
 
 // Refers returns the recorded revision that injectionStrategy.revision names;
 // false if it names none.
-func (p *Program) Refers() (revision.Reference, bool) {
+func (p *Compiled) Refers() (revision.Reference, bool) {
 	if p.history == nil {
 		return revision.Reference{}, false
 	}
@@ -57,7 +57,7 @@ func (p *Program) Refers() (revision.Reference, bool) {
 }
 
 // Bypassed reports whether no new Pod gets this content, because all get the recorded revision.
-func (p *Program) Bypassed() bool { return p.history != nil && p.history.always }
+func (p *Compiled) Bypassed() bool { return p.history != nil && p.history.always }
 
 // newHistoryRule reads injectionStrategy.revision and the fields of the update strategy
 // that it depends on; nil where only the current content is injected.
@@ -102,7 +102,7 @@ func partitionShare(partition *intstr.IntOrString) (float64, error) {
 // resolve turns a candidate into a target: of the recorded revision if that is to be
 // injected, of the current one otherwise.
 func (c Candidate) resolve(pod *PodView, choices map[string]string) target {
-	t := target{Program: c.Current, paused: c.Current.Set.Spec.InjectionStrategy.Paused}
+	t := target{Compiled: c.Current, paused: c.Current.Set.Spec.InjectionStrategy.Paused}
 	rule := c.Current.history
 	if rule == nil || t.paused {
 		return t
@@ -121,7 +121,7 @@ func (c Candidate) resolve(pod *PodView, choices map[string]string) target {
 	case c.History == nil:
 		t.problem = &RevisionError{SidecarSet: t.Name(), Reference: rule.reference.String()}
 	default:
-		t.Program = c.History
+		t.Compiled = c.History
 	}
 	return t
 }

@@ -41,7 +41,7 @@ func candidateAt(t *testing.T, set *fixtures.SidecarSetBuilder, revision, update
 	if update != nil {
 		set = set.Spec("updateStrategy", update)
 	}
-	current := fixtures.Program(t, set.Map())
+	current := fixtures.Compiled(t, set.Map())
 	history, err := inject.CompileRevision(current, logRevision())
 	if err != nil {
 		t.Fatalf("CompileRevision: %v", err)
@@ -112,7 +112,7 @@ func TestComputeChoosesTheRevision(t *testing.T) {
 func TestComputeKeepsTheChoiceOfARevisionWithoutContainers(t *testing.T) {
 	set := fixtures.SidecarSet("log").Container("log", "log:v2").Spec("updateStrategy", members{"partition": "50%"}).
 		Spec("injectionStrategy", members{"revision": members{"revisionName": "log-1", "policy": "Partial"}})
-	current := fixtures.Program(t, set.Map())
+	current := fixtures.Compiled(t, set.Map())
 	recorded := logRevision()
 	recorded.Data.Raw = []byte(`{"spec":{"$patch":"replace","containers":null}}`)
 	history, err := inject.CompileRevision(current, recorded)
@@ -169,10 +169,10 @@ func paused(t *testing.T) inject.Candidate {
 	t.Helper()
 	set := fixtures.SidecarSet("log").Container("log", "log:v2").
 		Spec("injectionStrategy", members{"paused": true, "revision": members{"customVersion": "v1"}})
-	return inject.Candidate{Current: fixtures.Program(t, set.Map())}
+	return inject.Candidate{Current: fixtures.Compiled(t, set.Map())}
 }
 
-func TestProgramsNameTheRevisionOfTheirContent(t *testing.T) {
+func TestSidecarSetsNameTheRevisionOfTheirContent(t *testing.T) {
 	const example = "s1-6d5857687f"
 	set := fixtures.SidecarSet("s1").Container("agent", "busybox:1.36").LatestRevision("s1-old").Map()
 	set["metadata"].(members)["generation"] = int64(2)
@@ -185,7 +185,7 @@ func TestProgramsNameTheRevisionOfTheirContent(t *testing.T) {
 }
 
 func TestCompileRevisionNamesWhatItCannotUse(t *testing.T) {
-	current := fixtures.Program(t, fixtures.SidecarSet("log").Container("log", "log:v2").Map())
+	current := fixtures.Compiled(t, fixtures.SidecarSet("log").Container("log", "log:v2").Map())
 	for _, data := range []string{`{`, `{"spec":{"containers":[null]}}`, `{"spec":{"containers":7}}`} {
 		r := logRevision()
 		r.Data.Raw = []byte(data)

@@ -6,7 +6,7 @@ import (
 )
 
 // Identity identifies what a SidecarSet says about new Pods: two objects with equal
-// Identities compile to Programs that behave in the same way.
+// Identities compile to compiled SidecarSets that behave in the same way.
 type Identity [sha256.Size]byte
 
 // IdentityOf returns the Identity of a SidecarSet (v1beta1, as served, packed or

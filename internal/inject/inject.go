@@ -1,4 +1,4 @@
-// Package inject is the engine: it compiles SidecarSets into Programs and computes, for one
+// Package inject is the engine: it compiles SidecarSets into compiled SidecarSets and computes, for one
 // Pod, what injection would do and why. Equal inputs give equal plans. It knows no client,
 // no clock and no random number. The caller looks up everything that needs the API server
 // before Compute runs.
@@ -14,9 +14,9 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// Program is one revision of a SidecarSet, compiled once and read by any number
+// Compiled is one revision of a SidecarSet, compiled once and read by any number
 // of goroutines at the same time. Nothing in it may be changed.
-type Program struct {
+type Compiled struct {
 	// Set is the typed view of the object, for decisions. It is defaulted if the object was
 	// stored without its webhook. It lacks parts that only go into Pods: its containers
 	// have no more than names, images, restart policies, and the policies of injection and
@@ -31,7 +31,7 @@ type Program struct {
 	// object has none.
 	NamespaceSelector labels.Selector
 
-	// Hash and HashWithoutImage are what Pods injected by this Program carry.
+	// Hash and HashWithoutImage are what Pods injected by this compiled SidecarSet carry.
 	// They come from the object's annotations, and are computed where those are
 	// missing.
 	Hash, HashWithoutImage string
@@ -41,16 +41,16 @@ type Program struct {
 	// It is empty, not nil, where there are none.
 	SidecarList []string
 
-	compiled // fragments ready to be spliced into a Pod
+	fragments // fragments ready to be spliced into a Pod
 
 	bytes int
 }
 
-// Bytes estimates the memory that the Program takes.
-func (p *Program) Bytes() int { return p.bytes }
+// Bytes estimates the memory that the compiled SidecarSet takes.
+func (p *Compiled) Bytes() int { return p.bytes }
 
 // Name is the SidecarSet's name.
-func (p *Program) Name() string { return p.Set.Name }
+func (p *Compiled) Name() string { return p.Set.Name }
 
 // PodView is what decides about an admitted Pod, read from the request without
 // decoding the Pod as a typed object.
@@ -119,6 +119,6 @@ type Input struct {
 // names a revision that exists. Draw, in [0,1), decides a Partial policy for a Pod for
 // which it has not been decided before.
 type Candidate struct {
-	Current, History *Program
+	Current, History *Compiled
 	Draw             float64
 }

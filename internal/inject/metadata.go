@@ -50,7 +50,7 @@ func (s *selected) nameDefaultContainer(to *annotations) {
 
 // PatchAnnotations carries out patchPodMetadata on the annotations of a Pod, which get reads
 // and set writes. It ignores an unknown policy. The error is a *MetadataError.
-func (p *Program) PatchAnnotations(get func(key string) (string, bool), set func(key, value string)) error {
+func (p *Compiled) PatchAnnotations(get func(key string) (string, bool), set func(key, value string)) error {
 	for _, rule := range p.metadata {
 		for _, key := range rule.keys {
 			value, present := get(key)

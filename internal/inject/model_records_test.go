@@ -37,10 +37,10 @@ func (m *model) record(out *corev1.Pod) {
 			}
 		}
 		slices.Sort(list)
-		entry := map[string]any{"updateTimestamp": metav1.NewTime(fixtures.Now).UTC().Format(time.RFC3339), "sidecarSetName": s.name, "sidecarList": list, "hash": s.program.HashWithoutImage}
+		entry := map[string]any{"updateTimestamp": metav1.NewTime(fixtures.Now).UTC().Format(time.RFC3339), "sidecarSetName": s.name, "sidecarList": list, "hash": s.compiled.HashWithoutImage}
 		without[s.name] = entry
 		with := maps.Clone(entry)
-		with["hash"] = s.program.Hash
+		with["hash"] = s.compiled.Hash
 		if s.revision != "" {
 			with["controllerRevision"] = s.revision
 		}

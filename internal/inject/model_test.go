@@ -78,7 +78,7 @@ func convert(t *testing.T, from, into any) {
 type modelSet struct {
 	name     string
 	content  *appsv1beta1.SidecarSet
-	program  *inject.Program
+	compiled *inject.Compiled
 	revision string
 	choice   string
 }
@@ -96,8 +96,8 @@ func newModel(t *testing.T, w world) *model {
 		m.pod.Annotations = map[string]string{}
 	}
 	bases := map[string]bool{}
-	programs := slices.SortedFunc(slices.Values(w.sets), func(a, b *inject.Program) int { return cmp.Compare(a.Name(), b.Name()) })
-	for _, p := range programs {
+	sidecarSets := slices.SortedFunc(slices.Values(w.sets), func(a, b *inject.Compiled) int { return cmp.Compare(a.Name(), b.Name()) })
+	for _, p := range sidecarSets {
 		set := w.contents[p]
 		if set.Spec.InjectionStrategy.Paused {
 			continue
@@ -105,7 +105,7 @@ func newModel(t *testing.T, w world) *model {
 		if set.Annotations["apps.kruise.io/sidecarset-canary"] == "true" {
 			bases[set.Annotations["apps.kruise.io/sidecarset-base"]] = true
 		}
-		s := modelSet{name: set.Name, content: set, program: p, revision: set.Status.LatestRevision}
+		s := modelSet{name: set.Name, content: set, compiled: p, revision: set.Status.LatestRevision}
 		if r := set.Spec.InjectionStrategy.Revision; r != nil {
 			update := set.Spec.UpdateStrategy
 			old := r.Policy == "Always" || update.Paused
@@ -122,8 +122,8 @@ func newModel(t *testing.T, w world) *model {
 				}
 			}
 			if old {
-				s.program = w.history[set.Name]
-				s.content, s.revision = w.contents[s.program], *r.RevisionName
+				s.compiled = w.history[set.Name]
+				s.content, s.revision = w.contents[s.compiled], *r.RevisionName
 			}
 		}
 		m.sets = append(m.sets, s)

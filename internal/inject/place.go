@@ -217,11 +217,11 @@ func (s *selected) placeVolumes(p *placement, notes *notes) error {
 			switch {
 			case brought < 0: // the Pod keeps its own, which may be something better than an emptyDir
 				if kindOf(v.body) != "emptyDir" && kindOf(s.pod.Volumes[at].Body) != kindOf(v.body) {
-					notes.tell(t, NoticeVolume, "the Pod has another volume %s of its own", quoted(v.name))
+					notes.tell(t, WarningVolume, "the Pod has another volume %s of its own", quoted(v.name))
 				}
 			case p.brought.by[brought] != t:
 				if kindOf(p.brought.list[brought].body) != kindOf(v.body) {
-					notes.tell(t, NoticeVolume, "SidecarSet %q brings another volume %s", p.brought.by[brought].Name(), quoted(v.name))
+					notes.tell(t, WarningVolume, "SidecarSet %q brings another volume %s", p.brought.by[brought].Name(), quoted(v.name))
 				}
 			case at >= 0:
 				edit, err := s.replaceVolume(t, at, v, notes)
@@ -265,7 +265,7 @@ func (s *selected) replaceVolume(t *target, at int, v part, notes *notes) (Edit,
 			Remedy: "give the volume of the SidecarSet another name"}
 	}
 	if kind != becomes {
-		notes.tell(t, NoticeVolume, "volume %s takes the place of the Pod's own, which is of another kind", quoted(v.name))
+		notes.tell(t, WarningVolume, "volume %s takes the place of the Pod's own, which is of another kind", quoted(v.name))
 	}
 	return Edit{SidecarSet: t.Name(), List: Volumes, Index: at, Name: v.name, Body: v.body}, nil
 }

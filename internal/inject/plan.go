@@ -17,7 +17,7 @@ const (
 
 // Plan says what injection would do to a Pod, and why each candidate was
 // taken or skipped. An empty Plan is a valid answer. Bodies are shared with the
-// Programs: read them, never change them.
+// compiled SidecarSets: read them, never change them.
 type Plan struct {
 	// Removals are containers that claim to be sidecars of a SidecarSet with the annotation
 	// sidecarset.io/enforce, and that insertions take the place of. They are also containers
@@ -48,9 +48,9 @@ type Plan struct {
 	// is newer than the one in Input, this plan is wrong.
 	Replaces []string
 
-	// Notices say what a SidecarSet asks for and this Pod does not get, although it is
+	// Warnings say what a SidecarSet asks for and this Pod does not get, although it is
 	// injected. At most one for a SidecarSet and a kind.
-	Notices []Notice
+	Warnings []Warning
 
 	podHas map[string]string // the Pod's annotations as submitted; if none, the member is added whole
 }

@@ -20,15 +20,15 @@ import (
 // a small set, so that they meet. Some SidecarSets name a recorded revision.
 type world struct {
 	pod     map[string]any
-	sets    []*inject.Program
-	history map[string]*inject.Program
+	sets    []*inject.Compiled
+	history map[string]*inject.Compiled
 	draws   map[string]float64 // by SidecarSet
-	// contents are the whole SidecarSets that Programs were made of.
-	contents map[*inject.Program]*appsv1beta1.SidecarSet
+	// contents are the whole SidecarSets that compiled SidecarSets were made of.
+	contents map[*inject.Compiled]*appsv1beta1.SidecarSet
 }
 
-// knows notes what a Program was made of, and returns it.
-func (w world) knows(t testing.TB, program *inject.Program, object map[string]any) *inject.Program {
+// knows notes what a compiled SidecarSet was made of, and returns it.
+func (w world) knows(t testing.TB, compiled *inject.Compiled, object map[string]any) *inject.Compiled {
 	t.Helper()
 	set := &appsv1beta1.SidecarSet{}
 	data, err := json.Marshal(object)
@@ -38,8 +38,8 @@ func (w world) knows(t testing.TB, program *inject.Program, object map[string]an
 	if err != nil {
 		t.Fatalf("decoding a SidecarSet: %v", err)
 	}
-	w.contents[program] = set
-	return program
+	w.contents[compiled] = set
+	return compiled
 }
 
 func newWorld(t testing.TB, seed uint64) world {
@@ -56,7 +56,7 @@ func enforcedWorld(t testing.TB, seed uint64) world {
 func buildWorld(t testing.TB, seed uint64, enforced bool) world {
 	t.Helper()
 	r := &random{Rand: rand.New(rand.NewPCG(seed, 7))}
-	w := world{pod: r.pod(), history: map[string]*inject.Program{}, draws: map[string]float64{}, contents: map[*inject.Program]*appsv1beta1.SidecarSet{}}
+	w := world{pod: r.pod(), history: map[string]*inject.Compiled{}, draws: map[string]float64{}, contents: map[*inject.Compiled]*appsv1beta1.SidecarSet{}}
 	for i := range 1 + r.IntN(4) {
 		name := fmt.Sprint("set-", i)
 		object := r.sidecarSet(name, i)
@@ -65,11 +65,11 @@ func buildWorld(t testing.TB, seed uint64, enforced bool) world {
 		}
 		w.draws[name] = r.Float64()
 		if !r.oneIn(3) {
-			w.sets = append(w.sets, w.knows(t, fixtures.Program(t, object), object))
+			w.sets = append(w.sets, w.knows(t, fixtures.Compiled(t, object), object))
 			continue
 		}
 		r.refer(object["spec"].(map[string]any), name+"-old")
-		current := w.knows(t, fixtures.Program(t, object), object)
+		current := w.knows(t, fixtures.Compiled(t, object), object)
 		w.sets = append(w.sets, current)
 		old := r.sidecarSet(name, i)
 		w.history[name] = w.knows(t, compileRecorded(t, current, name+"-old", old), old)
@@ -96,7 +96,7 @@ func (r *random) refer(spec map[string]any, revision string) {
 }
 
 // compileRecorded compiles the revision that would have been recorded of another object.
-func compileRecorded(t testing.TB, current *inject.Program, name string, object map[string]any) *inject.Program {
+func compileRecorded(t testing.TB, current *inject.Compiled, name string, object map[string]any) *inject.Compiled {
 	t.Helper()
 	data, err := revision.Data(object["spec"].(map[string]any))
 	if err != nil {
@@ -106,11 +106,11 @@ func compileRecorded(t testing.TB, current *inject.Program, name string, object 
 	for key, value := range object["metadata"].(map[string]any)["annotations"].(map[string]any) {
 		recorded.Annotations[key] = value.(string)
 	}
-	program, err := inject.CompileRevision(current, recorded)
+	compiled, err := inject.CompileRevision(current, recorded)
 	if err != nil {
 		t.Fatalf("CompileRevision: %v", err)
 	}
-	return program
+	return compiled
 }
 
 // input makes all SidecarSets candidates for a Pod.

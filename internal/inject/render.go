@@ -94,7 +94,7 @@ func (r *renderer) fill(s placed) (json.RawMessage, error) {
 		devices: keyed{list: slices.Clip(t.devices)}, volumes: keyed{list: slices.Clip(t.deviceVolumes)},
 	}
 	r.share(s, &has)
-	r.noticeEnv(s, &has.env)
+	r.warningEnv(s, &has.env)
 	body := append(make([]byte, 0, len(t.rest)+1024), '{')
 	body = appendMember(body, "env", append(has.env.list, t.hotEnv...))
 	body = appendMember(body, "volumeMounts", has.mounts.list)
@@ -332,15 +332,15 @@ func elementsOf(list []podElement) []element {
 	return elements
 }
 
-// noticeEnv finds what transferEnv does not copy. env is complete.
-func (r *renderer) noticeEnv(s placed, env *keyed) {
+// warningEnv finds what transferEnv does not copy. env is complete.
+func (r *renderer) warningEnv(s placed, env *keyed) {
 	for _, transfer := range s.template.transfers {
-		r.noticeTransfer(s, transfer, env)
+		r.warningTransfer(s, transfer, env)
 	}
 }
 
-// noticeTransfer finds what the sidecar does not have, although an entry of transferEnv names it.
-func (r *renderer) noticeTransfer(s placed, t transfer, env *keyed) {
+// warningTransfer finds what the sidecar does not have, although an entry of transferEnv names it.
+func (r *renderer) warningTransfer(s placed, t transfer, env *keyed) {
 	container := r.sourceName(t)
 	from := r.source(container)
 	for _, name := range t.names {
@@ -348,14 +348,14 @@ func (r *renderer) noticeTransfer(s placed, t transfer, env *keyed) {
 			continue
 		}
 		if from == nil {
-			r.notes.tellSidecar(s, NoticeTransferEnv, "container %s does not get variable %s of %s", quoted(s.name), quoted(name), r.whyNoSource(t, container))
+			r.notes.tellSidecar(s, WarningTransferEnv, "container %s does not get variable %s of %s", quoted(s.name), quoted(name), r.whyNoSource(t, container))
 			continue
 		}
 		why := ""
 		if from.EnvFrom {
 			why = ", and what it has from envFrom is not copied"
 		}
-		r.notes.tellSidecar(s, NoticeTransferEnv, "container %s does not get variable %s: container %s does not have it in env%s", quoted(s.name), quoted(name), quoted(container), why)
+		r.notes.tellSidecar(s, WarningTransferEnv, "container %s does not get variable %s: container %s does not have it in env%s", quoted(s.name), quoted(name), quoted(container), why)
 	}
 }
 

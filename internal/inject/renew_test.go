@@ -35,11 +35,11 @@ func TestRenewsSaysWhatANewPodGets(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			var programs []*inject.Program
+			var sidecarSets []*inject.Compiled
 			for _, set := range tc.sets {
-				programs = append(programs, fixtures.Program(t, set.Map()))
+				sidecarSets = append(sidecarSets, fixtures.Compiled(t, set.Map()))
 			}
-			if got := inject.Renews(programs, "log", map[string]string{"app": "web"}); got != tc.want {
+			if got := inject.Renews(sidecarSets, "log", map[string]string{"app": "web"}); got != tc.want {
 				t.Errorf("Renews says %v, want %v", got, tc.want)
 			}
 		})

@@ -27,7 +27,7 @@ type selected struct {
 
 // target is a SidecarSet that selects the Pod and what becomes of it.
 type target struct {
-	*Program
+	*Compiled
 	skip SkipReason // "" while it takes part
 	by   string
 	// sameHash: the Pod's record says that it was given this very content.

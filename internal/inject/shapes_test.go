@@ -107,7 +107,7 @@ func containersOf(n int, resources string) (pod inject.PodView) {
 func (s shape) input(t testing.TB, n int) inject.Input {
 	t.Helper()
 	set, pod := s.of(n)
-	return inject.Input{Pod: pod, Candidates: []inject.Candidate{{Current: fixtures.Program(t, set.Map())}}, Now: fixtures.Now}
+	return inject.Input{Pod: pod, Candidates: []inject.Candidate{{Current: fixtures.Compiled(t, set.Map())}}, Now: fixtures.Now}
 }
 
 // BenchmarkShapes prints how the time grows if a Pod becomes twice as large: below 2.5, since the

@@ -15,8 +15,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/podwebhook"
 )
 
 // The paths of OpenKruise's webhooks for Pods and for SidecarSets. The operator has the
@@ -31,9 +31,9 @@ const (
 type Injector struct {
 	// Configuration is the name of its MutatingWebhookConfiguration.
 	Configuration string
-	// Entry is the name of the webhook in it that API servers send Pods to, and Server
+	// Webhook is the name of the webhook in it that API servers send Pods to, and Server
 	// where they send them.
-	Entry, Server string
+	Webhook, Server string
 }
 
 // Find returns the injector that a configuration calls; nil if it calls none.
@@ -45,7 +45,7 @@ func Find(c *admissionregistrationv1.MutatingWebhookConfiguration) *Injector {
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
 		if server, path := calls(w); path == pathReferencePods && aboutSidecarSets && slices.ContainsFunc(w.Rules, coversPods) {
-			return &Injector{Configuration: c.Name, Entry: w.Name, Server: server}
+			return &Injector{Configuration: c.Name, Webhook: w.Name, Server: server}
 		}
 	}
 	return nil
@@ -60,13 +60,13 @@ func CallsUs(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespa
 	})
 }
 
-// HasBarrier reports whether a configuration has the barrier entry of static mode, and that
-// entry calls the operator in ourNamespace.
-func HasBarrier(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespace string) bool {
+// HasProbe reports whether a configuration has the probe webhook of static mode, and that
+// webhook calls the operator in ourNamespace.
+func HasProbe(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespace string) bool {
 	return slices.ContainsFunc(c.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
 		_, path := calls(&w)
-		label, ok := entry.ParseBarrierPath(path)
-		return ok && label == entry.LabelStaticBarrier && isOurs(&w, ourNamespace)
+		label, ok := podwebhook.ParseProbePath(path)
+		return ok && label == podwebhook.LabelStaticProbe && isOurs(&w, ourNamespace)
 	})
 }
 
@@ -81,7 +81,7 @@ func namesSidecarSets(rule admissionregistrationv1.RuleWithOperations) bool {
 	return slices.Contains(rule.APIGroups, appsv1beta1.Resource.Group) && slices.Contains(rule.Resources, appsv1beta1.Resource.Resource)
 }
 
-// calls returns the server that an entry calls, as messages name it, and the path there.
+// calls returns the server that a webhook calls, as messages name it, and the path there.
 func calls(w *admissionregistrationv1.MutatingWebhook) (server, path string) {
 	if service := w.ClientConfig.Service; service != nil {
 		path = "/"
@@ -98,7 +98,7 @@ func calls(w *admissionregistrationv1.MutatingWebhook) (server, path string) {
 	return "", ""
 }
 
-// isOurs reports whether an entry may call the operator in ourNamespace. A URL does not
+// isOurs reports whether a webhook may call the operator in ourNamespace. A URL does not
 // tell which operator it leads to. URLs are for development.
 func isOurs(w *admissionregistrationv1.MutatingWebhook, ourNamespace string) bool {
 	return w.ClientConfig.Service == nil || w.ClientConfig.Service.Namespace == ourNamespace
@@ -106,8 +106,8 @@ func isOurs(w *admissionregistrationv1.MutatingWebhook, ourNamespace string) boo
 
 // isPodPath reports whether the operator answers reviews of Pods at a path.
 func isPodPath(path string) bool {
-	_, _, ofSlot := entry.ParsePodsPath(path)
-	return ofSlot || path == entry.PathPods
+	_, _, ofShard := podwebhook.ParsePodsPath(path)
+	return ofShard || path == podwebhook.PathPods
 }
 
 // Message names the other injector, and says what that means and what to do.
@@ -115,8 +115,8 @@ func (i *Injector) Message() string {
 	if i == nil {
 		return ""
 	}
-	return fmt.Sprintf("OpenKruise injects as well: MutatingWebhookConfiguration %s, entry %s, calls %s. Pods that it injected are left as they are. "+
-		"Delete that configuration, or switch OpenKruise's Pod webhook off. Then this operator injects new Pods.", i.Configuration, i.Entry, i.Server)
+	return fmt.Sprintf("OpenKruise injects as well: MutatingWebhookConfiguration %s, webhook %s, calls %s. Pods that it injected are left as they are. "+
+		"Delete that configuration, or switch OpenKruise's Pod webhook off. Then this operator injects new Pods.", i.Configuration, i.Webhook, i.Server)
 }
 
 // Owns reports whether the operator leaves a Pod with these annotations, which some

@@ -12,7 +12,7 @@ import (
 	"github.com/sidecarset/operator/internal/injectors"
 )
 
-// The Pod and SidecarSet entries of OpenKruise's configuration.
+// The Pod and SidecarSet webhooks of OpenKruise's configuration.
 const openKruise = `
 metadata: {name: kruise-mutating-webhook-configuration}
 webhooks:
@@ -74,12 +74,12 @@ func TestCallsUsRecognizesWebhooksThatCallTheOperator(t *testing.T) {
 		replace  []string
 		want     bool
 	}{
-		"the static entry":                    {static, nil, true},
+		"the static webhook":                  {static, nil, true},
 		"an exact one":                        {exact, nil, true},
 		"one by URL":                          {exact, []string{"{service: {namespace: sidecarset-system, name: sidecarset-webhook, path: /pods/3/1700}}", `{url: "https://127.0.0.1:9443/pods/3/1700"}`}, true},
 		"not one that calls somebody else":    {static, []string{"sidecarset-system", "elsewhere"}, false},
 		"not a policy engine that covers all": {policies, nil, false},
-		"not one of the wrong slot":           {exact, []string{"/pods/3/", "/pods/16/"}, false},
+		"not one of the wrong shard":          {exact, []string{"/pods/3/", "/pods/16/"}, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -90,26 +90,26 @@ func TestCallsUsRecognizesWebhooksThatCallTheOperator(t *testing.T) {
 	}
 }
 
-func TestHasBarrierRecognizesTheBarrierOfStaticMode(t *testing.T) {
+func TestHasProbeRecognizesTheProbeOfStaticMode(t *testing.T) {
 	tests := map[string]struct {
 		replace []string
 		want    bool
 	}{
-		"it":                               {[]string{"path: /pods}", "path: /barrier/static}"}, true},
-		"not one that calls somebody else": {[]string{"path: /pods}", "path: /barrier/static}", "sidecarset-system", "elsewhere"}, false},
-		"not the barrier of a slot":        {[]string{"path: /pods}", "path: /barrier/3}"}, false},
+		"it":                               {[]string{"path: /pods}", "path: /probe/static}"}, true},
+		"not one that calls somebody else": {[]string{"path: /pods}", "path: /probe/static}", "sidecarset-system", "elsewhere"}, false},
+		"not the probe of a shard":         {[]string{"path: /pods}", "path: /probe/3}"}, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := injectors.HasBarrier(read(t, static, tc.replace...), "sidecarset-system"); got != tc.want {
-				t.Errorf("HasBarrier = %v, want %v", got, tc.want)
+			if got := injectors.HasProbe(read(t, static, tc.replace...), "sidecarset-system"); got != tc.want {
+				t.Errorf("HasProbe = %v, want %v", got, tc.want)
 			}
 		})
 	}
 }
 
 func TestFind(t *testing.T) {
-	ofKruise := &injectors.Injector{Configuration: "kruise-mutating-webhook-configuration", Entry: "mpod.kb.io", Server: "Service kruise-system/kruise-webhook-service"}
+	ofKruise := &injectors.Injector{Configuration: "kruise-mutating-webhook-configuration", Webhook: "mpod.kb.io", Server: "Service kruise-system/kruise-webhook-service"}
 	tests := map[string]struct {
 		manifest string
 		replace  []string
@@ -117,12 +117,12 @@ func TestFind(t *testing.T) {
 	}{
 		"OpenKruise": {openKruise, nil, ofKruise},
 		"OpenKruise by URL": {openKruise, []string{"{service: {namespace: kruise-system, name: kruise-webhook-service, path: /mutate-pod}}", `{url: "https://kruise.example.com/mutate-pod"}`},
-			&injectors.Injector{Configuration: ofKruise.Configuration, Entry: "mpod.kb.io", Server: "kruise.example.com"}},
+			&injectors.Injector{Configuration: ofKruise.Configuration, Webhook: "mpod.kb.io", Server: "kruise.example.com"}},
 		"not OpenKruise whose Pod webhook is off":    {openKruise, []string{"/mutate-pod", "/mutate-something"}, nil},
 		"not OpenKruise without SidecarSets":         {openKruise, []string{"sidecarsets", "clonesets", "sidecarset", "cloneset"}, nil},
 		"not a policy engine, though it covers both": {policies, nil, nil},
-		"not our static entry":                       {static, nil, nil},
-		"not our exact entries":                      {exact, nil, nil},
+		"not our static webhook":                     {static, nil, nil},
+		"not our exact webhooks":                     {exact, nil, nil},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -156,7 +156,7 @@ func ResetHotUpgrades(in UpdateInput) (Update, error) {
 		return Update{}, nil
 	}
 	u.findChanges()
-	return u.write(Verdict{Way: Images})
+	return u.write(Verdict{Method: Images})
 }
 
 // hotStep is a step of one sidecar's hot upgrade.
@@ -171,14 +171,14 @@ func (u *update) upgradeHot() {
 		if u.imageBefore(h.Name) == h.Image {
 			return HotStep{}, false
 		}
-		return h.Upgrade(u.Pod, working, u.Program.Set.ResourceVersion, u.runs)
+		return h.Upgrade(u.Pod, working, u.Compiled.Set.ResourceVersion, u.runs)
 	})
 }
 
 // eachHot notes the steps that the hot-upgrade sidecars of the Pod take.
 func (u *update) eachHot(step func(h HotSidecar, working string) (HotStep, bool)) {
 	working := podstate.ParseTexts(u.Pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer])
-	for _, sidecars := range [][]appsv1beta1.SidecarContainer{u.Program.Set.Spec.InitContainers, u.Program.Set.Spec.Containers} {
+	for _, sidecars := range [][]appsv1beta1.SidecarContainer{u.Compiled.Set.Spec.InitContainers, u.Compiled.Set.Spec.Containers} {
 		for i := range sidecars {
 			c := &sidecars[i]
 			if !c.IsHotUpgrade() || !u.hasPair(c.Name) {

@@ -14,7 +14,7 @@ import (
 // place now; it is empty for the ways Current, Images and Resize.
 type Verdict struct {
 	Reason Reason
-	Way    Way
+	Method Method
 	// Changed are the kinds of the containers that get another image.
 	Changed podstate.Kinds
 	// Moves: the Pod is being resized to the content, and the kubelet has not carried that out.
@@ -40,39 +40,39 @@ func NodeOf(node *corev1.Node) Node {
 
 // Judge decides how a Pod can get the content. It does not check whether a resize is possible for
 // this Pod; UpdateInPlace does.
-func (c *Content) Judge(r *podstate.Record, node Node) Verdict {
+func (c *Revision) Judge(r *podstate.Record, node Node) Verdict {
 	return c.judge(r, node, c.changesIn(r))
 }
 
 // judge is Judge for a Pod in which the images of containers of these kinds have to change.
-func (c *Content) judge(r *podstate.Record, node Node, changed podstate.Kinds) Verdict {
+func (c *Revision) judge(r *podstate.Record, node Node, changed podstate.Kinds) Verdict {
 	in, carries := r.Injection(c.name)
 	same := in.Hash == c.hash || in.HashWithoutImage == c.hashWithoutImage // apart from images
 	resizing := in.ResizeTo != 0
 	difference, recorded := c.differences[in.HashWithoutImage]
 	switch {
 	case !carries || !r.Active:
-		return Verdict{Way: LeaveAlone}
+		return Verdict{Method: LeaveAlone}
 	case r.Facts.Mirror:
-		return Verdict{Way: LeaveAlone, Reason: MirrorPod}
+		return Verdict{Method: LeaveAlone, Reason: MirrorPod}
 	case !c.containedIn(r):
-		return Verdict{Way: Recreate, Reason: ImmutableFieldChanged}
+		return Verdict{Method: Recreate, Reason: ImmutableFieldChanged}
 	case in.Hash == c.hash && !resizing:
-		return Verdict{Way: Current}
+		return Verdict{Method: Current}
 	case r.RecordUnreadable:
-		return Verdict{Way: LeaveAlone, Reason: RecordUnreadable}
+		return Verdict{Method: LeaveAlone, Reason: RecordUnreadable}
 	case !same && in.HashWithoutImage == 0:
-		return Verdict{Way: Recreate, Reason: RevisionUnknown}
+		return Verdict{Method: Recreate, Reason: RevisionUnknown}
 	case c.differences == nil && c.differs(in):
-		return Verdict{Way: Unknown}
+		return Verdict{Method: Unknown}
 	case !same && (!recorded || difference.Other):
-		return Verdict{Way: Recreate, Reason: ImmutableFieldChanged}
+		return Verdict{Method: Recreate, Reason: ImmutableFieldChanged}
 	case !same && difference.Restarts:
-		return Verdict{Way: Recreate, Reason: ResizeRestarts}
+		return Verdict{Method: Recreate, Reason: ResizeRestarts}
 	}
 	v := judgeRestarts(r, node, changed)
-	if v.Way == Images && (resizing || !same) {
-		v.Way = Resize
+	if v.Method == Images && (resizing || !same) {
+		v.Method = Resize
 		if in.ResizeTo == c.hashWithoutImage {
 			v = v.observed(r.Resize(c.name))
 		}
@@ -86,9 +86,9 @@ func (v Verdict) observed(state podstate.ResizeState) Verdict {
 	case state == podstate.ResizeMoving:
 		v.Moves = true
 	case reason == ResizeInfeasible:
-		v.Way, v.Reason = Recreate, reason
+		v.Method, v.Reason = Recreate, reason
 	case reason != "":
-		v.Way, v.Reason = LeaveAlone, reason
+		v.Method, v.Reason = LeaveAlone, reason
 	}
 	return v
 }
@@ -108,15 +108,15 @@ func judgeRestarts(r *podstate.Record, node Node, changed podstate.Kinds) Verdic
 	switch once := changed.Has(podstate.RunsOnce); {
 	case !changed.Restarts():
 	case once && r.RunsToCompletion, r.Facts.CountsRestarts:
-		return Verdict{Way: LeaveAlone, Reason: RunToCompletion, Changed: changed}
+		return Verdict{Method: LeaveAlone, Reason: RunToCompletion, Changed: changed}
 	case once:
-		return Verdict{Way: Recreate, Reason: RunsOnce, Changed: changed}
+		return Verdict{Method: Recreate, Reason: RunsOnce, Changed: changed}
 	case r.Facts.RestartsAll:
-		return Verdict{Way: LeaveAlone, Reason: RestartRules, Changed: changed}
+		return Verdict{Method: LeaveAlone, Reason: RestartRules, Changed: changed}
 	case node.TooOld && changed.Has(podstate.Native):
-		return Verdict{Way: Recreate, Reason: NodeTooOld, Changed: changed}
+		return Verdict{Method: Recreate, Reason: NodeTooOld, Changed: changed}
 	}
-	return Verdict{Way: Images, Changed: changed}
+	return Verdict{Method: Images, Changed: changed}
 }
 
 var restartsNativeSidecars = version.MajorMinor(1, 32)

@@ -65,8 +65,8 @@ func TestJudgeOfContainersThatRunToCompletion(t *testing.T) {
 				kind = podstate.InitKindOf(c)
 			}
 			got := judgeRestarts(&podstate.Record{Facts: podstate.FactsOf(pod), RunsToCompletion: tc.restart != corev1.RestartPolicyAlways}, Node{}, podstate.Kinds(0).With(kind))
-			way := map[Reason]Way{follows: Images, no: LeaveAlone, once: Recreate}[tc.want]
-			if got.Reason != tc.want || got.Way != way {
+			way := map[Reason]Method{follows: Images, no: LeaveAlone, once: Recreate}[tc.want]
+			if got.Reason != tc.want || got.Method != way {
 				t.Errorf("verdict %+v, want %q", got, tc.want)
 			}
 			if kind.Init() != tc.init {
@@ -82,10 +82,10 @@ func TestJudge(t *testing.T) {
 	restarting := podstate.Kinds(0).With(podstate.Regular)
 	native := podstate.Kinds(0).With(podstate.Native).With(podstate.Plain)
 	plain := podstate.Kinds(0).With(podstate.Plain)
-	content := &Content{terms: terms{
+	revision := &Revision{terms: terms{
 		name: name(set), hash: name("h"), hashWithoutImage: name("w"), sidecars: []sidecar{{name: name("log"), containers: []podstate.Name{name("log")}}},
 	}, differences: Differences{name("resources"): {}, name("restart"): {Restarts: true}, name("more"): {Other: true}}}
-	uncompared := content.With(nil)
+	uncompared := revision.With(nil)
 	carries := func(hash, without string) podstate.Injection {
 		return podstate.Injection{SidecarSet: name(set), Hash: name(hash), HashWithoutImage: name(without)}
 	}
@@ -96,44 +96,44 @@ func TestJudge(t *testing.T) {
 	}
 	images, current := carries("old", "w"), carries("h", "w")
 	tests := map[string]struct {
-		content *Content
-		carries podstate.Injection
-		edit    func(*podstate.Record)
-		node    Node
-		changed podstate.Kinds
-		want    Verdict
+		revision *Revision
+		carries  podstate.Injection
+		edit     func(*podstate.Record)
+		node     Node
+		changed  podstate.Kinds
+		want     Verdict
 	}{
-		"the current content":                    {carries: current, want: Verdict{Way: Current}},
-		"the current content, unreadable record": {carries: current, edit: func(r *podstate.Record) { r.RecordUnreadable = true }, want: Verdict{Way: Current}},
-		"not carried":                            {carries: podstate.Injection{SidecarSet: name("other")}, want: Verdict{Way: LeaveAlone}},
-		"a Pod that ends":                        {carries: images, edit: func(r *podstate.Record) { r.Active = false }, want: Verdict{Way: LeaveAlone}},
-		"a mirror Pod":                           {carries: current, edit: func(r *podstate.Record) { r.Facts.Mirror = true }, want: Verdict{Way: LeaveAlone, Reason: MirrorPod}},
-		"a Pod that lacks a container":           {carries: carries("old", "resources"), edit: func(r *podstate.Record) { r.Containers = nil }, want: Verdict{Way: Recreate, Reason: ImmutableFieldChanged}},
-		"resources":                              {carries: carries("old", "resources"), changed: restarting, want: Verdict{Way: Resize}},
-		"resources, not compared yet":            {content: uncompared, carries: carries("old", "resources"), changed: restarting, want: Verdict{Way: Unknown}},
-		"images, not compared with others yet":   {content: uncompared, carries: images, changed: restarting, want: Verdict{Way: Images}},
-		"the current content, not compared yet":  {content: uncompared, carries: current, want: Verdict{Way: Current}},
-		"resources, with a restart":              {carries: carries("old", "restart"), want: Verdict{Way: Recreate, Reason: ResizeRestarts}},
-		"more than resources":                    {carries: carries("old", "more"), changed: restarting, want: Verdict{Way: Recreate, Reason: ImmutableFieldChanged}},
-		"a content that is not recorded":         {carries: carries("old", "gone"), want: Verdict{Way: Recreate, Reason: ImmutableFieldChanged}},
+		"the current content":                    {carries: current, want: Verdict{Method: Current}},
+		"the current content, unreadable record": {carries: current, edit: func(r *podstate.Record) { r.RecordUnreadable = true }, want: Verdict{Method: Current}},
+		"not carried":                            {carries: podstate.Injection{SidecarSet: name("other")}, want: Verdict{Method: LeaveAlone}},
+		"a Pod that ends":                        {carries: images, edit: func(r *podstate.Record) { r.Active = false }, want: Verdict{Method: LeaveAlone}},
+		"a mirror Pod":                           {carries: current, edit: func(r *podstate.Record) { r.Facts.Mirror = true }, want: Verdict{Method: LeaveAlone, Reason: MirrorPod}},
+		"a Pod that lacks a container":           {carries: carries("old", "resources"), edit: func(r *podstate.Record) { r.Containers = nil }, want: Verdict{Method: Recreate, Reason: ImmutableFieldChanged}},
+		"resources":                              {carries: carries("old", "resources"), changed: restarting, want: Verdict{Method: Resize}},
+		"resources, not compared yet":            {revision: uncompared, carries: carries("old", "resources"), changed: restarting, want: Verdict{Method: Unknown}},
+		"images, not compared with others yet":   {revision: uncompared, carries: images, changed: restarting, want: Verdict{Method: Images}},
+		"the current content, not compared yet":  {revision: uncompared, carries: current, want: Verdict{Method: Current}},
+		"resources, with a restart":              {carries: carries("old", "restart"), want: Verdict{Method: Recreate, Reason: ResizeRestarts}},
+		"more than resources":                    {carries: carries("old", "more"), changed: restarting, want: Verdict{Method: Recreate, Reason: ImmutableFieldChanged}},
+		"a content that is not recorded":         {carries: carries("old", "gone"), want: Verdict{Method: Recreate, Reason: ImmutableFieldChanged}},
 		"resources and an image that may not change": {carries: carries("old", "resources"), changed: native, edit: func(r *podstate.Record) { r.Facts.RestartsAll = true },
-			want: Verdict{Way: LeaveAlone, Reason: RestartRules}},
-		"resources of a Pod that runs to completion": {carries: carries("old", "resources"), edit: func(r *podstate.Record) { r.Facts.CountsRestarts = true }, want: Verdict{Way: Resize}},
-		"a resize to be undone":                      {carries: resizing("h", "w", "resources"), want: Verdict{Way: Resize}},
-		"a resize to be undone, not compared yet":    {content: uncompared, carries: resizing("h", "w", "resources"), want: Verdict{Way: Unknown}},
-		"a resize to the content, not compared yet":  {content: uncompared, carries: resizing("old", "w", "w"), want: Verdict{Way: Resize}},
-		"a resize to be undone, and an image":        {carries: resizing("old", "w", "resources"), changed: restarting, want: Verdict{Way: Resize}},
-		"an unknown revision":                        {carries: carries("old", ""), want: Verdict{Way: Recreate, Reason: RevisionUnknown}},
-		"an unreadable record":                       {carries: images, edit: func(r *podstate.Record) { r.RecordUnreadable = true }, want: Verdict{Way: LeaveAlone, Reason: RecordUnreadable}},
-		"images":                                     {carries: images, changed: restarting, want: Verdict{Way: Images}},
-		"no image":                                   {carries: images, want: Verdict{Way: Images}},
-		"a regular container on an old node":         {carries: images, changed: restarting, node: Node{TooOld: true}, want: Verdict{Way: Images}},
-		"a native sidecar on an old node":            {carries: images, changed: native, node: Node{TooOld: true}, want: Verdict{Way: Recreate, Reason: NodeTooOld}},
-		"a plain init container on an old node":      {carries: images, changed: plain, node: Node{TooOld: true}, want: Verdict{Way: Images}},
-		"a node that is not ready":                   {carries: images, changed: restarting, node: Node{NotReady: true}, want: Verdict{Way: Images}},
-		"a rule that restarts all":                   {carries: images, changed: native, edit: func(r *podstate.Record) { r.Facts.RestartsAll = true }, want: Verdict{Way: LeaveAlone, Reason: RestartRules}},
-		"a rule that restarts all, no restart":       {carries: images, changed: plain, edit: func(r *podstate.Record) { r.Facts.RestartsAll = true }, want: Verdict{Way: Images}},
-		"a Job that counts, of which nothing runs":   {carries: images, changed: plain, edit: func(r *podstate.Record) { r.Facts.CountsRestarts = true }, want: Verdict{Way: Images}},
+			want: Verdict{Method: LeaveAlone, Reason: RestartRules}},
+		"resources of a Pod that runs to completion": {carries: carries("old", "resources"), edit: func(r *podstate.Record) { r.Facts.CountsRestarts = true }, want: Verdict{Method: Resize}},
+		"a resize to be undone":                      {carries: resizing("h", "w", "resources"), want: Verdict{Method: Resize}},
+		"a resize to be undone, not compared yet":    {revision: uncompared, carries: resizing("h", "w", "resources"), want: Verdict{Method: Unknown}},
+		"a resize to the content, not compared yet":  {revision: uncompared, carries: resizing("old", "w", "w"), want: Verdict{Method: Resize}},
+		"a resize to be undone, and an image":        {carries: resizing("old", "w", "resources"), changed: restarting, want: Verdict{Method: Resize}},
+		"an unknown revision":                        {carries: carries("old", ""), want: Verdict{Method: Recreate, Reason: RevisionUnknown}},
+		"an unreadable record":                       {carries: images, edit: func(r *podstate.Record) { r.RecordUnreadable = true }, want: Verdict{Method: LeaveAlone, Reason: RecordUnreadable}},
+		"images":                                     {carries: images, changed: restarting, want: Verdict{Method: Images}},
+		"no image":                                   {carries: images, want: Verdict{Method: Images}},
+		"a regular container on an old node":         {carries: images, changed: restarting, node: Node{TooOld: true}, want: Verdict{Method: Images}},
+		"a native sidecar on an old node":            {carries: images, changed: native, node: Node{TooOld: true}, want: Verdict{Method: Recreate, Reason: NodeTooOld}},
+		"a plain init container on an old node":      {carries: images, changed: plain, node: Node{TooOld: true}, want: Verdict{Method: Images}},
+		"a node that is not ready":                   {carries: images, changed: restarting, node: Node{NotReady: true}, want: Verdict{Method: Images}},
+		"a rule that restarts all":                   {carries: images, changed: native, edit: func(r *podstate.Record) { r.Facts.RestartsAll = true }, want: Verdict{Method: LeaveAlone, Reason: RestartRules}},
+		"a rule that restarts all, no restart":       {carries: images, changed: plain, edit: func(r *podstate.Record) { r.Facts.RestartsAll = true }, want: Verdict{Method: Images}},
+		"a Job that counts, of which nothing runs":   {carries: images, changed: plain, edit: func(r *podstate.Record) { r.Facts.CountsRestarts = true }, want: Verdict{Method: Images}},
 	}
 	for title, tc := range tests {
 		t.Run(title, func(t *testing.T) {
@@ -141,10 +141,10 @@ func TestJudge(t *testing.T) {
 			if tc.edit != nil {
 				tc.edit(r)
 			}
-			if tc.content == nil {
-				tc.content = content
+			if tc.revision == nil {
+				tc.revision = revision
 			}
-			got := tc.content.judge(r, tc.node, tc.changed)
+			got := tc.revision.judge(r, tc.node, tc.changed)
 			if got.Changed != 0 && got.Changed != tc.changed {
 				t.Errorf("kinds %d", got.Changed)
 			}
@@ -157,14 +157,14 @@ func TestJudge(t *testing.T) {
 
 func TestVerdictOnAResize(t *testing.T) {
 	for state, want := range map[podstate.ResizeState]Verdict{
-		podstate.ResizeOpen:     {Way: Resize},
-		podstate.ResizeMoving:   {Way: Resize, Moves: true},
-		podstate.ResizeDone:     {Way: Resize},
-		podstate.ResizePutOff:   {Way: LeaveAlone, Reason: ResizeDeferred},
-		podstate.ResizeExcluded: {Way: Recreate, Reason: ResizeInfeasible},
-		podstate.ResizeBroken:   {Way: LeaveAlone, Reason: ResizeFailed},
+		podstate.ResizeOpen:     {Method: Resize},
+		podstate.ResizeMoving:   {Method: Resize, Moves: true},
+		podstate.ResizeDone:     {Method: Resize},
+		podstate.ResizePutOff:   {Method: LeaveAlone, Reason: ResizeDeferred},
+		podstate.ResizeExcluded: {Method: Recreate, Reason: ResizeInfeasible},
+		podstate.ResizeBroken:   {Method: LeaveAlone, Reason: ResizeFailed},
 	} {
-		if got := (Verdict{Way: Resize}).observed(state); got != want {
+		if got := (Verdict{Method: Resize}).observed(state); got != want {
 			t.Errorf("state %d: %+v, want %+v", state, got, want)
 		}
 		if want.Reason != "" && !want.Reason.IsOfResize() {

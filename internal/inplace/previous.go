@@ -12,15 +12,15 @@ import (
 // records no revision, read returns nil because the revision is deleted, unreadable or of
 // another SidecarSet, or its hash differs from the Pod's recorded hash. OpenKruise records the
 // previous revision in Pods that it injects right after a change.
-func Previous(sidecarSet string, pod *corev1.Pod, read func(revision string) (*inject.Program, error)) (*inject.Program, error) {
+func Previous(sidecarSet string, pod *corev1.Pod, read func(revision string) (*inject.Compiled, error)) (*inject.Compiled, error) {
 	hashes := podstate.ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash])
 	name := hashes.Revision(sidecarSet)
 	if name == "" {
 		return nil, nil
 	}
-	program, err := read(name)
-	if err != nil || program == nil || program.Hash != hashes.Hash(sidecarSet) {
+	compiled, err := read(name)
+	if err != nil || compiled == nil || compiled.Hash != hashes.Hash(sidecarSet) {
 		return nil, err
 	}
-	return program, nil
+	return compiled, nil
 }

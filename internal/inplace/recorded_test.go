@@ -17,7 +17,7 @@ import (
 
 // Contents are compared in the form in which they are recorded: another notation of a quantity
 // is not a difference. A pair that was compared is not compared again.
-func TestContentsAreComparedInOneForm(t *testing.T) {
+func TestRevisionsAreComparedInOneForm(t *testing.T) {
 	spec := func(text string) map[string]any {
 		var out map[string]any
 		if err := json.Unmarshal([]byte(text), &out); err != nil {

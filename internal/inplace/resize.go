@@ -15,20 +15,20 @@ import (
 // the two is a write of its own, and annotations can only go with the images. v is the verdict
 // on a Pod whose resources may differ.
 func (u *update) planResize(v Verdict) Verdict {
-	in, _ := u.pod.Injection(u.Content.name)
+	in, _ := u.pod.Injection(u.Revision.name)
 	var from []ResourceChange
-	if in.Hash != u.Content.hash && in.HashWithoutImage != u.Content.hashWithoutImage {
-		from = u.Content.differences[in.HashWithoutImage].Resources
+	if in.Hash != u.Revision.hash && in.HashWithoutImage != u.Revision.hashWithoutImage {
+		from = u.Revision.differences[in.HashWithoutImage].Resources
 	}
 	z := u.before.Resize
 	var begun [][]ResourceChange
 	for _, hash := range []podstate.Name{in.ResizeTo, in.ResizeBefore} {
-		if hash == 0 || hash == u.Content.hashWithoutImage {
+		if hash == 0 || hash == u.Revision.hashWithoutImage {
 			continue
 		}
-		difference, recorded := u.Content.differences[hash]
+		difference, recorded := u.Revision.differences[hash]
 		if state, _ := z.Observe(u.Pod); !recorded && state != podstate.ResizeOpen {
-			v.Way, v.Reason = Recreate, RevisionUnknown
+			v.Method, v.Reason = Recreate, RevisionUnknown
 			return v
 		}
 		begun = append(begun, difference.Resources)
@@ -40,20 +40,20 @@ func (u *update) planResize(v Verdict) Verdict {
 		reason = ResizeRestarts
 	case len(plan.Containers) > 0:
 		u.plan = plan
-		return Verdict{Way: Resize, Changed: v.Changed}
+		return Verdict{Method: Resize, Changed: v.Changed}
 	default:
-		v = Verdict{Way: Images, Changed: v.Changed}
+		v = Verdict{Method: Images, Changed: v.Changed}
 		if z == nil {
 			return v
 		}
-		state := u.pod.Resize(u.Content.name)
+		state := u.pod.Resize(u.Revision.name)
 		_, u.message = z.Observe(u.Pod)
 		if state == podstate.ResizeMoving {
-			v.Way = Resize
+			v.Method = Resize
 		}
 		return v.observed(state)
 	}
-	v.Way, v.Reason = Recreate, reason
+	v.Method, v.Reason = Recreate, reason
 	return v
 }
 
@@ -61,14 +61,14 @@ func (u *update) planResize(v Verdict) Verdict {
 // The resize has to be recorded first: then the Pod watch shows when the kubelet is done.
 func (u *update) resize(v Verdict) (Update, error) {
 	out := Update{Verdict: v, Message: u.message}
-	if v.Way != Resize || len(u.plan.Containers) == 0 {
+	if v.Method != Resize || len(u.plan.Containers) == 0 {
 		return out, nil
 	}
 	names := make([]string, 0, len(u.plan.Containers))
 	for _, c := range u.plan.Containers {
 		names = append(names, c.Container)
 	}
-	next := podstate.NewResize(u.before, u.Program.HashWithoutImage, names)
+	next := podstate.NewResize(u.before, u.Compiled.HashWithoutImage, names)
 	z := u.before.Resize
 	var err error
 	if z != nil && z.Hash == next.Hash && z.Generation == next.Generation && slices.Equal(z.Containers, next.Containers) {

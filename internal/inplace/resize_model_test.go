@@ -14,7 +14,7 @@ import (
 
 // However often the author changes resources while resizes are recorded, refused and carried
 // out, each value is recognised as the operator's own, and in the end the Pod has the content.
-func TestResizesThatOverlapReachTheContent(t *testing.T) {
+func TestResizesThatOverlapReachTheRevision(t *testing.T) {
 	var sets []*fixtures.SidecarSetBuilder
 	for _, cpu := range []string{"100m", "200m", "300m", "400m"} {
 		for _, version := range []string{"1", "2"} {
@@ -28,7 +28,7 @@ func TestResizesThatOverlapReachTheContent(t *testing.T) {
 	}
 	var inputs []inplace.UpdateInput
 	for _, set := range sets {
-		inputs = append(inputs, inplace.UpdateInput{Program: fixtures.Program(t, set.Map()), Content: contentOf(t, set, sets...)})
+		inputs = append(inputs, inplace.UpdateInput{Compiled: fixtures.Compiled(t, set.Map()), Revision: revisionOf(t, set, sets...)})
 	}
 	for seed := range uint64(rounds.Of(300, 30)) {
 		chance := rand.New(rand.NewPCG(seed, 7))
@@ -41,7 +41,7 @@ func TestResizesThatOverlapReachTheContent(t *testing.T) {
 			if err != nil || u.Verdict.Reason != "" {
 				t.Fatalf("seed %d: %+v, %v", seed, u.Verdict, err)
 			}
-			switch resizes := u.Verdict.Way == inplace.Resize; {
+			switch resizes := u.Verdict.Method == inplace.Resize; {
 			case u.Record != nil:
 				pod = patched(t, pod, u.Record)
 			case u.Patch == nil:
@@ -84,7 +84,7 @@ func TestResizesThatOverlapReachTheContent(t *testing.T) {
 		}
 		carryOut()
 		c := containerNamed(pod, "log")
-		wanted := inputs[want].Program.Set.Spec.Containers[0].Image
+		wanted := inputs[want].Compiled.Set.Spec.Containers[0].Image
 		if step(false) || c.Image != wanted || !c.Resources.Requests.Cpu().Equal(resource.MustParse([]string{"100m", "200m", "300m", "400m"}[want/2])) {
 			t.Fatalf("seed %d: in the end the Pod has %s, %v; want %s and content %d", seed, c.Image, c.Resources.Requests, wanted, want)
 		}

@@ -20,13 +20,13 @@ const FieldManager = "sidecarset-operator"
 type UpdateInput struct {
 	// Pod as it was read from the API server, not from a cache. It is not changed.
 	Pod *corev1.Pod
-	// Program is the current content, and Content is that of the Program.
-	Program *inject.Program
-	Content *Content
+	// Program is the current content, and Revision is that of the Program.
+	Compiled *inject.Compiled
+	Revision *Revision
 	// Previous is the content that the Pod records, nil if it is not known. An image
 	// that is the same in both is left as it is in the Pod: another webhook may have
 	// rewritten it.
-	Previous *inject.Program
+	Previous *inject.Compiled
 	Node     Node
 	// Was is how the Pod is, to be recorded.
 	StateBefore podstate.StateBefore
@@ -62,19 +62,19 @@ func UpdateInPlace(in UpdateInput) (Update, error) {
 	for _, c := range u.changes {
 		changed = changed.With(c.Kind)
 	}
-	v := u.Content.judge(u.pod, u.Node, changed)
+	v := u.Revision.judge(u.pod, u.Node, changed)
 	switch {
 	case v.Moves:
 		return Update{Verdict: v}, nil
-	case v.Way == Resize || v.Reason.IsOfResize():
+	case v.Method == Resize || v.Reason.IsOfResize():
 		u.resizes = true
-		if v = u.planResize(v); v.Way != Images {
+		if v = u.planResize(v); v.Method != Images {
 			return u.resize(v)
 		}
-	case v.Way != Images:
+	case v.Method != Images:
 		return Update{Verdict: v}, nil
 	}
-	if err := u.writeContent(); err != nil {
+	if err := u.writeRevision(); err != nil {
 		return Update{}, err
 	}
 	return u.write(v)
@@ -101,10 +101,10 @@ type update struct {
 }
 
 func newUpdate(in UpdateInput) *update {
-	u := &update{UpdateInput: in, set: in.Program.Name(), pod: podstate.FromPod(in.Pod), out: annotations{has: in.Pod.Annotations}}
+	u := &update{UpdateInput: in, set: in.Compiled.Name(), pod: podstate.FromPod(in.Pod), out: annotations{has: in.Pod.Annotations}}
 	u.hashes = podstate.ParseHashes(u.Pod.Annotations[appsv1beta1.AnnotationHash])
 	u.entries, _ = podstate.EntriesOf(u.Pod) // if they are unreadable, the record says so
-	u.before = podstate.Write{Pod: u.Pod, Hash: u.Program.Hash, StateBefore: u.StateBefore, Previous: u.entries.Of(u.set, u.hashes), Now: u.Now}
+	u.before = podstate.Write{Pod: u.Pod, Hash: u.Compiled.Hash, StateBefore: u.StateBefore, Previous: u.entries.Of(u.set, u.hashes), Now: u.Now}
 	if z, ok := u.entries.Resizes[u.set]; ok {
 		u.before.Resize = &z
 	}
@@ -137,7 +137,7 @@ func (a *annotations) set(key, value string) {
 
 // findChanges compares the images of the Pod with those of the Program.
 func (u *update) findChanges() {
-	spec := &u.Program.Set.Spec
+	spec := &u.Compiled.Set.Spec
 	for i := range u.Pod.Spec.InitContainers {
 		c := &u.Pod.Spec.InitContainers[i]
 		u.compare(c, podstate.InitKindOf(c), findSidecar(spec.InitContainers, c.Name))
@@ -183,19 +183,19 @@ func findSidecar(sidecars []appsv1beta1.SidecarContainer, name string) *appsv1be
 	return nil
 }
 
-// writeContent adds the annotations that say which content the Pod has.
-func (u *update) writeContent() error {
-	if err := u.Program.PatchAnnotations(u.out.get, u.out.set); err != nil {
+// writeRevision adds the annotations that say which content the Pod has.
+func (u *update) writeRevision() error {
+	if err := u.Compiled.PatchAnnotations(u.out.get, u.out.set); err != nil {
 		return err
 	}
 	u.out.set(appsv1beta1.AnnotationHash, u.hashes.With(podstate.HashRecord{
-		UpdateTimestamp: u.Now.UTC().Truncate(time.Second), Hash: u.Program.Hash, SidecarSetName: u.set,
-		SidecarList: u.Program.SidecarList, ControllerRevision: u.Program.Revision(),
+		UpdateTimestamp: u.Now.UTC().Truncate(time.Second), Hash: u.Compiled.Hash, SidecarSetName: u.set,
+		SidecarList: u.Compiled.SidecarList, ControllerRevision: u.Compiled.Revision(),
 	}).String())
 	if others := podstate.ParseHashes(u.Pod.Annotations[appsv1beta1.AnnotationHashWithoutImage]); others.Has(u.set) {
 		if u.resizes { // else only a legacy form changes
 			others = others.With(podstate.HashRecord{
-				UpdateTimestamp: u.Now.UTC().Truncate(time.Second), Hash: u.Program.HashWithoutImage, SidecarSetName: u.set, SidecarList: u.Program.SidecarList,
+				UpdateTimestamp: u.Now.UTC().Truncate(time.Second), Hash: u.Compiled.HashWithoutImage, SidecarSetName: u.set, SidecarList: u.Compiled.SidecarList,
 			})
 		}
 		u.out.set(appsv1beta1.AnnotationHashWithoutImage, others.String())
@@ -214,7 +214,7 @@ func (u *update) write(v Verdict) (Update, error) {
 		}
 	}
 	u.out.set(appsv1beta1.AnnotationInPlaceUpdateState, podstate.RecordUpdate(u.out.has[appsv1beta1.AnnotationInPlaceUpdateState], podstate.UpdateRecord{
-		SidecarSet: u.set, Revision: u.Program.Hash, At: entry.At, ImageIDs: ids,
+		SidecarSet: u.set, Revision: u.Compiled.Hash, At: entry.At, ImageIDs: ids,
 	}))
 	listed := podstate.ParseInjectedList(u.out.has[appsv1beta1.AnnotationInjectedList])
 	entries := u.entries.Keep(func(set string) bool { return slices.Contains(listed, set) }).With(u.set, entry)

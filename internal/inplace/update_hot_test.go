@@ -79,7 +79,7 @@ func TestAHotUpgradeIsTwoWrites(t *testing.T) {
 			check("injected")
 			object := set("mesh:v2").Map()
 			object["metadata"].(map[string]any)["resourceVersion"] = "22"
-			in := inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, object), StateBefore: podstate.WasNotReadyByUpdate, Now: updatedAt}
+			in := inplace.UpdateInput{Pod: pod, Compiled: fixtures.Compiled(t, object), StateBefore: podstate.WasNotReadyByUpdate, Now: updatedAt}
 			tryReset := func() inplace.Update {
 				t.Helper()
 				in.Pod = pod
@@ -92,9 +92,9 @@ func TestAHotUpgradeIsTwoWrites(t *testing.T) {
 			// says compares what is known of the write long after it.
 			says := func(when string, carriedOut, resets bool) {
 				t.Helper()
-				content, r := inplace.ContentOf(in.Program), podstate.FromPod(pod)
-				if w := content.Written(r); w.IsCarriedOut(updatedAt.Unix()+3600) != carriedOut || content.Resets(r) != resets || w.StateBefore != podstate.WasNotReadyByUpdate {
-					t.Errorf("%s: written %+v, resets %v; want %v, %v", when, w, content.Resets(r), carriedOut, resets)
+				revision, r := inplace.RevisionOf(in.Compiled), podstate.FromPod(pod)
+				if w := revision.Written(r); w.IsCarriedOut(updatedAt.Unix()+3600) != carriedOut || revision.Resets(r) != resets || w.StateBefore != podstate.WasNotReadyByUpdate {
+					t.Errorf("%s: written %+v, resets %v; want %v, %v", when, w, revision.Resets(r), carriedOut, resets)
 				}
 			}
 			if u := tryReset(); u.Patch != nil {
@@ -102,7 +102,7 @@ func TestAHotUpgradeIsTwoWrites(t *testing.T) {
 			}
 
 			u, err := update(in)
-			if err != nil || u.Verdict.Way != inplace.Images || len(u.Changes) != 1 || u.Changes[0].Container != "mesh-2" {
+			if err != nil || u.Verdict.Method != inplace.Images || len(u.Changes) != 1 || u.Changes[0].Container != "mesh-2" {
 				t.Fatalf("UpdateInPlace = %+v, %v", u, err)
 			}
 			pod = patched(t, pod, u.Patch)
@@ -111,7 +111,7 @@ func TestAHotUpgradeIsTwoWrites(t *testing.T) {
 			check("upgraded")
 			says("upgraded", false, false)
 			in.Pod = pod
-			if again, err := update(in); err != nil || again.Verdict.Way != inplace.Current {
+			if again, err := update(in); err != nil || again.Verdict.Method != inplace.Current {
 				t.Errorf("the second time: %+v, %v", again, err)
 			}
 			if u := tryReset(); u.Patch != nil {
@@ -184,7 +184,7 @@ func kubeletReports(pod *corev1.Pod, container, waiting string, at time.Time) {
 // hotUpdate brings a Pod to an image, and checks which container gets it.
 func hotUpdate(t *testing.T, pod *corev1.Pod, image, want string, now time.Time) *corev1.Pod {
 	t.Helper()
-	u, err := update(inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, hotSidecar(image).Map()), Now: now})
+	u, err := update(inplace.UpdateInput{Pod: pod, Compiled: fixtures.Compiled(t, hotSidecar(image).Map()), Now: now})
 	if err != nil || len(u.Changes) != 1 || u.Changes[0].Container != want || u.Changes[0].To != image {
 		t.Fatalf("the update to %s is %+v, %v; want it in %s", image, u, err, want)
 	}
@@ -196,7 +196,7 @@ func hotUpdate(t *testing.T, pod *corev1.Pod, image, want string, now time.Time)
 // hotReset ends the hot upgrade of a Pod if it is to be ended.
 func hotReset(t *testing.T, pod *corev1.Pod, image string, now time.Time) (*corev1.Pod, bool) {
 	t.Helper()
-	u, err := reset(inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, hotSidecar(image).Map()), Now: now})
+	u, err := reset(inplace.UpdateInput{Pod: pod, Compiled: fixtures.Compiled(t, hotSidecar(image).Map()), Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func TestABadHotUpgradeIsTakenBack(t *testing.T) {
 	pod = hotUpdate(t, pod, "mesh:v2", "mesh-2", updatedAt)
 	kubeletReports(pod, "mesh-2", "ImagePullBackOff", updatedAt.Add(5*time.Second))
 	set := hotSidecar("mesh:v1").Map()
-	u, err := update(inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, set), Now: updatedAt.Add(time.Minute)})
+	u, err := update(inplace.UpdateInput{Pod: pod, Compiled: fixtures.Compiled(t, set), Now: updatedAt.Add(time.Minute)})
 	if err != nil || len(u.Changes) != 1 || u.Changes[0].Container != "mesh-2" || u.Changes[0].To != "empty:1" {
 		t.Fatalf("the rollback is %+v, %v; want the empty image in mesh-2", u, err)
 	}
@@ -231,7 +231,7 @@ func TestABadHotUpgradeIsTakenBack(t *testing.T) {
 	if mesh := podstate.MakeName("mesh"); !written(pod).IsCarriedOut(updatedAt.Add(2*time.Hour).Unix()) || podstate.FromPod(pod).HotUpgraded(mesh) {
 		t.Errorf("written %+v, upgraded %t", written(pod), podstate.FromPod(pod).HotUpgraded(mesh))
 	}
-	if u, err := update(inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, set), Now: updatedAt.Add(2 * time.Hour)}); err != nil || u.Verdict.Way != inplace.Current {
+	if u, err := update(inplace.UpdateInput{Pod: pod, Compiled: fixtures.Compiled(t, set), Now: updatedAt.Add(2 * time.Hour)}); err != nil || u.Verdict.Method != inplace.Current {
 		t.Errorf("in the end: %+v, %v", u, err)
 	}
 }
@@ -255,16 +255,16 @@ func TestAResetKeepsTheRecordOfAResize(t *testing.T) {
 func TestAHotUpgradeOfOpenKruiseIsEnded(t *testing.T) {
 	pod := hotUpdate(t, running(t, hotSidecar("mesh:v1")), "mesh:v2", "mesh-2", updatedAt)
 	delete(pod.Annotations, appsv1beta1.AnnotationInPlace)
-	program := fixtures.Program(t, hotSidecar("mesh:v2").Map())
+	compiled := fixtures.Compiled(t, hotSidecar("mesh:v2").Map())
 	kubeletReports(pod, "mesh-2", "", updatedAt)
-	if !inplace.ContentOf(program).Resets(podstate.FromPod(pod)) {
+	if !inplace.RevisionOf(compiled).Resets(podstate.FromPod(pod)) {
 		t.Error("it cannot be ended")
 	}
-	u, err := reset(inplace.UpdateInput{Pod: pod, Program: program, StateBefore: podstate.WasNotReady, Now: updatedAt.Add(time.Minute)})
+	u, err := reset(inplace.UpdateInput{Pod: pod, Compiled: compiled, StateBefore: podstate.WasNotReady, Now: updatedAt.Add(time.Minute)})
 	if err != nil || u.Patch == nil {
 		t.Fatalf("ResetHotUpgrades = %+v, %v", u, err)
 	}
-	if e := entryOf(t, patched(t, pod, u.Patch)); e.StateBefore != podstate.WasNotReady || e.Hash != program.Hash {
+	if e := entryOf(t, patched(t, pod, u.Patch)); e.StateBefore != podstate.WasNotReady || e.Hash != compiled.Hash {
 		t.Errorf("it records %+v", e)
 	}
 }

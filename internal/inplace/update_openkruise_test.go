@@ -33,21 +33,21 @@ type conclusion struct {
 // openKruise is the predicate of OpenKruise 1.9, on its own: it shares no code with the
 // operator, and reads nothing under sidecarset.io/.
 type openKruise struct {
-	pod     *corev1.Pod
-	program *inject.Program
+	pod      *corev1.Pod
+	compiled *inject.Compiled
 }
 
 func (k openKruise) concludes() conclusion {
 	c := conclusion{
-		Updated: k.hash(appsv1beta1.AnnotationHash) == k.program.Hash,
+		Updated: k.hash(appsv1beta1.AnnotationHash) == k.compiled.Hash,
 		Ready:   k.consistent(k.sidecars()) && k.ready(),
 		Resets:  k.resets(),
 	}
-	c.NotUpgradable = !c.Updated && k.hash(appsv1beta1.AnnotationHashWithoutImage) != k.program.HashWithoutImage
+	c.NotUpgradable = !c.Updated && k.hash(appsv1beta1.AnnotationHashWithoutImage) != k.compiled.HashWithoutImage
 	if c.Takes = !c.Updated && !c.NotUpgradable && k.settled(); !c.Takes {
 		return c
 	}
-	for _, sidecar := range k.program.Set.Spec.Containers {
+	for _, sidecar := range k.compiled.Set.Spec.Containers {
 		if i := slices.IndexFunc(k.pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == sidecar.Name }); i >= 0 && k.pod.Spec.Containers[i].Image != sidecar.Image {
 			c.Gets = append(c.Gets, sidecar.Name)
 		}
@@ -58,13 +58,13 @@ func (k openKruise) concludes() conclusion {
 func (k openKruise) hash(annotation string) string {
 	var recorded map[string]struct{ Hash string }
 	_ = json.Unmarshal([]byte(k.pod.Annotations[annotation]), &recorded) // what cannot be read is empty
-	return recorded[k.program.Name()].Hash
+	return recorded[k.compiled.Name()].Hash
 }
 
 // sidecars are the containers that it looks at: no init containers.
 func (k openKruise) sidecars() (names []string) {
-	for i := range k.program.Set.Spec.Containers {
-		names = append(names, k.program.Set.Spec.Containers[i].PodContainerNames()...)
+	for i := range k.compiled.Set.Spec.Containers {
+		names = append(names, k.compiled.Set.Spec.Containers[i].PodContainerNames()...)
 	}
 	return names
 }
@@ -118,7 +118,7 @@ func (k openKruise) recordedChange(names []string) bool {
 	if json.Unmarshal([]byte(annotation), &recorded) != nil {
 		return false
 	}
-	last := recorded[k.program.Name()].LastContainerStatuses
+	last := recorded[k.compiled.Name()].LastContainerStatuses
 	for _, c := range k.pod.Spec.Containers {
 		s := k.status(c.Name)
 		if before := last[c.Name].ImageID; slices.Contains(names, c.Name) && before != "" && s != nil && s.ImageID == before && s.Image != c.Image {
@@ -150,8 +150,8 @@ func (k openKruise) isReady() bool {
 func (k openKruise) others() (names []string) {
 	var working map[string]string
 	_ = json.Unmarshal([]byte(k.pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer]), &working)
-	for i := range k.program.Set.Spec.Containers {
-		if c := &k.program.Set.Spec.Containers[i]; c.IsHotUpgrade() {
+	for i := range k.compiled.Set.Spec.Containers {
+		if c := &k.compiled.Set.Spec.Containers[i]; c.IsHotUpgrade() {
 			other := c.Name + "-1"
 			if working[c.Name] == other {
 				other = c.Name + "-2"
@@ -196,17 +196,17 @@ func (h *handover) wants(when string, set *fixtures.SidecarSetBuilder, want conc
 	h.t.Helper()
 	pod := h.pod.DeepCopy()
 	delete(pod.Annotations, appsv1beta1.AnnotationInPlace)
-	if diff := cmp.Diff(want, openKruise{pod, fixtures.Program(h.t, set.Map())}.concludes()); diff != "" {
+	if diff := cmp.Diff(want, openKruise{pod, fixtures.Compiled(h.t, set.Map())}.concludes()); diff != "" {
 		h.t.Errorf("%s, OpenKruise's conclusion (-want +got):\n%s", when, diff)
 	}
 }
 
 // follow brings the Pod one write nearer to a content.
-func (h *handover) follow(set *fixtures.SidecarSetBuilder, way inplace.Way) {
+func (h *handover) follow(set *fixtures.SidecarSetBuilder, way inplace.Method) {
 	h.t.Helper()
-	h.in = inplace.UpdateInput{Pod: h.pod, Program: fixtures.Program(h.t, set.Map()), Content: contentOf(h.t, set, h.olds...), Now: updatedAt}
+	h.in = inplace.UpdateInput{Pod: h.pod, Compiled: fixtures.Compiled(h.t, set.Map()), Revision: revisionOf(h.t, set, h.olds...), Now: updatedAt}
 	u, err := update(h.in)
-	if err != nil || u.Verdict.Way != way || u.Patch == nil && u.Record == nil {
+	if err != nil || u.Verdict.Method != way || u.Patch == nil && u.Record == nil {
 		h.t.Fatalf("UpdateInPlace = %+v, %v; want a write for the way %d", u, err, way)
 	}
 	h.write(u)

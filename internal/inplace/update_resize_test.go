@@ -20,8 +20,8 @@ func sizedSet(version, cpu string) *fixtures.SidecarSetBuilder {
 		Container("log", "log:"+version).With("resources", map[string]any{"requests": map[string]any{"cpu": cpu}})
 }
 
-// contentOf is a content that is compared with recorded ones.
-func contentOf(t *testing.T, now *fixtures.SidecarSetBuilder, olds ...*fixtures.SidecarSetBuilder) *inplace.Content {
+// revisionOf is a content that is compared with recorded ones.
+func revisionOf(t *testing.T, now *fixtures.SidecarSetBuilder, olds ...*fixtures.SidecarSetBuilder) *inplace.Revision {
 	t.Helper()
 	specOf := func(set *fixtures.SidecarSetBuilder) map[string]any {
 		spec, err := inject.SpecOf(set.Map())
@@ -32,9 +32,9 @@ func contentOf(t *testing.T, now *fixtures.SidecarSetBuilder, olds ...*fixtures.
 	}
 	d := inplace.Differences{}
 	for _, old := range olds {
-		d[podstate.MakeName(fixtures.Program(t, old.Map()).HashWithoutImage)] = inplace.Compare(specOf(old), specOf(now))
+		d[podstate.MakeName(fixtures.Compiled(t, old.Map()).HashWithoutImage)] = inplace.Compare(specOf(old), specOf(now))
 	}
-	return inplace.ContentOf(fixtures.Program(t, now.Map())).With(d)
+	return inplace.RevisionOf(fixtures.Compiled(t, now.Map())).With(d)
 }
 
 // Resources first, then images with both hashes, whichever leader looks at the Pod
@@ -43,8 +43,8 @@ func TestUpdateInPlaceResizes(t *testing.T) {
 	old, now := sizedSet("1", "100m"), sizedSet("2", "200m")
 	pod := running(t, old)
 	log := containerNamed(pod, "log")
-	program := fixtures.Program(t, now.Map())
-	in := inplace.UpdateInput{Pod: pod, Program: program, Content: contentOf(t, now, old), Now: updatedAt}
+	compiled := fixtures.Compiled(t, now.Map())
+	in := inplace.UpdateInput{Pod: pod, Compiled: compiled, Revision: revisionOf(t, now, old), Now: updatedAt}
 	step := func(what string, want inplace.Verdict) inplace.Update {
 		t.Helper()
 		u, err := update(in)
@@ -55,13 +55,13 @@ func TestUpdateInPlaceResizes(t *testing.T) {
 		return u
 	}
 
-	u := step("before", inplace.Verdict{Way: inplace.Resize})
+	u := step("before", inplace.Verdict{Method: inplace.Resize})
 	if u.Patch != nil || u.Record == nil {
 		t.Fatalf("patch %s, record %s; want the record first", u.Patch, u.Record)
 	}
 	pod = patched(t, pod, u.Record)
 	in.Pod = pod
-	u = step("on record", inplace.Verdict{Way: inplace.Resize})
+	u = step("on record", inplace.Verdict{Method: inplace.Resize})
 	if want := `{"metadata":{"resourceVersion":"41"},"spec":{"containers":[{"name":"log","resources":{"requests":{"cpu":"200m"}}}]}}`; string(u.Patch) != want || u.Record != nil {
 		t.Fatalf("patch %s\nwant %s", u.Patch, want)
 	}
@@ -73,12 +73,12 @@ func TestUpdateInPlaceResizes(t *testing.T) {
 	in.Pod.Generation = 2
 	status := &in.Pod.Status
 	status.ObservedGeneration = 1
-	if u := step("before the kubelet knows", inplace.Verdict{Way: inplace.Resize, Moves: true}); u.Patch != nil {
+	if u := step("before the kubelet knows", inplace.Verdict{Method: inplace.Resize, Moves: true}); u.Patch != nil {
 		t.Errorf("patch %s", u.Patch)
 	}
 	status.ObservedGeneration = 2
 	status.Conditions = append(status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible, Message: "too large"})
-	if u := step("while it is infeasible", inplace.Verdict{Way: inplace.Recreate, Reason: inplace.ResizeInfeasible}); u.Message != "too large" || u.Patch != nil {
+	if u := step("while it is infeasible", inplace.Verdict{Method: inplace.Recreate, Reason: inplace.ResizeInfeasible}); u.Message != "too large" || u.Patch != nil {
 		t.Errorf("message %q, patch %s", u.Message, u.Patch)
 	}
 	status.Conditions = status.Conditions[:1]
@@ -88,21 +88,21 @@ func TestUpdateInPlaceResizes(t *testing.T) {
 		}
 	}
 
-	u = step("done", inplace.Verdict{Way: inplace.Images})
+	u = step("done", inplace.Verdict{Method: inplace.Images})
 	got := patched(t, in.Pod, u.Patch)
 	if image := containerNamed(got, "log").Image; image != "log:2" || log.Image != "log:1" {
 		t.Errorf("image %s", image)
 	}
 	hashes := podstate.ParseHashes(got.Annotations[appsv1beta1.AnnotationHash])
 	others := podstate.ParseHashes(got.Annotations[appsv1beta1.AnnotationHashWithoutImage])
-	if hashes.Hash("mesh") != program.Hash || others.Hash("mesh") != program.HashWithoutImage {
+	if hashes.Hash("mesh") != compiled.Hash || others.Hash("mesh") != compiled.HashWithoutImage {
 		t.Errorf("hashes %s and %s, want those of the current content", hashes, others)
 	}
 	if strings.Contains(got.Annotations[appsv1beta1.AnnotationInPlace], "resizes") {
 		t.Errorf("it is still on record: %s", got.Annotations[appsv1beta1.AnnotationInPlace])
 	}
 	in.Pod = got
-	step("after", inplace.Verdict{Way: inplace.Current})
+	step("after", inplace.Verdict{Method: inplace.Current})
 }
 
 func TestUpdateInPlaceDoesNotResize(t *testing.T) {
@@ -112,11 +112,11 @@ func TestUpdateInPlaceDoesNotResize(t *testing.T) {
 		edit func(*corev1.Container)
 		want inplace.Verdict
 	}{
-		"what another writer has resized": {sizedSet("1", "200m"), func(c *corev1.Container) { c.Resources.Requests["cpu"] = resource.MustParse("3") }, inplace.Verdict{Way: inplace.Recreate, Reason: inplace.ResourcesHeldElsewhere}},
+		"what another writer has resized": {sizedSet("1", "200m"), func(c *corev1.Container) { c.Resources.Requests["cpu"] = resource.MustParse("3") }, inplace.Verdict{Method: inplace.Recreate, Reason: inplace.ResourcesHeldElsewhere}},
 		"with a restart": {sizedSet("1", "200m"), func(c *corev1.Container) {
 			c.ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "cpu", RestartPolicy: corev1.RestartContainer}}
-		}, inplace.Verdict{Way: inplace.Recreate, Reason: inplace.ResizeRestarts}},
-		"if more changes": {sizedSet("1", "200m").Env("A", "b"), nil, inplace.Verdict{Way: inplace.Recreate, Reason: inplace.ImmutableFieldChanged}},
+		}, inplace.Verdict{Method: inplace.Recreate, Reason: inplace.ResizeRestarts}},
+		"if more changes": {sizedSet("1", "200m").Env("A", "b"), nil, inplace.Verdict{Method: inplace.Recreate, Reason: inplace.ImmutableFieldChanged}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestUpdateInPlaceDoesNotResize(t *testing.T) {
 			if tc.edit != nil {
 				tc.edit(containerNamed(pod, "log"))
 			}
-			u, err := update(inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, tc.now.Map()), Content: contentOf(t, tc.now, old), Now: updatedAt})
+			u, err := update(inplace.UpdateInput{Pod: pod, Compiled: fixtures.Compiled(t, tc.now.Map()), Revision: revisionOf(t, tc.now, old), Now: updatedAt})
 			if err != nil || u.Verdict != tc.want || u.Patch != nil {
 				t.Errorf("%+v, %v; want %+v", u, err, tc.want)
 			}

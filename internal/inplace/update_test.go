@@ -26,15 +26,15 @@ var (
 
 // update is UpdateInPlace, by default with a content that is not compared with others.
 func update(in inplace.UpdateInput) (inplace.Update, error) {
-	if in.Content == nil {
-		in.Content = inplace.ContentOf(in.Program)
+	if in.Revision == nil {
+		in.Revision = inplace.RevisionOf(in.Compiled)
 	}
 	return inplace.UpdateInPlace(in)
 }
 
 // reset is ResetHotUpgrades.
 func reset(in inplace.UpdateInput) (inplace.Update, error) {
-	in.Content = inplace.ContentOf(in.Program)
+	in.Revision = inplace.RevisionOf(in.Compiled)
 	return inplace.ResetHotUpgrades(in)
 }
 
@@ -118,9 +118,9 @@ func TestUpdateInPlaceWritesImagesAndRecords(t *testing.T) {
 	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: debug, TargetContainerName: "log"}}
 	before := pod.DeepCopy()
 	set := meshSet("2").PatchAnnotation("Retain", "kept", "x").PatchAnnotation("Overwrite", "app", "y")
-	program := fixtures.Program(t, set.Map())
-	u, err := update(inplace.UpdateInput{Pod: pod, Program: program, Previous: fixtures.Program(t, meshSet("1").Map()), StateBefore: podstate.WasNotReadyByUpdate, Now: updatedAt})
-	if err != nil || u.Verdict.Way != inplace.Images {
+	compiled := fixtures.Compiled(t, set.Map())
+	u, err := update(inplace.UpdateInput{Pod: pod, Compiled: compiled, Previous: fixtures.Compiled(t, meshSet("1").Map()), StateBefore: podstate.WasNotReadyByUpdate, Now: updatedAt})
+	if err != nil || u.Verdict.Method != inplace.Images {
 		t.Fatalf("UpdateInPlace = %v, %v", u.Verdict, err)
 	}
 	if diff := cmp.Diff(before, pod); diff != "" {
@@ -148,11 +148,11 @@ func TestUpdateInPlaceWritesImagesAndRecords(t *testing.T) {
 	other := podstate.ParseHashes(before.Annotations[appsv1beta1.AnnotationHash]).Keep(func(name string) bool { return name == "other" })
 	want.Annotations["kept"], want.Annotations["app"] = "x", "y"
 	want.Annotations[appsv1beta1.AnnotationHash] = other.With(podstate.HashRecord{
-		UpdateTimestamp: updatedAt, Hash: program.Hash, SidecarSetName: "mesh", SidecarList: []string{"log", "proxy"}, ControllerRevision: "mesh-2",
+		UpdateTimestamp: updatedAt, Hash: compiled.Hash, SidecarSetName: "mesh", SidecarList: []string{"log", "proxy"}, ControllerRevision: "mesh-2",
 	}).String()
-	want.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = `{"mesh":{"revision":"` + program.Hash + `","updateTimestamp":"2026-01-02T04:04:05Z",` +
+	want.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = `{"mesh":{"revision":"` + compiled.Hash + `","updateTimestamp":"2026-01-02T04:04:05Z",` +
 		`"lastContainerStatuses":{"log":{"imageID":"docker.io/library/log@sha256:log:1"},"proxy":{"imageID":"docker.io/library/proxy@sha256:proxy:1"}}}}`
-	want.Annotations[appsv1beta1.AnnotationInPlace] = `{"v":1,"uid":"uid-1","sets":{"mesh":{"hash":"` + program.Hash + `","generation":2,"at":"2026-01-02T04:04:05Z","stateBefore":"NotReadyByUpdate","containers":{` +
+	want.Annotations[appsv1beta1.AnnotationInPlace] = `{"v":1,"uid":"uid-1","sets":{"mesh":{"hash":"` + compiled.Hash + `","generation":2,"at":"2026-01-02T04:04:05Z","stateBefore":"NotReadyByUpdate","containers":{` +
 		`"log":{"id":"containerd://log-1","image":"log:1","digest":"sha256:log:1"},"proxy":{"id":"containerd://proxy-1","image":"proxy:1","digest":"sha256:proxy:1"}}}}}`
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the patched Pod (-want +got):\n%s", diff)
@@ -168,8 +168,8 @@ func TestUpdateInPlaceWritesImagesAndRecords(t *testing.T) {
 	}
 
 	// The Pod now has the content, and the leader that reads it next sees what was done.
-	again, err := update(inplace.UpdateInput{Pod: got, Program: program, Now: updatedAt})
-	if err != nil || again.Verdict.Way != inplace.Current || again.Patch != nil {
+	again, err := update(inplace.UpdateInput{Pod: got, Compiled: compiled, Now: updatedAt})
+	if err != nil || again.Verdict.Method != inplace.Current || again.Patch != nil {
 		t.Errorf("the second time: %+v, %v; want nothing to do", again, err)
 	}
 	if w := written(got); w.At != uint32(updatedAt.Unix()) || w.Carried != 0 || w.StateBefore != podstate.WasNotReadyByUpdate {
@@ -185,7 +185,7 @@ func TestUpdateInPlaceLeavesRewrittenImages(t *testing.T) {
 		}
 	}
 	next := fixtures.SidecarSet("mesh").Container("log", "log:1").Native("proxy", "proxy:2").InitContainer("setup", "setup:1")
-	in := inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, next.Map()), Previous: fixtures.Program(t, meshSet("1").Map()), Now: updatedAt}
+	in := inplace.UpdateInput{Pod: pod, Compiled: fixtures.Compiled(t, next.Map()), Previous: fixtures.Compiled(t, meshSet("1").Map()), Now: updatedAt}
 	names := func(u inplace.Update) (names []string) {
 		for _, c := range u.Changes {
 			names = append(names, c.Container)
@@ -212,8 +212,8 @@ func TestUpdateInPlaceOfAnnotationsAloneMakesNoGeneration(t *testing.T) {
 			}
 		}
 	}
-	u, err := update(inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, meshSet("2").Map()), Now: updatedAt})
-	if err != nil || u.Verdict.Way != inplace.Images || len(u.Changes) != 0 {
+	u, err := update(inplace.UpdateInput{Pod: pod, Compiled: fixtures.Compiled(t, meshSet("2").Map()), Now: updatedAt})
+	if err != nil || u.Verdict.Method != inplace.Images || len(u.Changes) != 0 {
 		t.Fatalf("UpdateInPlace = %+v, %v", u, err)
 	}
 	got := patched(t, pod, u.Patch)
@@ -234,16 +234,16 @@ func TestUpdateInPlaceJudgesTheLivePod(t *testing.T) {
 		next *fixtures.SidecarSetBuilder
 		want inplace.Verdict
 	}{
-		"that is being deleted":     {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: updatedAt} }, nil, inplace.Verdict{Way: inplace.LeaveAlone}},
-		"that has finished":         {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, nil, inplace.Verdict{Way: inplace.LeaveAlone}},
-		"that does not carry it":    {func(p *corev1.Pod) { delete(p.Annotations, appsv1beta1.AnnotationInjectedList) }, nil, inplace.Verdict{Way: inplace.LeaveAlone}},
-		"with an unreadable record": {func(p *corev1.Pod) { p.Annotations[appsv1beta1.AnnotationInPlace] = `{"v":2}` }, nil, inplace.Verdict{Way: inplace.LeaveAlone, Reason: inplace.RecordUnreadable}},
-		"without a hash":            {func(p *corev1.Pod) { delete(p.Annotations, appsv1beta1.AnnotationHashWithoutImage) }, nil, inplace.Verdict{Way: inplace.Recreate, Reason: inplace.RevisionUnknown}},
-		"with another container":    {nil, meshSet("2").Container("more", "more:1"), inplace.Verdict{Way: inplace.Recreate, Reason: inplace.ImmutableFieldChanged}},
-		"that runs once":            {func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever }, nil, inplace.Verdict{Way: inplace.LeaveAlone, Reason: inplace.RunToCompletion}},
-		"that is not compared yet":  {nil, sizedMesh("2"), inplace.Verdict{Way: inplace.Unknown}},
-		"of the current content":    {nil, meshSet("1"), inplace.Verdict{Way: inplace.Current}},
-		"that can follow":           {nil, nil, inplace.Verdict{Way: inplace.Images}},
+		"that is being deleted":     {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: updatedAt} }, nil, inplace.Verdict{Method: inplace.LeaveAlone}},
+		"that has finished":         {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, nil, inplace.Verdict{Method: inplace.LeaveAlone}},
+		"that does not carry it":    {func(p *corev1.Pod) { delete(p.Annotations, appsv1beta1.AnnotationInjectedList) }, nil, inplace.Verdict{Method: inplace.LeaveAlone}},
+		"with an unreadable record": {func(p *corev1.Pod) { p.Annotations[appsv1beta1.AnnotationInPlace] = `{"v":2}` }, nil, inplace.Verdict{Method: inplace.LeaveAlone, Reason: inplace.RecordUnreadable}},
+		"without a hash":            {func(p *corev1.Pod) { delete(p.Annotations, appsv1beta1.AnnotationHashWithoutImage) }, nil, inplace.Verdict{Method: inplace.Recreate, Reason: inplace.RevisionUnknown}},
+		"with another container":    {nil, meshSet("2").Container("more", "more:1"), inplace.Verdict{Method: inplace.Recreate, Reason: inplace.ImmutableFieldChanged}},
+		"that runs once":            {func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever }, nil, inplace.Verdict{Method: inplace.LeaveAlone, Reason: inplace.RunToCompletion}},
+		"that is not compared yet":  {nil, sizedMesh("2"), inplace.Verdict{Method: inplace.Unknown}},
+		"of the current content":    {nil, meshSet("1"), inplace.Verdict{Method: inplace.Current}},
+		"that can follow":           {nil, nil, inplace.Verdict{Method: inplace.Images}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -254,12 +254,12 @@ func TestUpdateInPlaceJudgesTheLivePod(t *testing.T) {
 			if tc.next == nil {
 				tc.next = meshSet("2")
 			}
-			u, err := update(inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, tc.next.Map()), Now: updatedAt})
+			u, err := update(inplace.UpdateInput{Pod: pod, Compiled: fixtures.Compiled(t, tc.next.Map()), Now: updatedAt})
 			u.Verdict.Changed = 0
 			if err != nil || u.Verdict != tc.want {
 				t.Fatalf("verdict %+v, %v; want %+v", u.Verdict, err, tc.want)
 			}
-			if (u.Patch != nil) != (tc.want.Way == inplace.Images) {
+			if (u.Patch != nil) != (tc.want.Method == inplace.Images) {
 				t.Errorf("patch %s", u.Patch)
 			}
 		})
@@ -270,7 +270,7 @@ func TestUpdateInPlaceMergesPatchPodMetadata(t *testing.T) {
 	pod := running(t, meshSet("1"))
 	pod.Annotations["config"], pod.Annotations["broken"] = `{"a":1}`, `{`
 	next := meshSet("2").PatchAnnotation("MergePatchJson", "config", `{"b":2}`)
-	u, err := update(inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, next.Map()), Now: updatedAt})
+	u, err := update(inplace.UpdateInput{Pod: pod, Compiled: fixtures.Compiled(t, next.Map()), Now: updatedAt})
 	if err != nil {
 		t.Fatalf("UpdateInPlace: %v", err)
 	}
@@ -278,7 +278,7 @@ func TestUpdateInPlaceMergesPatchPodMetadata(t *testing.T) {
 		t.Errorf("config = %s", got)
 	}
 	next = meshSet("2").PatchAnnotation("MergePatchJson", "broken", `{"b":2}`)
-	_, err = update(inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, next.Map()), Now: updatedAt})
+	_, err = update(inplace.UpdateInput{Pod: pod, Compiled: fixtures.Compiled(t, next.Map()), Now: updatedAt})
 	var problem *inject.MetadataError
 	if !errors.As(err, &problem) || problem.Key != "broken" {
 		t.Errorf("error %v, want a MetadataError", err)
@@ -301,9 +301,9 @@ func TestUpdateInPlaceAdoptsPodsOfOpenKruise(t *testing.T) {
 				pod.Status.ContainerStatuses[i].Image = tc.statusImage
 			}
 			next := fixtures.SidecarSet("mesh").Container("log", "log:2").Native("proxy", "proxy:1").InitContainer("setup", "setup:1")
-			program := fixtures.Program(t, next.Map())
-			u, err := update(inplace.UpdateInput{Pod: pod, Program: program, Now: updatedAt})
-			if err != nil || u.Verdict.Way != inplace.Images {
+			compiled := fixtures.Compiled(t, next.Map())
+			u, err := update(inplace.UpdateInput{Pod: pod, Compiled: compiled, Now: updatedAt})
+			if err != nil || u.Verdict.Method != inplace.Images {
 				t.Fatalf("UpdateInPlace = %+v, %v", u.Verdict, err)
 			}
 			got := patched(t, pod, u.Patch)
@@ -311,7 +311,7 @@ func TestUpdateInPlaceAdoptsPodsOfOpenKruise(t *testing.T) {
 			if diff := cmp.Diff(want, entryOf(t, got).Containers); diff != "" {
 				t.Errorf("recorded (-want +got):\n%s", diff)
 			}
-			state := `{"mesh":{"revision":"` + program.Hash + `","updateTimestamp":"2026-01-02T04:04:05Z",` +
+			state := `{"mesh":{"revision":"` + compiled.Hash + `","updateTimestamp":"2026-01-02T04:04:05Z",` +
 				`"lastContainerStatuses":{"gone":{"imageID":"x"},"log":{"imageID":"docker.io/library/log@sha256:log:1"}}},"zoo":{"lastContainerStatuses":{}}}`
 			if diff := cmp.Diff(state, got.Annotations[appsv1beta1.AnnotationInPlaceUpdateState]); diff != "" {
 				t.Errorf("state (-want +got):\n%s", diff)
@@ -326,12 +326,12 @@ func TestUpdateInPlaceLeavesTheDefaultContainer(t *testing.T) {
 	asks := func(version string) *fixtures.SidecarSetBuilder {
 		return meshSet(version).Annotation(appsv1beta1.AnnotationDefaultContainer, appsv1beta1.DefaultContainerApp)
 	}
-	if u, err := update(inplace.UpdateInput{Pod: running(t, meshSet("1")), Program: fixtures.Program(t, asks("1").Map()), Now: updatedAt}); err != nil || u.Verdict.Way != inplace.Current {
+	if u, err := update(inplace.UpdateInput{Pod: running(t, meshSet("1")), Compiled: fixtures.Compiled(t, asks("1").Map()), Now: updatedAt}); err != nil || u.Verdict.Method != inplace.Current {
 		t.Errorf("a Pod without the annotation: %+v, %v", u.Verdict, err)
 	}
 	pod := running(t, asks("1"))
-	u, err := update(inplace.UpdateInput{Pod: pod, Program: fixtures.Program(t, asks("2").Map()), Previous: fixtures.Program(t, asks("1").Map()), Now: updatedAt})
-	if err != nil || u.Verdict.Way != inplace.Images {
+	u, err := update(inplace.UpdateInput{Pod: pod, Compiled: fixtures.Compiled(t, asks("2").Map()), Previous: fixtures.Compiled(t, asks("1").Map()), Now: updatedAt})
+	if err != nil || u.Verdict.Method != inplace.Images {
 		t.Fatalf("UpdateInPlace = %+v, %v", u.Verdict, err)
 	}
 	if got := patched(t, pod, u.Patch).Annotations["kubectl.kubernetes.io/default-container"]; got != "app" {

@@ -14,9 +14,9 @@ import (
 
 // manySets are as in a large cluster: most select by one label, some by two,
 // some by a label and an expression. Only set-0 selects podLabels.
-func manySets(b *testing.B, n int) []*inject.Program {
-	programs := make([]*inject.Program, n)
-	for i := range programs {
+func manySets(b *testing.B, n int) []*inject.Compiled {
+	sidecarSets := make([]*inject.Compiled, n)
+	for i := range sidecarSets {
 		var pods *metav1.LabelSelector
 		app := fmt.Sprint("app-", i)
 		switch {
@@ -28,9 +28,9 @@ func manySets(b *testing.B, n int) []*inject.Program {
 			pods = expr("canary", metav1.LabelSelectorOpDoesNotExist)
 			pods.MatchLabels = map[string]string{"app": app}
 		}
-		programs[i] = program(b, fmt.Sprintf("set-%05d", i), pods, nil)
+		sidecarSets[i] = compiled(b, fmt.Sprintf("set-%05d", i), pods, nil)
 	}
-	return programs
+	return sidecarSets
 }
 
 func podLabels(app string) labels.Set {
@@ -53,8 +53,8 @@ func benchmarkSelect(b *testing.B, pod labels.Set, want int) {
 			b.ReportAllocs()
 			for b.Loop() {
 				got, err := c.Select("prod", pod, nil)
-				if err != nil || len(got.Programs) != want {
-					b.Fatalf("selected %d, want %d: %v", len(got.Programs), want, err)
+				if err != nil || len(got.SidecarSets) != want {
+					b.Fatalf("selected %d, want %d: %v", len(got.SidecarSets), want, err)
 				}
 			}
 		})
@@ -63,11 +63,11 @@ func benchmarkSelect(b *testing.B, pod labels.Set, want int) {
 
 func BenchmarkBuild(b *testing.B) {
 	for _, n := range sizes {
-		programs := manySets(b, n)
+		sidecarSets := manySets(b, n)
 		b.Run(fmt.Sprint("sets=", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				match.Build(programs, nil)
+				match.Build(sidecarSets, nil)
 			}
 		})
 	}
@@ -76,10 +76,10 @@ func BenchmarkBuild(b *testing.B) {
 // A Pod that no SidecarSet selects costs no garbage.
 func TestSelectOfNothingAllocatesNothing(t *testing.T) {
 	rounds.NeedExactMemory(t)
-	c := match.Build([]*inject.Program{
-		program(t, "a", equal("app", "web"), nil),
-		program(t, "b", equal("team", "payments"), equal(nameLabel, "test")),
-		program(t, "c", expr("zone", "Exists"), nil),
+	c := match.Build([]*inject.Compiled{
+		compiled(t, "a", equal("app", "web"), nil),
+		compiled(t, "b", equal("team", "payments"), equal(nameLabel, "test")),
+		compiled(t, "c", expr("zone", "Exists"), nil),
 	}, nil)
 	pod := podLabels("other")
 	if n := testing.AllocsPerRun(100, func() { _, _ = c.Select("prod", pod, nil) }); n != 0 {

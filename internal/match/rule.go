@@ -32,7 +32,7 @@ type nameRule struct {
 	names []string
 }
 
-func newRule(p *inject.Program) rule {
+func newRule(p *inject.Compiled) rule {
 	pod, selectable := p.Selector.Requirements()
 	namespaces, selectableNamespace := p.NamespaceSelector.Requirements()
 	if !selectable || !selectableNamespace {
@@ -91,10 +91,10 @@ func (r *rule) matchesNamespaceName(namespace string) bool {
 	return true
 }
 
-// index files every program under the equality requirement that the fewest programs share,
-// so that Select checks as few programs as possible that do not match the Pod.
+// index files every compiled SidecarSet under the equality requirement that the fewest compiled SidecarSets share,
+// so that Select checks as few compiled SidecarSets as possible that do not match the Pod.
 func (s *Snapshot) index() {
-	uses := make(map[pair]int32, len(s.programs))
+	uses := make(map[pair]int32, len(s.sidecarSets))
 	for i := range s.rules {
 		for _, alternatives := range s.rules[i].equalities {
 			for _, p := range alternatives {
@@ -108,7 +108,7 @@ func (s *Snapshot) index() {
 	}
 }
 
-// file puts one program into the index.
+// file puts one compiled SidecarSet into the index.
 func (s *Snapshot) file(at int32, uses map[pair]int32) {
 	r := &s.rules[at]
 	if r.nothing {
@@ -128,7 +128,7 @@ func (s *Snapshot) file(at int32, uses map[pair]int32) {
 	}
 }
 
-// busiest is how many programs the busiest of these pairs would offer at most.
+// busiest is how many compiled SidecarSets the busiest of these pairs would offer at most.
 func busiest(pairs []pair, uses map[pair]int32) (most int32) {
 	for _, p := range pairs {
 		most = max(most, uses[p])

@@ -18,12 +18,12 @@ import (
 
 // Snapshot is immutable. Any number of goroutines may read it at the same time.
 type Snapshot struct {
-	programs   []*inject.Program // by name
-	rules      []rule            // rules[i] is of programs[i]
-	namespaces map[string]labels.Set
-	history    map[string]*inject.Program
+	sidecarSets []*inject.Compiled // by name
+	rules       []rule             // rules[i] is of compiled SidecarSets[i]
+	namespaces  map[string]labels.Set
+	history     map[string]*inject.Compiled
 
-	// byLabel has the programs with an equality requirement, by each value of one of these
+	// byLabel has the compiled SidecarSets with an equality requirement, by each value of one of these
 	// requirements; rest has the other programs.
 	byLabel map[pair][]int32
 	rest    []int32
@@ -33,13 +33,13 @@ type Snapshot struct {
 // which no label has.
 type pair struct{ key, value string }
 
-// Build makes a snapshot of Programs, which may come in any order; of several
+// Build makes a snapshot of compiled SidecarSets, which may come in any order; of several
 // with one name the last counts. It keeps a reference to namespaces, the labels
 // of the Namespaces that are known, which the caller must not change afterwards.
-func Build(programs []*inject.Program, namespaces map[string]labels.Set) *Snapshot {
-	s := &Snapshot{programs: sortedByName(programs), namespaces: namespaces}
-	s.rules = make([]rule, len(s.programs))
-	for i, p := range s.programs {
+func Build(sidecarSets []*inject.Compiled, namespaces map[string]labels.Set) *Snapshot {
+	s := &Snapshot{sidecarSets: sortedByName(sidecarSets), namespaces: namespaces}
+	s.rules = make([]rule, len(s.sidecarSets))
+	for i, p := range s.sidecarSets {
 		s.rules[i] = newRule(p)
 	}
 	s.index()
@@ -49,7 +49,7 @@ func Build(programs []*inject.Program, namespaces map[string]labels.Set) *Snapsh
 // WithHistory returns the snapshot with the recorded revisions that SidecarSets
 // inject, by name of the SidecarSet. It keeps a reference to history, which
 // the caller must not change afterwards.
-func (s *Snapshot) WithHistory(history map[string]*inject.Program) *Snapshot {
+func (s *Snapshot) WithHistory(history map[string]*inject.Compiled) *Snapshot {
 	with := *s
 	with.history = history
 	return &with
@@ -57,24 +57,24 @@ func (s *Snapshot) WithHistory(history map[string]*inject.Program) *Snapshot {
 
 // History returns the recorded revision that a SidecarSet names for injection; nil if it
 // names none, or if the snapshot lacks it.
-func (s *Snapshot) History(name string) *inject.Program { return s.history[name] }
+func (s *Snapshot) History(name string) *inject.Compiled { return s.history[name] }
 
 // Candidates returns SidecarSets of this snapshot as candidates for injection. One that refers
 // to a recorded revision has that revision, if the snapshot has it, and a number from draw.
-func (s *Snapshot) Candidates(programs []*inject.Program, draw func() float64) []inject.Candidate {
-	list := make([]inject.Candidate, len(programs))
-	for i, program := range programs {
-		list[i].Current = program
-		if _, refers := program.Refers(); refers {
-			list[i].History, list[i].Draw = s.History(program.Name()), draw()
+func (s *Snapshot) Candidates(sidecarSets []*inject.Compiled, draw func() float64) []inject.Candidate {
+	list := make([]inject.Candidate, len(sidecarSets))
+	for i, compiled := range sidecarSets {
+		list[i].Current = compiled
+		if _, refers := compiled.Refers(); refers {
+			list[i].History, list[i].Draw = s.History(compiled.Name()), draw()
 		}
 	}
 	return list
 }
 
-func sortedByName(programs []*inject.Program) []*inject.Program {
-	sorted := slices.Clone(programs)
-	byName := func(a, b *inject.Program) int { return strings.Compare(a.Name(), b.Name()) }
+func sortedByName(sidecarSets []*inject.Compiled) []*inject.Compiled {
+	sorted := slices.Clone(sidecarSets)
+	byName := func(a, b *inject.Compiled) int { return strings.Compare(a.Name(), b.Name()) }
 	slices.SortStableFunc(sorted, byName)
 	last := sorted[:0]
 	for i, p := range sorted {
@@ -85,18 +85,18 @@ func sortedByName(programs []*inject.Program) []*inject.Program {
 	return last
 }
 
-// Programs returns all SidecarSets in name order. The slice is shared: read it only.
-func (s *Snapshot) Programs() []*inject.Program { return s.programs }
+// compiled SidecarSets returns all SidecarSets in name order. The slice is shared: read it only.
+func (s *Snapshot) SidecarSets() []*inject.Compiled { return s.sidecarSets }
 
 // Get returns the SidecarSet of a name.
-func (s *Snapshot) Get(name string) (*inject.Program, bool) {
-	i, found := slices.BinarySearchFunc(s.programs, name, func(p *inject.Program, name string) int {
+func (s *Snapshot) Get(name string) (*inject.Compiled, bool) {
+	i, found := slices.BinarySearchFunc(s.sidecarSets, name, func(p *inject.Compiled, name string) int {
 		return strings.Compare(p.Name(), name)
 	})
 	if !found {
 		return nil, false
 	}
-	return s.programs[i], true
+	return s.sidecarSets[i], true
 }
 
 // Has reports whether there is a SidecarSet of that name.
@@ -125,8 +125,8 @@ func (s *Snapshot) NamespacesWith(selector labels.Selector) iter.Seq[string] {
 
 // Selection says which SidecarSets select a Pod.
 type Selection struct {
-	// Programs are those whose selectors match, in name order, paused ones included.
-	Programs []*inject.Program
+	// compiled SidecarSets are those whose selectors match, in name order, paused ones included.
+	SidecarSets []*inject.Compiled
 	// LeftOut says that at least one more SidecarSet would select the Pod if the labels of
 	// the Namespace, as they were given, allowed it.
 	LeftOut bool
@@ -155,13 +155,13 @@ func (s *Snapshot) Select(namespace string, podLabels labels.Set, namespaceLabel
 	if len(run.found) == 0 {
 		return Selection{LeftOut: run.leftOut}, nil
 	}
-	slices.Sort(run.found)                // the order of programs is that of names
+	slices.Sort(run.found)                // the order of compiled SidecarSets is that of names
 	run.found = slices.Compact(run.found) // a Pod that reached us unchecked may have the label ""
-	matched := make([]*inject.Program, len(run.found))
+	matched := make([]*inject.Compiled, len(run.found))
 	for i, at := range run.found {
-		matched[i] = s.programs[at]
+		matched[i] = s.sidecarSets[at]
 	}
-	return Selection{Programs: matched, LeftOut: run.leftOut}, nil
+	return Selection{SidecarSets: matched, LeftOut: run.leftOut}, nil
 }
 
 // search is one run of Select.
@@ -178,7 +178,7 @@ type search struct {
 	leftOut bool
 }
 
-// add checks programs that the index offers and keeps those that match.
+// add checks compiled SidecarSets that the index offers and keeps those that match.
 func (s *search) add(offered []int32) error {
 	for _, at := range offered {
 		r := &s.snapshot.rules[at]

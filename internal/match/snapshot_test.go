@@ -18,9 +18,9 @@ import (
 )
 
 // program has selectors and a name, which is all that matching reads.
-func program(t testing.TB, name string, pods, namespaces *metav1.LabelSelector) *inject.Program {
+func compiled(t testing.TB, name string, pods, namespaces *metav1.LabelSelector) *inject.Compiled {
 	t.Helper()
-	p := &inject.Program{
+	p := &inject.Compiled{
 		Set:               &appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{Name: name}},
 		Selector:          selector(t, pods),
 		NamespaceSelector: labels.Everything(),
@@ -56,9 +56,9 @@ func expr(key string, op metav1.LabelSelectorOperator, values ...string) *metav1
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: op, Values: values}}}
 }
 
-func names(programs []*inject.Program) []string {
+func names(sidecarSets []*inject.Compiled) []string {
 	out := []string{}
-	for _, p := range programs {
+	for _, p := range sidecarSets {
 		out = append(out, p.Name())
 	}
 	return out
@@ -117,7 +117,7 @@ func TestSelect(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			c := match.Build([]*inject.Program{program(t, "set", tc.pods, tc.namespaces)}, nil)
+			c := match.Build([]*inject.Compiled{compiled(t, "set", tc.pods, tc.namespaces)}, nil)
 			ask := unasked(t)
 			if tc.labels != nil {
 				ask = known(tc.labels)
@@ -130,7 +130,7 @@ func TestSelect(t *testing.T) {
 			if tc.want {
 				want = []string{"set"}
 			}
-			if diff := cmp.Diff(want, names(got.Programs)); diff != "" {
+			if diff := cmp.Diff(want, names(got.SidecarSets)); diff != "" {
 				t.Errorf("selected (-want +got):\n%s", diff)
 			}
 			if leftOut := !tc.want && tc.labels != nil; got.LeftOut != leftOut {
@@ -141,50 +141,50 @@ func TestSelect(t *testing.T) {
 }
 
 func TestSelectReturnsTheErrorOfALookUp(t *testing.T) {
-	c := match.Build([]*inject.Program{
-		program(t, "plain", equal("app", "web"), nil),
-		program(t, "team", equal("app", "web"), equal("team", "a")),
+	c := match.Build([]*inject.Compiled{
+		compiled(t, "plain", equal("app", "web"), nil),
+		compiled(t, "team", equal("app", "web"), equal("team", "a")),
 	}, nil)
 	broken := errors.New("connection refused")
 	got, err := c.Select("prod", labels.Set{"app": "web"}, func(string) (labels.Set, error) { return nil, broken })
 	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "Namespace prod") {
 		t.Errorf("error = %v, want one that names the Namespace and holds its cause", err)
 	}
-	if got.Programs != nil || got.LeftOut {
-		t.Errorf("selected %v next to an error", names(got.Programs))
+	if got.SidecarSets != nil || got.LeftOut {
+		t.Errorf("selected %v next to an error", names(got.SidecarSets))
 	}
 }
 
 func TestSelectAsksTheSnapshotByDefault(t *testing.T) {
-	c := match.Build([]*inject.Program{program(t, "team", equal("app", "web"), equal("team", "a"))}, map[string]labels.Set{"prod": {"team": "a"}})
-	if got, err := c.Select("prod", labels.Set{"app": "web"}, nil); err != nil || len(got.Programs) != 1 {
-		t.Errorf("prod: %v, %v", names(got.Programs), err)
+	c := match.Build([]*inject.Compiled{compiled(t, "team", equal("app", "web"), equal("team", "a"))}, map[string]labels.Set{"prod": {"team": "a"}})
+	if got, err := c.Select("prod", labels.Set{"app": "web"}, nil); err != nil || len(got.SidecarSets) != 1 {
+		t.Errorf("prod: %v, %v", names(got.SidecarSets), err)
 	}
-	if got, err := c.Select("test", labels.Set{"app": "web"}, nil); err == nil || got.Programs != nil {
-		t.Errorf("a Namespace that is not known: %v, %v", names(got.Programs), err)
+	if got, err := c.Select("test", labels.Set{"app": "web"}, nil); err == nil || got.SidecarSets != nil {
+		t.Errorf("a Namespace that is not known: %v, %v", names(got.SidecarSets), err)
 	}
 }
 
 func TestSelectAsksOnceForANamespace(t *testing.T) {
-	var programs []*inject.Program
+	var sidecarSets []*inject.Compiled
 	for i := range 5 {
-		programs = append(programs, program(t, fmt.Sprint("set-", i), equal("app", "web"), equal("team", "a")))
+		sidecarSets = append(sidecarSets, compiled(t, fmt.Sprint("set-", i), equal("app", "web"), equal("team", "a")))
 	}
 	asked := 0
-	got, err := match.Build(programs, nil).Select("prod", labels.Set{"app": "web"}, func(string) (labels.Set, error) {
+	got, err := match.Build(sidecarSets, nil).Select("prod", labels.Set{"app": "web"}, func(string) (labels.Set, error) {
 		asked++
 		return labels.Set{"team": "a"}, nil
 	})
-	if err != nil || len(got.Programs) != 5 || asked != 1 {
-		t.Errorf("selected %d, asked %d times, error %v; want 5, once, none", len(got.Programs), asked, err)
+	if err != nil || len(got.SidecarSets) != 5 || asked != 1 {
+		t.Errorf("selected %d, asked %d times, error %v; want 5, once, none", len(got.SidecarSets), asked, err)
 	}
 }
 
-func TestCatalogAnswersByName(t *testing.T) {
-	older, newer := program(t, "b", equal("v", "1"), nil), program(t, "b", equal("v", "2"), nil)
-	c := match.Build([]*inject.Program{older, program(t, "a", nil, nil), newer}, map[string]labels.Set{"prod": {"team": "a"}})
-	if diff := cmp.Diff([]string{"a", "b"}, names(c.Programs())); diff != "" {
-		t.Errorf("programs (-want +got):\n%s", diff)
+func TestStoreAnswersByName(t *testing.T) {
+	older, newer := compiled(t, "b", equal("v", "1"), nil), compiled(t, "b", equal("v", "2"), nil)
+	c := match.Build([]*inject.Compiled{older, compiled(t, "a", nil, nil), newer}, map[string]labels.Set{"prod": {"team": "a"}})
+	if diff := cmp.Diff([]string{"a", "b"}, names(c.SidecarSets())); diff != "" {
+		t.Errorf("compiled SidecarSets (-want +got):\n%s", diff)
 	}
 	if got, ok := c.Get("b"); !ok || got != newer {
 		t.Errorf("Get(b) = %v, %v, want the later of two", got, ok)
@@ -204,15 +204,15 @@ func TestCatalogAnswersByName(t *testing.T) {
 func TestIndexEqualsBruteForce(t *testing.T) {
 	for seed := range uint64(rounds.Of(300, 50)) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		var programs []*inject.Program
+		var sidecarSets []*inject.Compiled
 		for i := range r.IntN(40) {
 			var namespaces *metav1.LabelSelector
 			if r.IntN(2) == 0 {
 				namespaces = randomSelector(r, nameLabel, "team")
 			}
-			programs = append(programs, program(t, fmt.Sprintf("set-%02d", i), randomSelector(r, "a", "b", "c"), namespaces))
+			sidecarSets = append(sidecarSets, compiled(t, fmt.Sprintf("set-%02d", i), randomSelector(r, "a", "b", "c"), namespaces))
 		}
-		c := match.Build(programs, nil)
+		c := match.Build(sidecarSets, nil)
 		for range 20 {
 			pod, namespace := randomLabels(r, "a", "b", "c"), fmt.Sprint("v", r.IntN(4))
 			if r.IntN(5) == 0 {
@@ -221,7 +221,7 @@ func TestIndexEqualsBruteForce(t *testing.T) {
 			all := randomLabels(r, "team")
 			all[nameLabel] = namespace
 			want, leftOut := []string{}, false
-			for _, p := range programs {
+			for _, p := range sidecarSets {
 				switch {
 				case !p.Selector.Matches(pod):
 				case p.NamespaceSelector.Matches(all):
@@ -234,7 +234,7 @@ func TestIndexEqualsBruteForce(t *testing.T) {
 			if err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
-			if diff := cmp.Diff(want, names(got.Programs)); diff != "" {
+			if diff := cmp.Diff(want, names(got.SidecarSets)); diff != "" {
 				t.Fatalf("seed %d, Pod %v in %v (-want +got):\n%s", seed, pod, all, diff)
 			}
 			if got.LeftOut != leftOut {

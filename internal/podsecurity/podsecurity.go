@@ -109,7 +109,7 @@ func (n *Namespaces) Same(others *Namespaces) bool {
 // Namespaces are those that of selects; of is the Program itself, or the one of the SidecarSet
 // that injects it as a recorded revision. The result has one Refusal for each level and reason,
 // in the order of their first Namespaces. The content is judged once for each level and version.
-func (n *Namespaces) Refusals(program, of *inject.Program) []*Refusal {
+func (n *Namespaces) Refusals(program, of *inject.Compiled) []*Refusal {
 	var pod *sample
 	var all []*Refusal
 	judged := map[int]*Refusal{} // by level; nil if the level refuses nothing
@@ -146,7 +146,7 @@ type sample struct {
 	spec     corev1.PodSpec
 }
 
-func newSample(program *inject.Program) *sample {
+func newSample(program *inject.Compiled) *sample {
 	s := &sample{}
 	s.metadata.Annotations = map[string]string{}
 	for _, patch := range program.Set.Spec.PatchPodMetadata {

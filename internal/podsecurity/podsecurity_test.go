@@ -24,7 +24,7 @@ const (
 )
 
 // of makes a SidecarSet from the members of its spec.
-func of(t testing.TB, spec string) *inject.Program {
+func of(t testing.TB, spec string) *inject.Compiled {
 	t.Helper()
 	members := map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"app": "web"}}}
 	object := map[string]any{"apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet", "metadata": map[string]any{"name": "log"}, "spec": members}
@@ -33,7 +33,7 @@ func of(t testing.TB, spec string) *inject.Program {
 		t.Fatal(err)
 	}
 	maps.Copy(members, more)
-	return fixtures.Program(t, fixtures.Stored(object))
+	return fixtures.Compiled(t, fixtures.Stored(object))
 }
 
 // having makes a snapshot with Namespaces. Labels of Pod Security have no prefix.

@@ -52,8 +52,8 @@ func updated(t *testing.T, pod *corev1.Pod, sets int) *corev1.Pod {
 	for i := range sets {
 		set := &appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("set-", i)}}
 		set.Spec.Containers = []appsv1beta1.SidecarContainer{{Container: corev1.Container{Name: fmt.Sprint("c-", i), Image: "v2"}}}
-		program := &inject.Program{Set: set, Selector: labels.Everything(), NamespaceSelector: labels.Everything(), Hash: "v2", HashWithoutImage: "without"}
-		u, err := inplace.UpdateInPlace(inplace.UpdateInput{Pod: pod, Program: program, Content: inplace.ContentOf(program), Now: time.Unix(1000, 0)})
+		program := &inject.Compiled{Set: set, Selector: labels.Everything(), NamespaceSelector: labels.Everything(), Hash: "v2", HashWithoutImage: "without"}
+		u, err := inplace.UpdateInPlace(inplace.UpdateInput{Pod: pod, Compiled: program, Revision: inplace.RevisionOf(program), Now: time.Unix(1000, 0)})
 		if err != nil || u.Patch == nil {
 			t.Fatalf("SidecarSet %d does not update the Pod: %+v, %v", i, u.Verdict, err)
 		}

@@ -26,13 +26,13 @@ type Installation struct {
 	// Calls says that calls of API servers are not answered; nil if no such calls are known.
 	Calls *status.Readiness
 	// LeftOut names the published addresses of API servers at which none answers, with the
-	// reasons; "" if there are none. Whether these API servers use entries is not known.
+	// reasons; "" if there are none. Whether these API servers use webhooks is not known.
 	LeftOut string
 }
 
 // Complete adds what the installation leaves open to what Of has decided.
 func (i Installation) Complete(r status.Readiness) status.Readiness {
-	if i.LeftOut != "" && (r.Ready || r.Reason == appsv1beta1.ReasonNotInForce) {
+	if i.LeftOut != "" && (r.Ready || r.Reason == appsv1beta1.ReasonPending) {
 		r.Message += " These addresses of API servers are left out, because none answers the operator there: " + i.LeftOut + "."
 	}
 	return r
@@ -58,7 +58,7 @@ func (i Installation) Obstacle() *status.Readiness {
 
 // SidecarSet are the facts about one SidecarSet.
 type SidecarSet struct {
-	// Selectors is why no webhook entry can have the selectors; nil if one can.
+	// Selectors is why no Pod webhook can have the selectors; nil if one can.
 	Selectors error
 	// Nothing says why no Pod can be selected; "" if one can.
 	Nothing string
@@ -72,32 +72,32 @@ type SidecarSet struct {
 	// PodSecurity says in which Namespaces Pod Security refuses Pods with the sidecars; "" if in
 	// none. They are selected nevertheless, so the SidecarSet is ready.
 	PodSecurity string
-	// Static has the facts about the entry that an administrator keeps; nil if the operator
-	// keeps one. Entry has the facts about the operator's entry.
-	Entry  Entry
-	Static *Static
+	// Static has the facts about the webhook that an administrator keeps; nil if the operator
+	// keeps one. Webhook has the facts about the operator's webhook.
+	Webhook Webhook
+	Static  *Static
 }
 
-// Entry are the facts about the webhook entry of a SidecarSet.
-type Entry struct {
-	// NoObject says why no object can hold the entry, and what a user has to do; "" if one
+// Webhook are the facts about the Pod webhook of a SidecarSet.
+type Webhook struct {
+	// NoObject says why no object can hold the webhook, and what a user has to do; "" if one
 	// can.
 	NoObject string
-	// NoPlace says why the entry has no place in its object, and what a user has to do; nil if it
+	// NoPlace says why the webhook has no place in its object, and what a user has to do; nil if it
 	// has one.
 	NoPlace error
-	// Fought is the object with the entry, if another program keeps editing it; "" if none
+	// Modified is the object with the webhook, if another program keeps editing it; "" if none
 	// does.
-	Fought string
+	Modified string
 	// By names the program that edited it last; "" if that is not known.
 	By string
-	// Narrowed is what another program leaves out of the entry; "" if nothing. LeavesAllOut is
-	// true if that leaves out every Namespace that the entry selects.
-	Narrowed     string
-	LeavesAllOut bool
-	// Written is true if an object holds the entry, as this content of the SidecarSet needs it.
-	// Proven is true if, moreover, every API server that can be reached uses it.
-	Written, Proven bool
+	// Restricted is what another program leaves out of the webhook; "" if nothing. ExcludesAll is
+	// true if that leaves out every Namespace that the webhook selects.
+	Restricted  string
+	ExcludesAll bool
+	// Written is true if an object holds the webhook, as this content of the SidecarSet needs it.
+	// Propagated is true if, moreover, every API server that can be reached uses it.
+	Written, Propagated bool
 	// Unasked is true if it cannot be proven, because the question is refused. Problem has the
 	// refusal.
 	Unasked bool
@@ -105,12 +105,12 @@ type Entry struct {
 	Problem error
 }
 
-// Static are the facts about the one entry that an administrator keeps.
+// Static are the facts about the one webhook that an administrator keeps.
 type Static struct {
 	// Present is true if some webhook configuration has it.
 	Present bool
-	// Settles is true while another replica may not have seen the SidecarSet yet.
-	Settles bool
+	// PropagationTime is true while another replica may not have seen the SidecarSet yet.
+	PropagationTime bool
 }
 
 // Of decides whether the next selected Pod will be injected, if Installation has no
@@ -119,7 +119,7 @@ func Of(s SidecarSet) status.Readiness {
 	var why *status.Readiness
 	switch {
 	case s.Selectors != nil:
-		why = No(appsv1beta1.ReasonEntryRefused, "The selectors are not valid in a webhook entry: "+s.Selectors.Error())
+		why = No(appsv1beta1.ReasonWebhookRejected, "The selectors are not valid in a Pod webhook: "+s.Selectors.Error())
 	case s.Nothing != "":
 		why = No(appsv1beta1.ReasonNothingSelected, s.Nothing+".")
 	case s.Paused:
@@ -131,14 +131,14 @@ func Of(s SidecarSet) status.Readiness {
 	case s.Static != nil:
 		why = s.Static.obstacle()
 	default:
-		why = s.Entry.obstacle()
+		why = s.Webhook.obstacle()
 	}
 	if why != nil {
 		return *why
 	}
 	is := ready()
-	if s.Static == nil && s.Entry.Narrowed != "" {
-		is.Message += " Another program leaves out " + s.Entry.Narrowed + "."
+	if s.Static == nil && s.Webhook.Restricted != "" {
+		is.Message += " Another program leaves out " + s.Webhook.Restricted + "."
 	}
 	if s.PodSecurity != "" {
 		is.Message += " " + s.PodSecurity
@@ -146,35 +146,35 @@ func Of(s SidecarSet) status.Readiness {
 	return is
 }
 
-func (e Entry) obstacle() *status.Readiness {
+func (e Webhook) obstacle() *status.Readiness {
 	switch {
 	case e.NoObject != "":
-		return No(appsv1beta1.ReasonEntryMissing, e.NoObject)
+		return No(appsv1beta1.ReasonWebhookConfigurationMissing, e.NoObject)
 	case e.NoPlace != nil:
-		return No(appsv1beta1.ReasonNotInForce, "The webhook entry for the selected Pods has no place: "+e.NoPlace.Error())
-	case e.Fought != "":
+		return No(appsv1beta1.ReasonPending, "The Pod webhook has no place: "+e.NoPlace.Error())
+	case e.Modified != "":
 		program := "Another program"
 		if e.By != "" {
 			program += " (field manager " + e.By + ")"
 		}
-		return No(appsv1beta1.ReasonEntryEdited, fmt.Sprintf(program+" keeps editing the webhook entries in MutatingWebhookConfiguration %s. The operator restores them each time. "+
-			"Find the program with \"kubectl get mutatingwebhookconfiguration %[1]s --show-managed-fields -o yaml\", and configure it to ignore this object, or use --pod-webhook=static.", e.Fought))
-	case e.LeavesAllOut:
-		return No(appsv1beta1.ReasonEntryEdited, "Another program leaves out "+e.Narrowed+". These are all namespaces that the SidecarSet selects, so API servers do not call the operator. "+
+		return No(appsv1beta1.ReasonWebhookModified, fmt.Sprintf(program+" keeps editing the Pod webhooks in MutatingWebhookConfiguration %s. The operator restores them each time. "+
+			"Find the program with \"kubectl get mutatingwebhookconfiguration %[1]s --show-managed-fields -o yaml\", and configure it to ignore this object, or use --pod-webhook=static.", e.Modified))
+	case e.ExcludesAll:
+		return No(appsv1beta1.ReasonWebhookModified, "Another program leaves out "+e.Restricted+". These are all namespaces that the SidecarSet selects, so API servers do not call the operator. "+
 			"Select other namespaces, or configure that program.")
 	case !e.Written && e.Problem != nil:
-		return No(appsv1beta1.ReasonNotInForce, "The webhook entry for the selected Pods is not written: "+e.Problem.Error())
+		return No(appsv1beta1.ReasonPending, "The Pod webhook is not written: "+e.Problem.Error())
 	case !e.Written:
-		return No(appsv1beta1.ReasonNotInForce, "The webhook entry for the selected Pods is not written yet.")
-	case !e.Proven && e.Unasked:
-		return Unsure(appsv1beta1.ReasonNotProven, fmt.Sprintf("The webhook entry is written, but it is not proven that API servers use it, because the operator may not ask. "+
+		return No(appsv1beta1.ReasonPending, "The Pod webhook is not written yet.")
+	case !e.Propagated && e.Unasked:
+		return Unsure(appsv1beta1.ReasonWebhookUnverified, fmt.Sprintf("The Pod webhook is written, but it is not proven that API servers use it, because the operator may not ask. "+
 			"Pods may be injected nevertheless. Exempt the operator's ConfigMaps, which it creates under dry-run only, from the quota, policy or webhook that refuses them: %v", e.Problem))
-	case !e.Proven:
-		message := "The webhook entry is written, but it is not proven yet that every API server uses it."
+	case !e.Propagated:
+		message := "The Pod webhook is written, but it is not proven yet that every API server uses it."
 		if e.Problem != nil {
 			message += " If this lasts, restart the API servers that this names: " + e.Problem.Error()
 		}
-		return Unsure(appsv1beta1.ReasonNotInForce, message)
+		return Unsure(appsv1beta1.ReasonPending, message)
 	}
 	return nil
 }
@@ -182,10 +182,10 @@ func (e Entry) obstacle() *status.Readiness {
 func (s Static) obstacle() *status.Readiness {
 	switch {
 	case !s.Present:
-		return No(appsv1beta1.ReasonEntryMissing, "No MutatingWebhookConfiguration sends new Pods to the operator, and with --pod-webhook=static the operator does not write one. "+
+		return No(appsv1beta1.ReasonWebhookConfigurationMissing, "No MutatingWebhookConfiguration sends new Pods to the operator, and with --pod-webhook=static the operator does not write one. "+
 			"Apply config/overlays/static, or run the operator with --pod-webhook=exact.")
-	case s.Settles:
-		return Unsure(appsv1beta1.ReasonNotInForce, "A replica may not have seen the SidecarSet yet.")
+	case s.PropagationTime:
+		return Unsure(appsv1beta1.ReasonPending, "A replica may not have seen the SidecarSet yet.")
 	}
 	return nil
 }
@@ -201,5 +201,5 @@ func Unsure(reason, message string) *status.Readiness {
 }
 
 func ready() status.Readiness {
-	return status.Readiness{Ready: true, Reason: appsv1beta1.ReasonReady, Message: "The next Pod that is selected will be injected."}
+	return status.Readiness{Ready: true, Reason: appsv1beta1.ReasonInjecting, Message: "The next Pod that is selected will be injected."}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func TestObstaclesOfTheInstallation(t *testing.T) {
-	calls := &status.Readiness{Reason: appsv1beta1.ReasonNotInForce, Message: "no answer"}
+	calls := &status.Readiness{Reason: appsv1beta1.ReasonPending, Message: "no answer"}
 	expired := fmt.Errorf("checking: %w", x509.CertificateInvalidError{Reason: x509.Expired})
 	unknown := errors.New("signed by unknown authority")
 	tests := map[string]struct {
@@ -25,7 +25,7 @@ func TestObstaclesOfTheInstallation(t *testing.T) {
 		"no replica, whatever else":      {readiness.Installation{Namespace: "ours", Certificate: unknown, Calls: calls}, appsv1beta1.ReasonNoReplica, "in namespace ours"},
 		"a certificate":                  {readiness.Installation{Served: true, Certificate: unknown, Calls: calls}, appsv1beta1.ReasonCertificateNotTrusted, "unknown authority"},
 		"a certificate that has expired": {readiness.Installation{Served: true, Certificate: expired}, appsv1beta1.ReasonCertificateExpired, "has expired"},
-		"calls that are not answered":    {readiness.Installation{Served: true, Calls: calls}, appsv1beta1.ReasonNotInForce, "no answer"},
+		"calls that are not answered":    {readiness.Installation{Served: true, Calls: calls}, appsv1beta1.ReasonPending, "no answer"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -42,33 +42,33 @@ func TestObstaclesOfTheInstallation(t *testing.T) {
 
 func TestReadinessOfASidecarSet(t *testing.T) {
 	const no, unsure, yes = "False", "unsure", "True"
-	proven := readiness.Entry{Written: true, Proven: true}
+	proven := readiness.Webhook{Written: true, Propagated: true}
 	wrong := errors.New("wrong")
 	tests := map[string]struct {
 		given            readiness.SidecarSet
 		is, want, saying string
 	}{
-		"in force":                               {readiness.SidecarSet{Entry: proven}, yes, appsv1beta1.ReasonReady, "The next Pod"},
-		"selectors, before all else":             {readiness.SidecarSet{Selectors: wrong, Nothing: "nothing", Paused: true, Invalid: wrong}, no, appsv1beta1.ReasonEntryRefused, "not valid in a webhook entry: wrong"},
-		"nothing to select":                      {readiness.SidecarSet{Nothing: "It selects nothing", Paused: true, Entry: proven}, no, appsv1beta1.ReasonNothingSelected, "It selects nothing."},
-		"paused":                                 {readiness.SidecarSet{Paused: true, Invalid: wrong, Entry: proven}, no, appsv1beta1.ReasonPaused, "paused"},
-		"what no Pod can have":                   {readiness.SidecarSet{Invalid: wrong, Entry: readiness.Entry{NoObject: "gone"}}, no, appsv1beta1.ReasonInvalid, "refused: wrong"},
-		"no object for the entry":                {readiness.SidecarSet{Entry: readiness.Entry{NoObject: "gone", Fought: "sidecarset-pods-3", Problem: errors.New("not found")}}, no, appsv1beta1.ReasonEntryMissing, "gone"},
-		"no place for the entry":                 {readiness.SidecarSet{Entry: readiness.Entry{NoPlace: errors.New("its slot is full"), Problem: errors.New("a conflict")}}, no, appsv1beta1.ReasonNotInForce, "has no place: its slot is full"},
-		"an object that is fought over":          {readiness.SidecarSet{Entry: readiness.Entry{Fought: "sidecarset-pods-3", Written: true, Proven: true}}, no, appsv1beta1.ReasonEntryEdited, "sidecarset-pods-3"},
-		"a program that is known":                {readiness.SidecarSet{Entry: readiness.Entry{Fought: "sidecarset-pods-3", By: "kyverno"}}, no, appsv1beta1.ReasonEntryEdited, "(field manager kyverno) keeps editing"},
-		"narrowed by others":                     {readiness.SidecarSet{Entry: readiness.Entry{Written: true, Proven: true, Narrowed: "namespaces by !a"}}, yes, appsv1beta1.ReasonReady, "will be injected. Another program leaves out namespaces by !a."},
-		"refused by Pod Security":                {readiness.SidecarSet{Entry: proven, PodSecurity: "Pod Security refuses it."}, yes, appsv1beta1.ReasonReady, "will be injected. Pod Security refuses it."},
-		"narrowed to nothing":                    {readiness.SidecarSet{Entry: readiness.Entry{Written: true, Proven: true, Narrowed: "namespaces by !a", LeavesAllOut: true}}, no, appsv1beta1.ReasonEntryEdited, "leaves out namespaces by !a. These are all"},
-		"an entry that is lost to others":        {readiness.SidecarSet{Entry: readiness.Entry{Fought: "sidecarset-pods-3", Problem: errors.New("a conflict")}}, no, appsv1beta1.ReasonEntryEdited, "sidecarset-pods-3"},
-		"an entry that is not written":           {readiness.SidecarSet{}, no, appsv1beta1.ReasonNotInForce, "not written yet."},
-		"an entry that cannot be written":        {readiness.SidecarSet{Entry: readiness.Entry{Problem: errors.New("a policy forbids it")}}, no, appsv1beta1.ReasonNotInForce, "not written: a policy forbids it"},
-		"an entry that is not proven":            {readiness.SidecarSet{Entry: readiness.Entry{Written: true, Problem: errors.New("API server a is silent")}}, unsure, appsv1beta1.ReasonNotInForce, "restart the API servers that this names: API server a is silent"},
-		"a conflict with another SidecarSet":     {readiness.SidecarSet{Conflict: "both have container c", Entry: proven}, no, appsv1beta1.ReasonConflict, "are refused: both have container c"},
-		"a question that is refused":             {readiness.SidecarSet{Entry: readiness.Entry{Written: true, Unasked: true, Problem: errors.New("exceeded quota")}}, unsure, appsv1beta1.ReasonNotProven, "refuses them: exceeded quota"},
-		"static, without an entry":               {readiness.SidecarSet{Static: &readiness.Static{}, Entry: proven}, no, appsv1beta1.ReasonEntryMissing, "config/overlays/static"},
-		"static, while replicas may not know it": {readiness.SidecarSet{Static: &readiness.Static{Present: true, Settles: true}}, unsure, appsv1beta1.ReasonNotInForce, "may not have seen"},
-		"static":                                 {readiness.SidecarSet{Static: &readiness.Static{Present: true}}, yes, appsv1beta1.ReasonReady, "The next Pod"},
+		"in force":                               {readiness.SidecarSet{Webhook: proven}, yes, appsv1beta1.ReasonInjecting, "The next Pod"},
+		"selectors, before all else":             {readiness.SidecarSet{Selectors: wrong, Nothing: "nothing", Paused: true, Invalid: wrong}, no, appsv1beta1.ReasonWebhookRejected, "not valid in a Pod webhook: wrong"},
+		"nothing to select":                      {readiness.SidecarSet{Nothing: "It selects nothing", Paused: true, Webhook: proven}, no, appsv1beta1.ReasonNothingSelected, "It selects nothing."},
+		"paused":                                 {readiness.SidecarSet{Paused: true, Invalid: wrong, Webhook: proven}, no, appsv1beta1.ReasonPaused, "paused"},
+		"what no Pod can have":                   {readiness.SidecarSet{Invalid: wrong, Webhook: readiness.Webhook{NoObject: "gone"}}, no, appsv1beta1.ReasonInvalid, "refused: wrong"},
+		"no object for the webhook":              {readiness.SidecarSet{Webhook: readiness.Webhook{NoObject: "gone", Modified: "sidecarset-pods-3", Problem: errors.New("not found")}}, no, appsv1beta1.ReasonWebhookConfigurationMissing, "gone"},
+		"no place for the webhook":               {readiness.SidecarSet{Webhook: readiness.Webhook{NoPlace: errors.New("its shard is full"), Problem: errors.New("a conflict")}}, no, appsv1beta1.ReasonPending, "has no place: its shard is full"},
+		"an object that is fought over":          {readiness.SidecarSet{Webhook: readiness.Webhook{Modified: "sidecarset-pods-3", Written: true, Propagated: true}}, no, appsv1beta1.ReasonWebhookModified, "sidecarset-pods-3"},
+		"a program that is known":                {readiness.SidecarSet{Webhook: readiness.Webhook{Modified: "sidecarset-pods-3", By: "kyverno"}}, no, appsv1beta1.ReasonWebhookModified, "(field manager kyverno) keeps editing"},
+		"restricted by others":                   {readiness.SidecarSet{Webhook: readiness.Webhook{Written: true, Propagated: true, Restricted: "namespaces by !a"}}, yes, appsv1beta1.ReasonInjecting, "will be injected. Another program leaves out namespaces by !a."},
+		"refused by Pod Security":                {readiness.SidecarSet{Webhook: proven, PodSecurity: "Pod Security refuses it."}, yes, appsv1beta1.ReasonInjecting, "will be injected. Pod Security refuses it."},
+		"restricted to nothing":                  {readiness.SidecarSet{Webhook: readiness.Webhook{Written: true, Propagated: true, Restricted: "namespaces by !a", ExcludesAll: true}}, no, appsv1beta1.ReasonWebhookModified, "leaves out namespaces by !a. These are all"},
+		"a webhook that is lost to others":       {readiness.SidecarSet{Webhook: readiness.Webhook{Modified: "sidecarset-pods-3", Problem: errors.New("a conflict")}}, no, appsv1beta1.ReasonWebhookModified, "sidecarset-pods-3"},
+		"a webhook that is not written":          {readiness.SidecarSet{}, no, appsv1beta1.ReasonPending, "not written yet."},
+		"a webhook that cannot be written":       {readiness.SidecarSet{Webhook: readiness.Webhook{Problem: errors.New("a policy forbids it")}}, no, appsv1beta1.ReasonPending, "not written: a policy forbids it"},
+		"a webhook that is not proven":           {readiness.SidecarSet{Webhook: readiness.Webhook{Written: true, Problem: errors.New("API server a is silent")}}, unsure, appsv1beta1.ReasonPending, "restart the API servers that this names: API server a is silent"},
+		"a conflict with another SidecarSet":     {readiness.SidecarSet{Conflict: "both have container c", Webhook: proven}, no, appsv1beta1.ReasonConflict, "are refused: both have container c"},
+		"a question that is refused":             {readiness.SidecarSet{Webhook: readiness.Webhook{Written: true, Unasked: true, Problem: errors.New("exceeded quota")}}, unsure, appsv1beta1.ReasonWebhookUnverified, "refuses them: exceeded quota"},
+		"static, without a webhook":              {readiness.SidecarSet{Static: &readiness.Static{}, Webhook: proven}, no, appsv1beta1.ReasonWebhookConfigurationMissing, "config/overlays/static"},
+		"static, while replicas may not know it": {readiness.SidecarSet{Static: &readiness.Static{Present: true, PropagationTime: true}}, unsure, appsv1beta1.ReasonPending, "may not have seen"},
+		"static":                                 {readiness.SidecarSet{Static: &readiness.Static{Present: true}}, yes, appsv1beta1.ReasonInjecting, "The next Pod"},
 		"static, and what no Pod can have":       {readiness.SidecarSet{Static: &readiness.Static{Present: true}, Invalid: wrong}, no, appsv1beta1.ReasonInvalid, "refused: wrong"},
 	}
 	for name, tc := range tests {
@@ -83,7 +83,7 @@ func TestReadinessOfASidecarSet(t *testing.T) {
 }
 
 func TestAddressesThatAreLeftOutAreNamed(t *testing.T) {
-	is := readiness.Of(readiness.SidecarSet{Entry: readiness.Entry{Written: true, Proven: true}})
+	is := readiness.Of(readiness.SidecarSet{Webhook: readiness.Webhook{Written: true, Propagated: true}})
 	if got := (readiness.Installation{}).Complete(is); got != is {
 		t.Errorf("got %+v", got)
 	}

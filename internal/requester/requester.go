@@ -200,9 +200,9 @@ func (d Demand) Next(answers map[Question]bool) []Question {
 func (d Demand) Missing(answers map[Question]bool) []string {
 	var missing []string
 	if !answers[createPods("")] {
-		lacking := slices.DeleteFunc(slices.Clone(d.namespaces), func(namespace string) bool { return answers[createPods(namespace)] })
-		if len(lacking) > 0 || d.why != "" {
-			missing = append(missing, d.explain(lacking))
+		uninjected := slices.DeleteFunc(slices.Clone(d.namespaces), func(namespace string) bool { return answers[createPods(namespace)] })
+		if len(uninjected) > 0 || d.why != "" {
+			missing = append(missing, d.explain(uninjected))
 		}
 	}
 	if len(d.uses) > 0 && !answers[d.privileged] {
@@ -216,11 +216,11 @@ func (d Demand) Missing(answers map[Question]bool) []string {
 	return missing
 }
 
-func (d Demand) explain(lacking []string) string {
+func (d Demand) explain(uninjected []string) string {
 	if d.why != "" {
 		return fmt.Sprintf("may not create Pods in all namespaces, and %s: name them there by %s, or have the right to create Pods granted cluster-wide", d.why, corev1.LabelMetadataName)
 	}
-	return fmt.Sprintf("may not create Pods in %s, where this SidecarSet injects: leave it out in spec.namespaceSelector, or have the right to create Pods granted there", enumerate(lacking))
+	return fmt.Sprintf("may not create Pods in %s, where this SidecarSet injects: leave it out in spec.namespaceSelector, or have the right to create Pods granted there", enumerate(uninjected))
 }
 
 // enumerate names the first few of a list.

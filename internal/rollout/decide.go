@@ -97,7 +97,7 @@ type Numbers struct {
 // minute is how long the kubelet's reason has to last before it counts, in seconds.
 const minute = 60
 
-// UndoneMessage explains the reason WriteUndone to users.
+// UndoneMessage explains the reason WriteReverted to users.
 const UndoneMessage = "another program has taken the update back"
 
 // Input is what Decide has to know besides the Pods.
@@ -231,7 +231,7 @@ func (d *decision) count(p *Pod) {
 	if d.strategy.scatters() {
 		d.traits = append(d.traits, p.Traits)
 	}
-	if p.Carries && p.Sent == nil && !p.Matters() && !p.Resets { // as most Pods are
+	if p.Updated && p.Sent == nil && !p.Matters() && !p.Resets { // as most Pods are
 		d.Current++
 		if !r.Ready && !p.isUnassigned() {
 			d.notReady++
@@ -276,7 +276,7 @@ func (d *decision) count(p *Pod) {
 // countDead counts a Pod on a dead node.
 func (d *decision) countDead(p *Pod) {
 	d.dead++
-	if !p.Carries {
+	if !p.Updated {
 		d.Blocked.Add(inplace.NodeNotReady, "", p.Record)
 		if p.isInPlace() && !p.isUnselected() {
 			d.deadOutdated++
@@ -362,7 +362,7 @@ func (d *decision) countUpdated(l *look, state State) {
 func (d *decision) offer(l *look, state State) {
 	p := l.Pod
 	switch {
-	case p.Verdict.Way == inplace.Unknown:
+	case p.Verdict.Method == inplace.Unknown:
 		return
 	case !p.isInPlace():
 		if p.Verdict.Reason != "" {
@@ -406,7 +406,7 @@ func (d *decision) offer(l *look, state State) {
 func (d *decision) backsOff(p *Pod, undone *look) (is bool) {
 	var reason Backoff
 	if undone.Pod != nil && d.now < undone.timeout {
-		is, reason = true, Backoff{Reason: inplace.WriteUndone, Message: UndoneMessage}
+		is, reason = true, Backoff{Reason: inplace.WriteReverted, Message: UndoneMessage}
 		d.wake(undone.timeout)
 		if undone.counts() {
 			d.Unavailable++

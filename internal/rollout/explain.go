@@ -53,7 +53,7 @@ func (d *decision) setWho(p *Pod) {
 	case p.Trouble.IsFailure():
 		d.WhoIs = p.Trouble.String()
 	case p.isUndone():
-		d.WhoIs = string(inplace.WriteUndone)
+		d.WhoIs = string(inplace.WriteReverted)
 	case p.Backoff != nil && p.Backoff.Reason != "" && p.Sent == nil:
 		d.WhoIs = string(p.Backoff.Reason)
 	case p == d.tried || p == d.repair:

@@ -26,9 +26,9 @@ func (w *world) look(p *simPod) *rollout.Pod {
 	out.Sent, out.Written, out.Trouble = nil, podstate.Written{}, 0
 	r.Order.Assigned = !p.unassigned
 	out.Dead = p.deadAt > 0 && !p.ready && w.now-p.deadAt >= 40
-	out.Carries, out.Verdict.Way = p.rev == w.want, inplace.Images
-	if out.Carries {
-		out.Verdict.Way = inplace.Current
+	out.Updated, out.Verdict.Method = p.rev == w.want, inplace.Images
+	if out.Updated {
+		out.Verdict.Method = inplace.Current
 	}
 	switch p.st {
 	case failed:

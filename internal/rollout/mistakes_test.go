@@ -52,7 +52,7 @@ var planted = []plantedMistake{
 		}
 	}), "breaks after a minute, 2,000 Pods", 0},
 	{"Pods that were down are free", edit(func(_ *world, p *rollout.Pod) {
-		if p.Carries && !p.Record.Ready && p.Written.StateBefore == podstate.WasNotReady {
+		if p.Updated && !p.Record.Ready && p.Written.StateBefore == podstate.WasNotReady {
 			p.Written = podstate.Written{}
 		}
 	}), "an outage", 0},
@@ -80,7 +80,7 @@ var planted = []plantedMistake{
 	{"a restart that does not show is free", edit(func(w *world, p *rollout.Pod) {
 		switch {
 		case !isUnder(p) || !p.Record.Ready:
-		case p.Carries:
+		case p.Updated:
 			p.Written = podstate.Written{}
 		default:
 			p.Backoff = &rollout.Backoff{Until: int64(w.now + 1)}

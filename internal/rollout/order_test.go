@@ -43,7 +43,7 @@ const noon = 1_900_000_000
 // ready returns an outdated Pod that is available. Pods with lower numbers come first
 // in the default order.
 func ready(i int) *rollout.Pod {
-	return &rollout.Pod{Verdict: inplace.Verdict{Way: inplace.Images}, Record: &podstate.Record{
+	return &rollout.Pod{Verdict: inplace.Verdict{Method: inplace.Images}, Record: &podstate.Record{
 		UID: types.UID(fmt.Sprintf("uid-%06d", i)), Namespace: podstate.MakeNamespace("default"), Name: fmt.Sprintf("pod-%06d", i),
 		Active: true, Ready: true, Since: uint32(1_800_000_000 - i), Order: podstate.Order{Assigned: true, Phase: podstate.Running, Created: 1e9},
 	}}
@@ -62,7 +62,7 @@ func labelled(i int, pairs ...string) *rollout.Pod {
 // Ready since.
 func updated(i int, back bool) *rollout.Pod {
 	p := ready(i)
-	p.Verdict.Way, p.Carries = inplace.Current, true
+	p.Verdict.Method, p.Updated = inplace.Current, true
 	p.Written = podstate.Written{At: 1_700_000_000, Carried: 1_700_000_000, Started: 1_700_000_001, Up: true}
 	p.Record.Ready, p.Record.Since = back, p.Written.Started
 	return p

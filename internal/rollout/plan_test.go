@@ -55,12 +55,12 @@ func TestRest(t *testing.T) {
 			p.Backoff = &rollout.Backoff{Until: until, Reason: reason, Message: "denied by policy"}
 		}
 	}
-	plan := ruled(update{}, rollout.Begun, pod(1, rests(noon+90, inplace.Refused)), pod(2, rests(noon+40, "")), pod(3, rests(noon, inplace.WriteUndone)), pod(4, isProven...))
+	plan := ruled(update{}, rollout.Begun, pod(1, rests(noon+90, inplace.WriteRejected)), pod(2, rests(noon+40, "")), pod(3, rests(noon, inplace.WriteReverted)), pod(4, isProven...))
 	blocked := plan.Blocked.List()
 	if !slices.Equal(names(plan.Write), []string{"3"}) || plan.Next != noon+40 || plan.BackingOff != 1 || len(blocked) != 1 || blocked[0].Message != "denied by policy" {
 		t.Errorf("wrote %q, again in %d s, blocked %+v", names(plan.Write), plan.Next-noon, blocked)
 	}
-	if plan = ruled(update{}, rollout.Begun, pod(1, rests(noon+90, inplace.Refused))); plan.Rule != rollout.NoRule || plan.Who != nil {
+	if plan = ruled(update{}, rollout.Begun, pod(1, rests(noon+90, inplace.WriteRejected))); plan.Rule != rollout.NoRule || plan.Who != nil {
 		t.Errorf("a Pod that rests waits by rule %d", plan.Rule)
 	}
 }
@@ -109,7 +109,7 @@ func TestNotRunning(t *testing.T) {
 			var got []string
 			for _, g := range plan.NotRunning.List() {
 				got = append(got, g.Reason)
-				if g.Message != "proxy" || !slices.Equal(g.First, []string{"default/pod-000001"}) || (plan.NotRunningCurrent == 1) != tc.pod.Carries {
+				if g.Message != "proxy" || !slices.Equal(g.First, []string{"default/pod-000001"}) || (plan.NotRunningCurrent == 1) != tc.pod.Updated {
 					t.Errorf("%s: told %+v, with the content: %d", name, g, plan.NotRunningCurrent)
 				}
 			}
@@ -123,12 +123,12 @@ func TestNotRunning(t *testing.T) {
 
 // Pods that cannot be updated in place are counted by reason, and hold up nothing.
 func TestBlocked(t *testing.T) {
-	verdict := func(way inplace.Way, reason inplace.Reason) change {
+	verdict := func(way inplace.Method, reason inplace.Reason) change {
 		return func(p *rollout.Pod) {
-			p.Verdict, p.Record.ResizeMessage = inplace.Verdict{Way: way, Reason: reason}, "too big"
+			p.Verdict, p.Record.ResizeMessage = inplace.Verdict{Method: way, Reason: reason}, "too big"
 		}
 	}
-	moves := func(p *rollout.Pod) { p.Verdict = inplace.Verdict{Way: inplace.Resize, Moves: true} }
+	moves := func(p *rollout.Pod) { p.Verdict = inplace.Verdict{Method: inplace.Resize, Moves: true} }
 	plan := ruled(update{}, rollout.Begun, pod(1, verdict(inplace.Recreate, inplace.ImmutableFieldChanged)), pod(2, verdict(inplace.Recreate, inplace.ImmutableFieldChanged)),
 		pod(3, verdict(inplace.LeaveAlone, inplace.ResizeDeferred)), pod(4, verdict(inplace.LeaveAlone, "")), pod(5, moves), pod(6, with(silentPod, wrote(700, podstate.WasReady))...),
 		pod(7, verdict(inplace.Resize, "")))

@@ -10,8 +10,8 @@ type Pod struct {
 	Record *podstate.Record
 	// Verdict is how the Pod can get the current content.
 	Verdict inplace.Verdict
-	// Carries: the Pod has the current content, or its kubelet is resizing it to that.
-	Carries bool
+	// Updated: the Pod has the current content, or its kubelet is resizing it to that.
+	Updated bool
 	// AsNew: the Pod has the content that new Pods get, which is not the current one.
 	AsNew bool
 	// Resets: a hot upgrade can be ended.
@@ -202,11 +202,11 @@ func (p *Pod) StateBefore(now int64) podstate.StateBefore {
 }
 
 // current reports whether the Pod is to be judged by what it shows of the current content.
-func (p *Pod) current() bool { return p.Carries || p.Sent != nil }
+func (p *Pod) current() bool { return p.Updated || p.Sent != nil }
 
 // isInPlace reports whether the classifier lets the Pod be updated in place.
 func (p *Pod) isInPlace() bool {
-	return p.Verdict.Way == inplace.Images || p.Verdict.Way == inplace.Resize && !p.Verdict.Moves
+	return p.Verdict.Method == inplace.Images || p.Verdict.Method == inplace.Resize && !p.Verdict.Moves
 }
 
 // CanBeWritten reports whether the Pod can be updated in place, or its hot upgrade be ended, now or
@@ -215,5 +215,5 @@ func (p *Pod) CanBeWritten() bool { return p.isInPlace() || p.Resets }
 
 // Matters reports whether anything but the number of Pods depends on the Pod.
 func (p *Pod) Matters() bool {
-	return p.Written.At != 0 || p.Verdict.Way != inplace.Current || p.Trouble != 0 || p.Backoff != nil
+	return p.Written.At != 0 || p.Verdict.Method != inplace.Current || p.Trouble != 0 || p.Backoff != nil
 }

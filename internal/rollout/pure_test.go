@@ -45,7 +45,7 @@ func randomPods(rng *rand.Rand, n int) (pods []*rollout.Pod) {
 			sent(podstate.StateBefore(rng.Intn(3)))(p)
 			p.Sent.At = ago(rng.Intn(20))
 		} else if rng.Intn(5) == 0 {
-			p.Backoff = &rollout.Backoff{Until: noon - 100 + int64(rng.Intn(300)), Reason: inplace.Refused}
+			p.Backoff = &rollout.Backoff{Until: noon - 100 + int64(rng.Intn(300)), Reason: inplace.WriteRejected}
 		}
 		pods = append(pods, p)
 	}

@@ -25,7 +25,7 @@ func pod(i int, changes ...change) *rollout.Pod {
 func ago(seconds int) uint32 { return uint32(noon - seconds) }
 
 // current: the Pod has the wanted content.
-func current(p *rollout.Pod) { p.Carries, p.Verdict.Way = true, inplace.Current }
+func current(p *rollout.Pod) { p.Updated, p.Verdict.Method = true, inplace.Current }
 
 // wrote: the operator wrote the Pod, and its node has not acted.
 func wrote(at int, was podstate.StateBefore) change {
@@ -142,11 +142,11 @@ func TestStates(t *testing.T) {
 		"it is new, and its sidecar fails":                       {with(outdatedDown, created(500), func(p *rollout.Pod) { p.Trouble = trouble("CrashLoopBackOff") }), numbers{}, 0, "write"},
 		"it is new, and Ready":                                   {[]change{created(500), readySince(100)}, numbers{}, 0, "write"},
 		"it is new, and was written":                             {with(ours, created(500), downSince(20)), numbers{BudgetUsed: 1, Updating: 1}, 40, "write"},
-		"its update was undone":                                  {[]change{undone(100, podstate.WasReady)}, numbers{Unavailable: 1, BackingOff: 1}, 500, "WriteUndone"},
-		"it was not Ready, and that was undone":                  {with(outdatedDown, undone(100, podstate.WasNotReady)), numbers{BackingOff: 1}, 500, "WriteUndone"},
+		"its update was undone":                                  {[]change{undone(100, podstate.WasReady)}, numbers{Unavailable: 1, BackingOff: 1}, 500, "WriteReverted"},
+		"it was not Ready, and that was undone":                  {with(outdatedDown, undone(100, podstate.WasNotReady)), numbers{BackingOff: 1}, 500, "WriteReverted"},
 		"its update was undone ten minutes ago":                  {[]change{undone(600, podstate.WasReady)}, numbers{}, 0, "write"},
 		"it is outdated":                                         {nil, numbers{}, 0, "write"},
-		"it is not compared yet":                                 {[]change{func(p *rollout.Pod) { p.Verdict.Way = inplace.Unknown }}, numbers{}, 0, ""},
+		"it is not compared yet":                                 {[]change{func(p *rollout.Pod) { p.Verdict.Method = inplace.Unknown }}, numbers{}, 0, ""},
 		"its write is under way":                                 {[]change{sent(podstate.WasReady)}, numbers{BudgetUsed: 1, Updating: 1, Unavailable: 1}, 600, ""},
 		"its write is under way, and it is down":                 {with(ours, sent(podstate.WasNotReadyByUpdate)), numbers{BudgetUsed: 1, Updating: 1, Unavailable: 1, UpdatedNotReady: 1}, 600, ""},
 		"it is written for other reasons":                        {with(outdatedDown, sent(podstate.WasNotReady)), numbers{UpdatedNotReady: 1}, 600, ""},
@@ -180,7 +180,7 @@ func unassigned(p *rollout.Pod) { p.Record.Order.Assigned = false }
 
 // refused: the last write of the Pod was refused a while ago.
 func refused(p *rollout.Pod) {
-	p.Backoff = &rollout.Backoff{Until: noon - 10, Reason: inplace.Refused}
+	p.Backoff = &rollout.Backoff{Until: noon - 10, Reason: inplace.WriteRejected}
 }
 
 // created: the Pod has what new Pods get.

@@ -98,7 +98,7 @@ func TestStates(t *testing.T) {
 		"Storing":                              {waits(rollout.Storing, recent, calm), "RollingOut", "AsExpected", "Current", "Progressing", "3 are still to be updated. The next Pods wait until the status is stored."},
 		"NewPods":                              {waits(rollout.NewPods, recent, func(p *rollout.Plan) { p.WhoIs = "NotScheduled" }), "RollingOut", "AsExpected", "Current", "Progressing", "NewPods: the next Pods are new, and have the revision that new Pods get. The rollout waits for shop/web-1 (NotScheduled)."},
 		"the first Pod is about to be written": {waits(rollout.Budget, recent, first("Updating")), "RollingOut", "AsExpected", "Current", "Progressing", "3 are still to be updated. The next Pod is shop/web-1 (Updating)."},
-		"its write is refused":                 {waits(rollout.Budget, time.Hour, first("Refused")), "Stalled", "Stalled", "Failed", "Degraded", "Budget: the rollout waits for shop/web-1 (Refused)."},
+		"its write is refused":                 {waits(rollout.Budget, time.Hour, first("WriteRejected")), "Stalled", "Stalled", "Failed", "Degraded", "Budget: the rollout waits for shop/web-1 (WriteRejected)."},
 		"there is no cause":                    {waits(rollout.NoRule, time.Hour, calm), "RollingOut", "AsExpected", "Current", "Progressing", "2 of 5 matched Pods are updated. 3 are still to be updated."},
 		"a canary, and the partition keeps the rest": {waits(rollout.Partition, recent, func(p *rollout.Plan) { p.Kept = 3 }), "RollingOut", "AsExpected", "Current", "Progressing", "2 Pods are not back"},
 
@@ -121,7 +121,7 @@ func TestStates(t *testing.T) {
 		}(), "RollingOut", "AsExpected", "Current", "Progressing", "0 of 1 matched Pod is updated. 1 is still to be updated. Budget: maxUnavailable is 1, and 1 Pod uses it."},
 		"one cannot follow":                  {seen(of(1, 0), rollout.Plan{Blocked: among("NodeTooOld", "", 1)}), "PodsBlocked", "PodsBlocked", "Current", "Degraded", "1 Pod cannot be updated: 1 NodeTooOld."},
 		"a canary is broken":                 {waits(rollout.Partition, recent, broken, func(p *rollout.Plan) { p.Kept = 3 }), "Stalled", "PodsNotReady", "Failed", "Degraded", "shop/web-1"},
-		"the others rest, and one is broken": {waits(rollout.NoRule, recent, broken, func(p *rollout.Plan) { p.BackingOff, p.Blocked = 3, among("Refused", "", 3) }), "Stalled", "PodsNotReady", "Failed", "Degraded", "shop/web-1"},
+		"the others rest, and one is broken": {waits(rollout.NoRule, recent, broken, func(p *rollout.Plan) { p.BackingOff, p.Blocked = 3, among("WriteRejected", "", 3) }), "Stalled", "PodsNotReady", "Failed", "Degraded", "shop/web-1"},
 
 		"paused":                                 {waits(rollout.Paused, time.Hour, calm), "Paused", "AsExpected", "Current", "Suspended", "updateStrategy.paused is true: 2 of 5"},
 		"paused and done":                        {seen(of(5, 5), rollout.Plan{Rule: rollout.Paused}), "Complete", "AsExpected", "Current", "Healthy", ""},
@@ -131,19 +131,19 @@ func TestStates(t *testing.T) {
 		"maxUnavailable is 0":                    {waits(rollout.Budget, time.Hour, calm, budget(0)), "Paused", "AsExpected", "Current", "Suspended", "maxUnavailable is 0"},
 		"maxUnavailable is 0, and Pods are down": {waits(rollout.Budget, 2*minute, budget(0)), "Paused", "PodsNotReady", "Failed", "Degraded", "shop/web-1"},
 		"NotUpdate":                              {seen(of(5, 2), rollout.Plan{Rule: rollout.NotUpdate}), "NotUpdate", "AsExpected", "Current", "Healthy", "NotUpdate: running Pods keep"},
-		"the partition keeps the rest":           {seen(of(5, 2), rollout.Plan{Rule: rollout.Partition, Numbers: rollout.Numbers{Outdated: 3, Kept: 3}, Blocked: among("Refused", "", 1)}), "PartitionReached", "AsExpected", "Current", "Healthy", "2 of 5"},
+		"the partition keeps the rest":           {seen(of(5, 2), rollout.Plan{Rule: rollout.Partition, Numbers: rollout.Numbers{Outdated: 3, Kept: 3}, Blocked: among("WriteRejected", "", 1)}), "PartitionReached", "AsExpected", "Current", "Healthy", "2 of 5"},
 		"the selector keeps the rest":            {seen(of(5, 2), numbers(rollout.Numbers{Unselected: 3})), "PartitionReached", "AsExpected", "Current", "Healthy", "2 of 5"},
 
 		"Pods run to completion":  {seen(of(5, 2), rollout.Plan{Blocked: among("RunToCompletion", "", 3)}), "PodsBlocked", "AsExpected", "Current", "Healthy", "3 RunToCompletion"},
 		"their node is dead":      {seen(of(5, 2), rollout.Plan{Blocked: among("NodeNotReady", "", 3)}), "PodsBlocked", "AsExpected", "Current", "Healthy", "3 NodeNotReady"},
 		"Pods cannot follow":      {seen(of(5, 2), rollout.Plan{Blocked: among("NodeTooOld", "", 3)}), "PodsBlocked", "PodsBlocked", "Current", "Degraded", "3 Pods cannot be updated: 3 NodeTooOld. status.blockedPods"},
-		"Pods rest":               {seen(of(5, 2), rollout.Plan{Numbers: rollout.Numbers{Outdated: 3, BackingOff: 3}, Blocked: among("Refused", "", 3)}), "PodsBlocked", "PodsBlocked", "Current", "Degraded", "3 Refused"},
+		"Pods rest":               {seen(of(5, 2), rollout.Plan{Numbers: rollout.Numbers{Outdated: 3, BackingOff: 3}, Blocked: among("WriteRejected", "", 3)}), "PodsBlocked", "PodsBlocked", "Current", "Degraded", "3 WriteRejected"},
 		"a node ignores the last": {seen(of(5, 5), rollout.Plan{Blocked: among("UpdateTimedOut", "", 1)}), "Complete", "PodsBlocked", "Current", "Degraded", "1 UpdateTimedOut"},
 		"some cannot follow": {func() status.Observation {
 			o := waits(rollout.Budget, recent)
-			o.Plan.Blocked = among("Refused", "", 1)
+			o.Plan.Blocked = among("WriteRejected", "", 1)
 			return o
-		}(), "RollingOut", "PodsBlocked", "Current", "Degraded", "1 Refused"},
+		}(), "RollingOut", "PodsBlocked", "Current", "Degraded", "1 WriteRejected"},
 
 		"sidecars do not run":    {downs(1, 20), "Complete", "SidecarsNotRunning", "Current", "Degraded", "The sidecars of 1 Pod do not run: 1 ImagePullBackOff (container log, first Pod shop/web-1)."},
 		"one in twenty-one":      {downs(1, 21), "Complete", "AsExpected", "Current", "Healthy", ""},
@@ -157,15 +157,15 @@ func TestStates(t *testing.T) {
 		}(), "Complete", "RevisionNotRecorded", "Failed", "Degraded", "exceeded quota"},
 		"the strategy is not understood": {seen(of(5, 2), rollout.Plan{Rule: rollout.Invalid, Problem: errors.New("partition is odd")}), "InvalidSpec", "InvalidSpec", "Failed", "Degraded", "partition is odd"},
 		"of no use":                      {status.Observation{Problem: errors.New("x"), Plan: &rollout.Plan{}}, "InvalidSpec", "InvalidSpec", "Failed", "Degraded", "Accepted"},
-		"not in force yet":               {status.Observation{Readiness: &status.Readiness{Reason: appsv1beta1.ReasonNotInForce, Message: "Not yet."}, Plan: &rollout.Plan{}}, "Complete", "AsExpected", "InProgress", "Progressing", ""},
-		"not in force until a user acts": {status.Observation{Readiness: &status.Readiness{Reason: appsv1beta1.ReasonEntryMissing, Message: "Apply it."}, Plan: &rollout.Plan{}}, "Complete", "AsExpected", "InProgress", "Progressing", ""},
+		"not in force yet":               {status.Observation{Readiness: &status.Readiness{Reason: appsv1beta1.ReasonPending, Message: "Not yet."}, Plan: &rollout.Plan{}}, "Complete", "AsExpected", "InProgress", "Progressing", ""},
+		"not in force until a user acts": {status.Observation{Readiness: &status.Readiness{Reason: appsv1beta1.ReasonWebhookConfigurationMissing, Message: "Apply it."}, Plan: &rollout.Plan{}}, "Complete", "AsExpected", "InProgress", "Progressing", ""},
 		"injection is paused":            {status.Observation{InjectionPaused: true, Plan: &rollout.Plan{}}, "Complete", "AsExpected", "Current", "Suspended", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := tc.seen
 			o.Now, o.Generation = start, 7
 			if o.Readiness == nil {
-				o.Readiness = &status.Readiness{Ready: true, Reason: appsv1beta1.ReasonReady, Message: "In force."}
+				o.Readiness = &status.Readiness{Ready: true, Reason: appsv1beta1.ReasonInjecting, Message: "In force."}
 			}
 			s := status.Next(appsv1beta1.SidecarSetStatus{}, o)
 			said := ""

@@ -233,7 +233,7 @@ func invalidMessage(problem error) string {
 
 // passes has the reasons of a false condition Ready that end without a user.
 var passes = map[string]bool{
-	appsv1beta1.ReasonNotInForce: true, appsv1beta1.ReasonNotProven: true, appsv1beta1.ReasonNoReplica: true,
+	appsv1beta1.ReasonPending: true, appsv1beta1.ReasonWebhookUnverified: true, appsv1beta1.ReasonNoReplica: true,
 	appsv1beta1.ReasonCertificateNotTrusted: true,
 }
 
@@ -254,7 +254,7 @@ func setGeneric(s *appsv1beta1.SidecarSetStatus, degraded metav1.Condition, now 
 		c, c.Type = degraded, appsv1beta1.ConditionStalled
 	case ready == nil:
 	case ready.ObservedGeneration < s.ObservedGeneration:
-		c = metav1.Condition{Type: appsv1beta1.ConditionReconciling, Reason: appsv1beta1.ReasonNotInForce, Message: "It is not known yet whether new Pods get this generation."}
+		c = metav1.Condition{Type: appsv1beta1.ConditionReconciling, Reason: appsv1beta1.ReasonPending, Message: "It is not known yet whether new Pods get this generation."}
 	case ready.Status != metav1.ConditionTrue && passes[ready.Reason]:
 		c = metav1.Condition{Type: appsv1beta1.ConditionReconciling, Reason: ready.Reason, Message: ready.Message}
 	}

@@ -64,7 +64,7 @@ func TestNextNamesPodsAndRevisions(t *testing.T) {
 		Plan:       &rollout.Plan{Blocked: among("NodeTooOld", "", 5), NotRunning: among("ImagePullBackOff", "log", 4)},
 		Revisions:  []appsv1beta1.SidecarSetRevisionPods{{Pods: 11, ReadyPods: 9}, {Name: long, Pods: 700, ReadyPods: 3}, {Name: "log-c"}},
 	}
-	o.Plan.Blocked.Add("Refused", "\xff"+strings.Repeat("ü", 300), record(long))
+	o.Plan.Blocked.Add("WriteRejected", "\xff"+strings.Repeat("ü", 300), record(long))
 	for i := range 12 {
 		o.Revisions = append(o.Revisions, appsv1beta1.SidecarSetRevisionPods{Name: fmt.Sprint("log-", i), Pods: 100 - int32(i), ReadyPods: 1})
 	}
@@ -146,9 +146,9 @@ func TestNextIsStable(t *testing.T) {
 }
 
 func TestNextSaysWhetherTheNextPodIsInjected(t *testing.T) {
-	yes := &status.Readiness{Ready: true, Reason: appsv1beta1.ReasonReady}
-	no := &status.Readiness{Reason: appsv1beta1.ReasonEntryRefused}
-	unsure := &status.Readiness{Reason: appsv1beta1.ReasonNotInForce, Unsure: true}
+	yes := &status.Readiness{Ready: true, Reason: appsv1beta1.ReasonInjecting}
+	no := &status.Readiness{Reason: appsv1beta1.ReasonWebhookRejected}
+	unsure := &status.Readiness{Reason: appsv1beta1.ReasonPending, Unsure: true}
 	useless := errors.New("x")
 	for name, tc := range map[string]struct {
 		before int64 // the generation that was ready before; 0 for none
@@ -156,12 +156,12 @@ func TestNextSaysWhetherTheNextPodIsInjected(t *testing.T) {
 		want   string // status, reason and generation of Ready, then Reconciling if it is there
 	}{
 		"nothing is known":                           {0, status.Observation{}, ""},
-		"nothing new is known":                       {2, status.Observation{}, "True InForce 2"},
-		"nothing is known of this generation":        {1, status.Observation{}, "True InForce 1 Reconciling"},
-		"yes":                                        {0, status.Observation{Readiness: yes}, "True InForce 2"},
-		"no takes back a yes":                        {2, status.Observation{Readiness: no}, "False EntryRefused 2"},
-		"doubt does not":                             {2, status.Observation{Readiness: unsure}, "True InForce 2"},
-		"unless it is about another generation":      {1, status.Observation{Readiness: unsure}, "False NotInForce 2 Reconciling"},
+		"nothing new is known":                       {2, status.Observation{}, "True Injecting 2"},
+		"nothing is known of this generation":        {1, status.Observation{}, "True Injecting 1 Reconciling"},
+		"yes":                                        {0, status.Observation{Readiness: yes}, "True Injecting 2"},
+		"no takes back a yes":                        {2, status.Observation{Readiness: no}, "False WebhookRejected 2"},
+		"doubt does not":                             {2, status.Observation{Readiness: unsure}, "True Injecting 2"},
+		"unless it is about another generation":      {1, status.Observation{Readiness: unsure}, "False Pending 2 Reconciling"},
 		"what cannot be used is not ready":           {2, status.Observation{Problem: useless}, "False InvalidSpec 2"},
 		"what cannot be used is not, also in doubt":  {2, status.Observation{Problem: useless, Readiness: unsure}, "False InvalidSpec 2"},
 		"what cannot be used is not, also by entry":  {0, status.Observation{Problem: useless, Readiness: yes}, "False InvalidSpec 2"},
@@ -170,7 +170,7 @@ func TestNextSaysWhetherTheNextPodIsInjected(t *testing.T) {
 	} {
 		var before []metav1.Condition
 		if tc.before > 0 {
-			before = []metav1.Condition{{Type: "Ready", Status: "True", Reason: "InForce", ObservedGeneration: tc.before}}
+			before = []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Injecting", ObservedGeneration: tc.before}}
 		}
 		tc.next.Generation, tc.next.Now, tc.next.Plan = 2, start, &rollout.Plan{}
 		s := status.Next(appsv1beta1.SidecarSetStatus{Conditions: before}, tc.next)

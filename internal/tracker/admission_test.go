@@ -30,9 +30,9 @@ func TestTheTrackerAgreesWithAdmission(t *testing.T) {
 			pod, snapshot := randomPod(r), randomSnapshot(t, r)
 			plan, eligible := admit(t, snapshot, pod)
 			past, admitted := tracked(t, snapshot, pod), tracked(t, snapshot, fixtures.Apply(t, plan, pod))
-			for _, program := range snapshot.Programs() {
-				name, paused := program.Name(), program.Set.Spec.InjectionStrategy.Paused
-				brings := len(program.Set.Spec.Containers)+len(program.Set.Spec.InitContainers) > 0
+			for _, compiled := range snapshot.SidecarSets() {
+				name, paused := compiled.Name(), compiled.Set.Spec.InjectionStrategy.Paused
+				brings := len(compiled.Set.Spec.Containers)+len(compiled.Set.Spec.InitContainers) > 0
 				taken := slices.Contains(plan.Injected, name)
 				if got := admitted[name].Uninjected; got != 0 && !paused {
 					t.Errorf("%s: %d of a Pod that was admitted are uninjected", name, got)
@@ -72,8 +72,8 @@ func admit(t *testing.T, snapshot *match.Snapshot, pod map[string]any) (plan inj
 		t.Fatalf("Select: %v", err)
 	}
 	in := inject.Input{Pod: view, Now: fixtures.Now, Known: snapshot.Has}
-	for _, program := range selection.Programs {
-		in.Candidates = append(in.Candidates, inject.Candidate{Current: program})
+	for _, compiled := range selection.SidecarSets {
+		in.Candidates = append(in.Candidates, inject.Candidate{Current: compiled})
 	}
 	if plan, err = inject.Compute(in); err != nil {
 		t.Fatalf("Compute: %v", err)
@@ -92,9 +92,9 @@ func tracked(t *testing.T, snapshot *match.Snapshot, pod map[string]any) map[str
 	counted.SetSnapshot(snapshot)
 	counted.Set(podstate.FromPod(typed))
 	counters := map[string]tracker.Counters{}
-	for _, program := range snapshot.Programs() {
-		pass, _ := counted.Pass(tracker.Current{Program: program})
-		counters[program.Name()] = pass.Counters
+	for _, compiled := range snapshot.SidecarSets() {
+		pass, _ := counted.Pass(tracker.Current{Compiled: compiled})
+		counters[compiled.Name()] = pass.Counters
 	}
 	return counters
 }
@@ -109,7 +109,7 @@ func randomPod(r *rand.Rand) map[string]any {
 
 func randomSnapshot(t *testing.T, r *rand.Rand) *match.Snapshot {
 	t.Helper()
-	var programs []*inject.Program
+	var sidecarSets []*inject.Compiled
 	for i := range 1 + r.IntN(4) {
 		name := fmt.Sprint("set-", i)
 		set := fixtures.SidecarSet(name).PatchAnnotation("Retain", "example.com/"+name, "x")
@@ -135,9 +135,9 @@ func randomSnapshot(t *testing.T, r *rand.Rand) *match.Snapshot {
 		if r.IntN(6) == 0 {
 			set.Paused()
 		}
-		programs = append(programs, fixtures.Program(t, set.Map()))
+		sidecarSets = append(sidecarSets, fixtures.Compiled(t, set.Map()))
 	}
-	return match.Build(programs, map[string]labels.Set{
+	return match.Build(sidecarSets, map[string]labels.Set{
 		"a": {corev1.LabelMetadataName: "a"}, "b": {corev1.LabelMetadataName: "b"}, excludedNamespace: {corev1.LabelMetadataName: excludedNamespace},
 	})
 }

@@ -25,10 +25,10 @@ import (
 // crowd is a Tracker of many Pods, all of which carry the same SidecarSets.
 type crowd struct {
 	*tracker.Tracker
-	programs []*inject.Program
-	now      time.Time
-	pods     int
-	hashes   string // annotation of the Pods
+	sidecarSets []*inject.Compiled
+	now         time.Time
+	pods        int
+	hashes      string // annotation of the Pods
 }
 
 // newCrowd has Pods that carry all of that many SidecarSets. Of the first ones, the content is outdated.
@@ -41,16 +41,16 @@ func newCrowd(b *testing.B, pods, sets, outdated int) *crowd {
 		set := &appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{appsv1beta1.AnnotationHash: strings.Repeat("bcdf2456", 8)}}}
 		set.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"inject": "yes"}}
 		set.Spec.Containers = []appsv1beta1.SidecarContainer{{Container: corev1.Container{Name: "log", Image: image("log")}}}
-		program := program(b, set)
-		hashes = hashes.With(podstate.HashRecord{SidecarSetName: name, Hash: program.Hash, SidecarList: []string{"log"}, ControllerRevision: name + "-1"})
-		if program.HashWithoutImage = program.Hash; i < outdated {
-			program.Hash = strings.Repeat("zzzz2456", 8)
+		compiled := compiled(b, set)
+		hashes = hashes.With(podstate.HashRecord{SidecarSetName: name, Hash: compiled.Hash, SidecarList: []string{"log"}, ControllerRevision: name + "-1"})
+		if compiled.HashWithoutImage = compiled.Hash; i < outdated {
+			compiled.Hash = strings.Repeat("zzzz2456", 8)
 		}
-		c.programs = append(c.programs, program)
+		c.sidecarSets = append(c.sidecarSets, compiled)
 	}
 	c.hashes = hashes.String()
 	c.SetTime(c.now)
-	c.SetSnapshot(match.Build(c.programs, map[string]labels.Set{}))
+	c.SetSnapshot(match.Build(c.sidecarSets, map[string]labels.Set{}))
 	for i := range pods {
 		c.Set(c.record(b, i, true))
 	}
@@ -58,14 +58,14 @@ func newCrowd(b *testing.B, pods, sets, outdated int) *crowd {
 }
 
 // record is that of the i-th Pod: an app, two injected sidecars and a native one, with the fields of
-// admission, the scheduler and the kubelet that a record reads. It has the memory layout that it has
+// admission, the scheduler and the kubelet that a record reads. It has the memory profile that it has
 // after decoding an event.
 func (c *crowd) record(b *testing.B, i int, ready bool) *podstate.Record {
 	b.Helper()
 	deployment := i / 20
 	app := fmt.Sprintf("shop-%d", deployment)
 	var names []string
-	for _, p := range c.programs {
+	for _, p := range c.sidecarSets {
 		names = append(names, p.Name())
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -109,7 +109,7 @@ func nodeName(i int) string { return fmt.Sprint("node-", i) }
 // pass is one pass over the i-th SidecarSet.
 func (c *crowd) pass(b *testing.B, i int) tracker.Pass {
 	b.Helper()
-	p, ok := c.Pass(tracker.Current{Program: c.programs[i], Revision: c.programs[i].Revision(), Since: c.now.Add(-time.Hour), Status: rollout.Begun})
+	p, ok := c.Pass(tracker.Current{Compiled: c.sidecarSets[i], Revision: c.sidecarSets[i].Revision(), Since: c.now.Add(-time.Hour), Status: rollout.Begun})
 	if !ok || int(p.Matched) != c.pods {
 		b.Fatalf("%v, %+v", ok, p.Counters)
 	}

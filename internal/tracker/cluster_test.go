@@ -28,12 +28,12 @@ import (
 type cluster struct {
 	*testing.T
 	*tracker.Tracker
-	program *inject.Program
-	pods    map[string]*corev1.Pod
-	version int
-	now     time.Time
-	stored  rollout.Status     // in the API server
-	taken   []tracker.WorkItem // by passes, and not asked for yet
+	compiled *inject.Compiled
+	pods     map[string]*corev1.Pod
+	version  int
+	now      time.Time
+	stored   rollout.Status     // in the API server
+	taken    []tracker.WorkItem // by passes, and not asked for yet
 }
 
 func logging(image string) *fixtures.SidecarSetBuilder {
@@ -57,8 +57,8 @@ func newCluster(t *testing.T, set *fixtures.SidecarSetBuilder, pods int) *cluste
 
 // edit stores the SidecarSet, and apply records its new content, too.
 func (c *cluster) edit(set *fixtures.SidecarSetBuilder) {
-	c.program = fixtures.Program(c.T, set.LatestRevision("logging-1").Map())
-	c.SetSnapshot(match.Build([]*inject.Program{c.program}, map[string]labels.Set{}))
+	c.compiled = fixtures.Compiled(c.T, set.LatestRevision("logging-1").Map())
+	c.SetSnapshot(match.Build([]*inject.Compiled{c.compiled}, map[string]labels.Set{}))
 }
 
 func (c *cluster) apply(set *fixtures.SidecarSetBuilder) {
@@ -71,7 +71,7 @@ func (c *cluster) apply(set *fixtures.SidecarSetBuilder) {
 func (c *cluster) pass() tracker.Pass {
 	c.Helper()
 	c.SetTime(c.now)
-	p, ok := c.Pass(tracker.Current{Program: c.program, Revision: c.program.Revision(), Since: c.now, Status: c.stored})
+	p, ok := c.Pass(tracker.Current{Compiled: c.compiled, Revision: c.compiled.Revision(), Since: c.now, Status: c.stored})
 	if !ok || p.Plan == nil {
 		c.Fatal("the content is not taken over")
 	}
@@ -93,7 +93,7 @@ func (c *cluster) create(name string) {
 	c.Helper()
 	pod := fixtures.Pod(name).Namespace("shop").Label("app", "web").Container("web", "web:1").Obj()
 	pod["metadata"].(map[string]any)["uid"] = name + "-" + strconv.Itoa(c.version)
-	plan, err := inject.Compute(inject.Input{Pod: fixtures.View(c.T, pod), Candidates: []inject.Candidate{{Current: c.program}}, Now: c.now})
+	plan, err := inject.Compute(inject.Input{Pod: fixtures.View(c.T, pod), Candidates: []inject.Candidate{{Current: c.compiled}}, Now: c.now})
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func (c *cluster) none(when string) {
 func (c *cluster) send(item tracker.WorkItem) uint64 {
 	c.Helper()
 	name := item.Record.Name
-	in := inplace.UpdateInput{Pod: c.pods[name], Program: c.program, Content: inplace.ContentOf(c.program), StateBefore: item.Was, Node: item.Node, Now: c.now}
+	in := inplace.UpdateInput{Pod: c.pods[name], Compiled: c.compiled, Revision: inplace.RevisionOf(c.compiled), StateBefore: item.Was, Node: item.Node, Now: c.now}
 	next, err := inplace.UpdateInPlace(in)
 	if item.Kind == tracker.Reset {
 		next, err = inplace.ResetHotUpgrades(in)

@@ -74,7 +74,7 @@ func TestUpdatesThatAreUndoneLater(t *testing.T) {
 			c.stamp(name)
 			c.kubelet(name, true)
 		}
-		if c.blocked() != string(inplace.WriteUndone) {
+		if c.blocked() != string(inplace.WriteReverted) {
 			silent++
 		}
 	}

@@ -183,15 +183,15 @@ func TestPodsThatWereDownBefore(t *testing.T) {
 	}
 }
 
-func TestNoPodIsWrittenBeforeItsContentIsRecorded(t *testing.T) {
+func TestNoPodIsWrittenBeforeItsRevisionIsRecorded(t *testing.T) {
 	c := newCluster(t, logging("log:1"), 2)
-	old := c.program
+	old := c.compiled
 	c.edit(logging("log:2"))
-	if _, ok := c.Pass(tracker.Current{Program: old, Revision: old.Revision(), Since: c.now}); ok {
-		t.Error("an older Program is taken over")
+	if _, ok := c.Pass(tracker.Current{Compiled: old, Revision: old.Revision(), Since: c.now}); ok {
+		t.Error("an older compiled SidecarSet is taken over")
 	}
 	for _, revision := range []string{"", "another"} {
-		if p, ok := c.Pass(tracker.Current{Program: c.program, Revision: revision, Since: c.now}); !ok || p.Plan != nil || len(p.Write) > 0 || p.Matched != 2 {
+		if p, ok := c.Pass(tracker.Current{Compiled: c.compiled, Revision: revision, Since: c.now}); !ok || p.Plan != nil || len(p.Write) > 0 || p.Matched != 2 {
 			t.Errorf("with revision %q: %+v", revision, p)
 		}
 	}
@@ -276,7 +276,7 @@ func TestLabels(t *testing.T) {
 	c.kubelet("p0", true)
 	item := c.one(tracker.Label)
 	c.none("it is under way")
-	c.Done(item, tracker.Result{Reason: inplace.Refused})
+	c.Done(item, tracker.Result{Reason: inplace.WriteRejected})
 	c.wait(29 * time.Second)
 	if items := c.items(tracker.Label); len(items) > 0 {
 		t.Errorf("%d writes begin soon after one that was refused", len(items))
@@ -321,7 +321,7 @@ func TestResets(t *testing.T) {
 	name := item.Record.Name
 	c.kubelet(name, true)
 	c.none("it is under way, whatever events come")
-	c.Done(item, tracker.Result{Reason: inplace.Refused})
+	c.Done(item, tracker.Result{Reason: inplace.WriteRejected})
 	c.wait(29 * time.Second)
 	c.none("it was refused")
 	if again := c.plan().Next; again != c.now.Add(time.Second).Unix() {
@@ -380,7 +380,7 @@ func TestAnnouncements(t *testing.T) {
 		}
 		c.wait(time.Second)
 	}
-	if p, ok := c.Pass(tracker.Current{Program: c.program}); ok {
+	if p, ok := c.Pass(tracker.Current{Compiled: c.compiled}); ok {
 		t.Errorf("of a SidecarSet that is gone, there is %+v", p)
 	}
 }

@@ -23,9 +23,9 @@ import (
 
 const excludedNamespace = "kube-system"
 
-// program compiles a SidecarSet. Its hash is that of the annotation, and it has none without images, as
+// compiled SidecarSet compiles a SidecarSet. Its hash is that of the annotation, and it has none without images, as
 // the Pods of this file.
-func program(t testing.TB, set *appsv1beta1.SidecarSet) *inject.Program {
+func compiled(t testing.TB, set *appsv1beta1.SidecarSet) *inject.Compiled {
 	t.Helper()
 	set = set.DeepCopy()
 	set.Status.ObservedGeneration, set.Status.LatestRevision = set.Generation, set.Name+"-1"
@@ -43,22 +43,22 @@ func program(t testing.TB, set *appsv1beta1.SidecarSet) *inject.Program {
 
 // world has what an API server would hold.
 type world struct {
-	t          testing.TB
-	sets       map[string]*appsv1beta1.SidecarSet
-	programs   map[string]*inject.Program
-	namespaces map[string]labels.Set
-	pods       map[string]*corev1.Pod // by namespace/name
-	nodes      map[podstate.Name]inplace.Node
-	serial     int
+	t           testing.TB
+	sets        map[string]*appsv1beta1.SidecarSet
+	sidecarSets map[string]*inject.Compiled
+	namespaces  map[string]labels.Set
+	pods        map[string]*corev1.Pod // by namespace/name
+	nodes       map[podstate.Name]inplace.Node
+	serial      int
 }
 
 func newWorld(t testing.TB) *world {
 	return &world{
-		t:        t,
-		sets:     map[string]*appsv1beta1.SidecarSet{},
-		programs: map[string]*inject.Program{},
-		pods:     map[string]*corev1.Pod{},
-		nodes:    map[podstate.Name]inplace.Node{podstate.MakeName("n0"): {}},
+		t:           t,
+		sets:        map[string]*appsv1beta1.SidecarSet{},
+		sidecarSets: map[string]*inject.Compiled{},
+		pods:        map[string]*corev1.Pod{},
+		nodes:       map[podstate.Name]inplace.Node{podstate.MakeName("n0"): {}},
 		namespaces: map[string]labels.Set{
 			"a": {"kubernetes.io/metadata.name": "a"}, "b": {"kubernetes.io/metadata.name": "b", "team": "x"},
 			excludedNamespace: {"kubernetes.io/metadata.name": excludedNamespace},
@@ -68,15 +68,15 @@ func newWorld(t testing.TB) *world {
 
 func (w *world) put(set *appsv1beta1.SidecarSet) {
 	w.sets[set.Name] = set
-	w.programs[set.Name] = program(w.t, set)
+	w.sidecarSets[set.Name] = compiled(w.t, set)
 }
 
-func (w *world) catalog() *match.Snapshot {
-	programs := make([]*inject.Program, 0, len(w.programs))
-	for _, name := range slices.Sorted(maps.Keys(w.programs)) {
-		programs = append(programs, w.programs[name])
+func (w *world) store() *match.Snapshot {
+	sidecarSets := make([]*inject.Compiled, 0, len(w.sidecarSets))
+	for _, name := range slices.Sorted(maps.Keys(w.sidecarSets)) {
+		sidecarSets = append(sidecarSets, w.sidecarSets[name])
 	}
-	return match.Build(programs, maps.Clone(w.namespaces))
+	return match.Build(sidecarSets, maps.Clone(w.namespaces))
 }
 
 func (w *world) records() []*podstate.Record {

@@ -12,8 +12,8 @@ import (
 
 // Current is the stored state of the current content of a SidecarSet.
 type Current struct {
-	// Program has that content.
-	Program *inject.Program
+	// Compiled has that content.
+	Compiled *inject.Compiled
 	// Revision is the name of the ControllerRevision that records it; "" if none does.
 	Revision string
 	// Since is the time at which it became current.
@@ -57,7 +57,7 @@ type Pass struct {
 	// Differs: a Pod records a content that differs in more than images from Content. Undecided:
 	// nothing is decided before SetDifferences says how.
 	Differs, Undecided bool
-	Content            *inplace.Content
+	Revision           *inplace.Revision
 	// Plan is that of the rollout, without Pods to write; nil if nothing is decided.
 	Plan *rollout.Plan
 	// Write are the Pods of the plan. Done is to be called for each.
@@ -66,20 +66,20 @@ type Pass struct {
 	Busy bool
 }
 
-// Pass looks at all Pods of a SidecarSet. It returns false if the Program is not that of the
+// Pass looks at all Pods of a SidecarSet. It returns false if the compiled SidecarSet is not that of the
 // snapshot. No Pod is written unless a ControllerRevision records the content under the name that
-// the Program expects: the Program that is compiled from the next status expects the right name.
+// the compiled SidecarSet expects: the compiled SidecarSet that is compiled from the next status expects the right name.
 func (t *Tracker) Pass(current Current) (p Pass, ok bool) {
-	s, known := t.sets[current.Program.Name()]
-	if !known || s.program != current.Program {
+	s, known := t.sets[current.Compiled.Name()]
+	if !known || s.compiled != current.Compiled {
 		return Pass{}, false
 	}
 	s.setNewPods(podstate.MakeName(current.NewPods))
 	pods := t.count(s, &p)
-	if current.Revision == "" || current.Revision != s.program.Revision() {
+	if current.Revision == "" || current.Revision != s.compiled.Revision() {
 		return p, true
 	}
-	if p.Undecided = p.Differs && s.content.Differences() == nil; p.Undecided {
+	if p.Undecided = p.Differs && s.revision.Differences() == nil; p.Undecided {
 		return p, true
 	}
 	s.takeOver(current, t.now)
@@ -107,7 +107,7 @@ func (t *Tracker) Pass(current Current) (p Pass, ok bool) {
 
 // count counts the Pods of a SidecarSet, and returns the matched ones, until the next call.
 func (t *Tracker) count(s *sidecarSet, p *Pass) []*rollout.Pod {
-	pods, lacking, last := t.matched[:0], rollout.Groups{}, &RevisionCount{}
+	pods, uninjected, last := t.matched[:0], rollout.Groups{}, &RevisionCount{}
 	t.mislabelled = t.mislabelled[:0]
 	lastName, revisions := podstate.Name(0), map[podstate.Name]*RevisionCount{0: last}
 	one := func(is bool) int32 {
@@ -118,9 +118,9 @@ func (t *Tracker) count(s *sidecarSet, p *Pass) []*rollout.Pod {
 	}
 	for _, m := range s.members {
 		if m.counts.is&inplace.Matched == 0 {
-			if m.counts.is&inplace.Lacking != 0 {
+			if m.counts.is&inplace.Uninjected != 0 {
 				p.Counters.Uninjected++
-				lacking.Add(inplace.Reason(s.content.WhyLacking(m.Record)), "", m.Record)
+				uninjected.Add(inplace.Reason(s.revision.WhyUninjected(m.Record)), "", m.Record)
 			}
 			continue
 		}
@@ -145,14 +145,14 @@ func (t *Tracker) count(s *sidecarSet, p *Pass) []*rollout.Pod {
 		if m.Dead = false; !m.counts.ready {
 			m.Dead = m.pod.isDead(t)
 		}
-		if m.mislabelled && (m.Verdict.Way != inplace.Current || m.Written.At == 0 || m.Written.IsCarriedOut(t.now)) {
+		if m.mislabelled && (m.Verdict.Method != inplace.Current || m.Written.At == 0 || m.Written.IsCarriedOut(t.now)) {
 			t.mislabelled = append(t.mislabelled, m)
 		}
 		pods = append(pods, &m.Pod)
 	}
 	t.matched = pods
 	delete(revisions, 0)
-	p.Content, p.Uninjected, p.Revisions = s.content, lacking.List(), make(map[podstate.Name]RevisionCount, len(revisions))
+	p.Revision, p.Uninjected, p.Revisions = s.revision, uninjected.List(), make(map[podstate.Name]RevisionCount, len(revisions))
 	for name, n := range revisions {
 		p.Revisions[name] = *n
 	}
@@ -161,7 +161,7 @@ func (t *Tracker) count(s *sidecarSet, p *Pass) []*rollout.Pod {
 
 // takeOver begins or continues the rollout of the current content.
 func (s *sidecarSet) takeOver(current Current, now int64) {
-	if recorded := contentIDOf(s.program); s.recorded != recorded || s.since == 0 {
+	if recorded := revisionIDOf(s.compiled); s.recorded != recorded || s.since == 0 {
 		s.recorded, s.status = recorded, current.Status.Losing(s.status, now)
 	}
 	s.saved, s.since = current.Status, current.Since.Unix()+1

@@ -54,9 +54,9 @@ func TestARefusedPodRests(t *testing.T) {
 	c.apply(logging("log:2"))
 	refuse := func(rest time.Duration) {
 		t.Helper()
-		c.Done(c.one(tracker.Update), tracker.Result{Reason: inplace.Refused, Message: "denied"})
+		c.Done(c.one(tracker.Update), tracker.Result{Reason: inplace.WriteRejected, Message: "denied"})
 		list := c.plan().Blocked.List()
-		if len(list) != 1 || list[0].Reason != "Refused" || list[0].Message != "denied" {
+		if len(list) != 1 || list[0].Reason != "WriteRejected" || list[0].Message != "denied" {
 			t.Errorf("blocked are %+v", list)
 		}
 		if again := c.plan().Next; again != c.now.Add(rest).Unix() {
@@ -73,7 +73,7 @@ func TestARefusedPodRests(t *testing.T) {
 	c.pods["q"].Annotations = c.pods["p0"].Annotations
 	c.pods["q"].Spec.Containers = c.pods["p0"].Spec.Containers
 	c.kubelet("q", true)
-	c.Done(c.one(tracker.Update), tracker.Result{Reason: inplace.Refused})
+	c.Done(c.one(tracker.Update), tracker.Result{Reason: inplace.WriteRejected})
 	c.wait(31 * time.Second)
 	if names := c.roll(); len(names) != 1 || names[0] != "q" {
 		t.Errorf("beside a Pod that rests, %v are written", names)
@@ -85,7 +85,7 @@ func TestARefusedPodRests(t *testing.T) {
 }
 
 func TestAWriteEnds(t *testing.T) {
-	refused := tracker.Result{Reason: inplace.Refused}
+	refused := tracker.Result{Reason: inplace.WriteRejected}
 	other := func(c *cluster) { // another program takes the write back
 		p := c.pods["p0"]
 		old := newCluster(t, logging("log:1"), 1).pods["p0"]
@@ -99,11 +99,11 @@ func TestAWriteEnds(t *testing.T) {
 		blocked string
 	}{
 		"the live Pod differs": {func(c *cluster, item tracker.WorkItem) { c.Done(item, tracker.Result{Message: "x"}) }, time.Second, ""},
-		"it is refused":        {func(c *cluster, item tracker.WorkItem) { c.Done(item, refused) }, 30 * time.Second, "Refused"},
+		"it is refused":        {func(c *cluster, item tracker.WorkItem) { c.Done(item, refused) }, 30 * time.Second, "WriteRejected"},
 		"it is refused, and another event comes": {func(c *cluster, item tracker.WorkItem) {
 			c.Done(item, refused)
 			c.ready("p0", true)
-		}, 30 * time.Second, "Refused"},
+		}, 30 * time.Second, "WriteRejected"},
 		"it is refused, and the way changes": {func(c *cluster, item tracker.WorkItem) {
 			c.Done(item, refused)
 			for _, policy := range []corev1.RestartPolicy{corev1.RestartPolicyNever, corev1.RestartPolicyAlways} {
@@ -124,19 +124,19 @@ func TestAWriteEnds(t *testing.T) {
 		"it is undone, the answer comes first": {func(c *cluster, item tracker.WorkItem) {
 			c.Done(item, tracker.Result{Version: c.send(item)})
 			other(c)
-		}, 30 * time.Second, "WriteUndone"},
+		}, 30 * time.Second, "WriteReverted"},
 		"it is undone, the events come first": {func(c *cluster, item tracker.WorkItem) {
 			version := c.send(item)
 			c.show("p0")
 			other(c)
 			c.Done(item, tracker.Result{Version: version})
-		}, 10 * time.Minute, "WriteUndone"},
+		}, 10 * time.Minute, "WriteReverted"},
 		"it is undone later": {func(c *cluster, item tracker.WorkItem) {
 			c.Done(item, tracker.Result{Version: c.send(item)})
 			c.show("p0")
 			c.wait(2 * time.Second)
 			other(c)
-		}, 10*time.Minute - 2*time.Second, "WriteUndone"},
+		}, 10*time.Minute - 2*time.Second, "WriteReverted"},
 		"it is undone later, and the record stays": {func(c *cluster, item tracker.WorkItem) {
 			c.Done(item, tracker.Result{Version: c.send(item)})
 			record := c.pods["p0"].Annotations[appsv1beta1.AnnotationInPlace]
@@ -147,7 +147,7 @@ func TestAWriteEnds(t *testing.T) {
 			c.SetTime(c.now)
 			c.apply(logging("log:2"))
 			c.show("p0")
-		}, 10 * time.Minute, "WriteUndone"},
+		}, 10 * time.Minute, "WriteReverted"},
 		"it returns twice": {func(c *cluster, item tracker.WorkItem) {
 			c.Done(item, tracker.Result{Version: c.send(item)})
 			c.Done(item, refused)
@@ -174,10 +174,10 @@ func TestAWriteEnds(t *testing.T) {
 			c.Done(item, tracker.Result{Version: version})
 		}, -1, ""},
 		"the Pod is deleted, and another has its name": {func(c *cluster, item tracker.WorkItem) {
-			old := c.program
-			c.program = fixtures.Program(t, logging("log:1").Map())
+			old := c.compiled
+			c.compiled = fixtures.Compiled(t, logging("log:1").Map())
 			c.create("p0") // the deletion was not seen
-			c.program = old
+			c.compiled = old
 			c.Done(item, refused)
 			c.reconcile() // one Pod has disappeared while it was updating
 		}, 30 * time.Second, ""},
@@ -192,7 +192,7 @@ func TestAWriteEnds(t *testing.T) {
 		"the SidecarSet is deleted, and created again": {func(c *cluster, item tracker.WorkItem) {
 			c.SetSnapshot(match.Build(nil, nil))
 			c.Done(item, refused)
-			c.SetSnapshot(match.Build([]*inject.Program{c.program}, map[string]labels.Set{}))
+			c.SetSnapshot(match.Build([]*inject.Compiled{c.compiled}, map[string]labels.Set{}))
 			c.plan()
 		}, 0, ""},
 	} {

@@ -15,11 +15,11 @@ import (
 
 // sidecarSet is what is known of one SidecarSet: its Pods, and the rollout of its content.
 type sidecarSet struct {
-	label   string // its name
-	name    podstate.Name
-	program *inject.Program
-	content *inplace.Content
-	members []*membership
+	label    string // its name
+	name     podstate.Name
+	compiled *inject.Compiled
+	revision *inplace.Revision
+	members  []*membership
 
 	strategy *rollout.Strategy
 	// status is that of the rollout, and saved is what the API server has.
@@ -30,7 +30,7 @@ type sidecarSet struct {
 	newPods podstate.Name
 	// recorded is the content that a Pass last had as the current one, and since is the first
 	// second after it became current; 0: the present content was not current in a Pass yet.
-	recorded contentID
+	recorded revisionID
 	since    int64
 	// inFlight is how many writes are under way.
 	inFlight int
@@ -45,7 +45,7 @@ func newSidecarSet(name string) *sidecarSet {
 	return &sidecarSet{label: name, name: podstate.MakeName(name), status: rollout.Begun, saved: rollout.Begun}
 }
 
-// change is how many Pods a new Program may affect.
+// change is how many Pods a new compiled SidecarSet may affect.
 type change int
 
 const (
@@ -54,14 +54,14 @@ const (
 	selectionChanged         // other Pods may be selected
 )
 
-// set sets a new Program, and returns what changed for the Pods.
-func (s *sidecarSet) set(program *inject.Program) change {
-	old, was, now := s.program, s.content, inplace.ContentOf(program)
-	if old != nil && old.HashWithoutImage == program.HashWithoutImage {
+// set sets a new compiled SidecarSet, and returns what changed for the Pods.
+func (s *sidecarSet) set(compiled *inject.Compiled) change {
+	old, was, now := s.compiled, s.revision, inplace.RevisionOf(compiled)
+	if old != nil && old.HashWithoutImage == compiled.HashWithoutImage {
 		now = now.With(was.Differences())
 	}
-	s.program, s.content = program, now
-	if old == nil || contentIDOf(old) != contentIDOf(program) {
+	s.compiled, s.revision = compiled, now
+	if old == nil || revisionIDOf(old) != revisionIDOf(compiled) {
 		s.status, s.saved, s.since, s.available = rollout.Begun, rollout.Begun, 0, 0
 		for _, m := range s.members {
 			m.Backoff, m.refusals, m.labelled, m.Undone = nil, 0, false, podstate.Undone{}
@@ -70,7 +70,7 @@ func (s *sidecarSet) set(program *inject.Program) change {
 	upgradable, strategy := s.upgradable, s.strategy
 	s.setStrategy()
 	switch {
-	case old == nil || !sameSelection(old, program):
+	case old == nil || !sameSelection(old, compiled):
 		return selectionChanged
 	case strategy.Updates() != s.strategy.Updates() || !strategy.LooksLike(s.strategy) || !reflect.DeepEqual(upgradable, s.upgradable) || !now.Equal(was):
 		return comparisonChanged
@@ -89,38 +89,38 @@ func (s *sidecarSet) setNewPods(name podstate.Name) {
 	}
 }
 
-func sameSelection(a, b *inject.Program) bool {
+func sameSelection(a, b *inject.Compiled) bool {
 	return reflect.DeepEqual(a.Set.Spec.Selector, b.Set.Spec.Selector) &&
 		reflect.DeepEqual(a.Set.Spec.NamespaceSelector, b.Set.Spec.NamespaceSelector)
 }
 
-// setStrategy sets what the update strategy of the Program says.
+// setStrategy sets what the update strategy of the compiled SidecarSet says.
 func (s *sidecarSet) setStrategy() {
-	s.strategy = rollout.NewStrategy(s.program.Set)
+	s.strategy = rollout.NewStrategy(s.compiled.Set)
 	s.upgradable = nil
 	if !s.strategy.Updates() || s.strategy.IsPaused() {
 		return
 	}
 	s.upgradable = labels.Everything()
-	if selector := s.program.Set.Spec.UpdateStrategy.Selector; selector != nil {
+	if selector := s.compiled.Set.Spec.UpdateStrategy.Selector; selector != nil {
 		s.upgradable, _ = metav1.LabelSelectorAsSelector(selector) // nil if it cannot be used
 	}
 }
 
-// contentID identifies a content and its ControllerRevision. Contents that differ in
+// revisionID identifies a content and its ControllerRevision. Contents that differ in
 // volumes alone have one hash and two ControllerRevisions.
-type contentID struct{ hash, revision string }
+type revisionID struct{ hash, revision string }
 
-func contentIDOf(p *inject.Program) contentID { return contentID{p.Hash, p.Revision()} }
+func revisionIDOf(p *inject.Compiled) revisionID { return revisionID{p.Hash, p.Revision()} }
 
 // SetDifferences sets how recorded contents differ from the one with this hash without images. It
 // does nothing if that is not the current content.
 func (t *Tracker) SetDifferences(sidecarSet, hashWithoutImage string, d inplace.Differences) {
 	s, ok := t.sets[sidecarSet]
-	if !ok || s.program.HashWithoutImage != hashWithoutImage {
+	if !ok || s.compiled.HashWithoutImage != hashWithoutImage {
 		return
 	}
-	s.content = s.content.With(d)
+	s.revision = s.revision.With(d)
 	for _, m := range s.members {
 		t.judgeOne(m)
 	}
@@ -135,10 +135,10 @@ type counts struct {
 }
 
 func (s *sidecarSet) countsOf(r *podstate.Record) counts {
-	c := counts{is: s.content.Count(r, math.MaxInt64), ready: r.Ready}
+	c := counts{is: s.revision.Count(r, math.MaxInt64), ready: r.Ready}
 	if c.is&inplace.Matched != 0 {
 		in, _ := r.Injection(s.name)
-		c.revision, c.differs = in.Revision, s.content.Differs(r)
+		c.revision, c.differs = in.Revision, s.revision.Differs(r)
 	}
 	return c
 }
@@ -150,7 +150,7 @@ func (s *sidecarSet) isMislabelled(m *membership) bool {
 		return false
 	}
 	in, _ := m.Record.Injection(s.name)
-	switch m.Verdict.Way {
+	switch m.Verdict.Method {
 	case inplace.Current:
 		return in.Upgradable == podstate.NotUpgradable || in.Upgradable == podstate.Unsaid && m.Record.Ready && m.Written.Carried != 0
 	case inplace.Recreate:

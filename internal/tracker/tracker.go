@@ -233,7 +233,7 @@ func (t *Tracker) namespace(name podstate.Namespace) *namespace {
 // removed or changed; the Pods of a namespace if its labels changed; and no Pods
 // otherwise.
 func (t *Tracker) SetSnapshot(next *match.Snapshot) {
-	change := t.setPrograms(next)
+	change := t.setSidecarSets(next)
 	t.snapshot = next
 	for _, ns := range t.namespaces {
 		before := ns.labels
@@ -249,16 +249,16 @@ func (t *Tracker) SetSnapshot(next *match.Snapshot) {
 	}
 }
 
-// setPrograms sets the Programs of a snapshot, and returns what may have changed for
+// setSidecarSets sets the compiled SidecarSets of a snapshot, and returns what may have changed for
 // the Pods.
-func (t *Tracker) setPrograms(next *match.Snapshot) change {
+func (t *Tracker) setSidecarSets(next *match.Snapshot) change {
 	worst := nothingChanged
 	left := maps.Clone(t.sets)
-	for _, program := range next.Programs() {
-		name := program.Name()
+	for _, compiled := range next.SidecarSets() {
+		name := compiled.Name()
 		delete(left, name)
 		s, known := t.sets[name]
-		if known && s.program.Set.UID != program.Set.UID { // it was deleted and created again
+		if known && s.compiled.Set.UID != compiled.Set.UID { // it was deleted and created again
 			t.drop(s)
 			known = false
 		}
@@ -266,8 +266,8 @@ func (t *Tracker) setPrograms(next *match.Snapshot) change {
 			s = newSidecarSet(name)
 			t.sets[name] = s
 		}
-		if s.program != program {
-			worst = max(worst, s.set(program))
+		if s.compiled != compiled {
+			worst = max(worst, s.set(compiled))
 			s.edited = true
 			t.markDirty(s)
 		}
@@ -321,12 +321,12 @@ func (t *Tracker) selecting(ns *namespace, set podstate.LabelSet) []*sidecarSet 
 		return nil
 	}
 	selection, err := t.snapshot.Select(ns.name, set.Labels(), func(string) (labels.Set, error) { return ns.labels, nil })
-	if err != nil || len(selection.Programs) == 0 { // the only possible error is that of the given function
+	if err != nil || len(selection.SidecarSets) == 0 { // the only possible error is that of the given function
 		return nil
 	}
-	sets := make([]*sidecarSet, len(selection.Programs))
-	for i, program := range selection.Programs {
-		sets[i] = t.sets[program.Name()]
+	sets := make([]*sidecarSet, len(selection.SidecarSets))
+	for i, compiled := range selection.SidecarSets {
+		sets[i] = t.sets[compiled.Name()]
 	}
 	return sets
 }
@@ -379,20 +379,20 @@ func (t *Tracker) judge(p *pod) {
 func (t *Tracker) judgeOne(m *membership) {
 	p, s, r := m.pod, m.set, m.Record
 	verdict, before, mattered := m.Verdict, m.counts, m.Matters()
-	m.Verdict, m.Written, m.Resets = s.content.Judge(r, p.nodeState()), s.content.Written(r), s.content.Resets(r)
-	m.Carries = m.Verdict.Way == inplace.Current || m.Verdict.Moves
-	m.Trouble, m.Sidecar = s.content.Trouble(r)
+	m.Verdict, m.Written, m.Resets = s.revision.Judge(r, p.nodeState()), s.revision.Written(r), s.revision.Resets(r)
+	m.Updated = m.Verdict.Method == inplace.Current || m.Verdict.Moves
+	m.Trouble, m.Sidecar = s.revision.Trouble(r)
 	m.Traits = nil
 	if s.strategy.LooksAtLabels() {
 		m.Traits = s.strategy.TraitsOf(r.Labels.Labels())
 	}
-	if m.Backoff != nil && m.Verdict != verdict && m.Backoff.Reason != inplace.WriteUndone {
+	if m.Backoff != nil && m.Verdict != verdict && m.Backoff.Reason != inplace.WriteReverted {
 		m.Backoff = nil
 	}
 	m.noteUndone()
 	m.setNew()
 	m.counts = s.countsOf(r)
-	if m.counts.is&inplace.Lacking != 0 && !t.expected(p, s) {
+	if m.counts.is&inplace.Uninjected != 0 && !t.expected(p, s) {
 		m.counts.is = 0
 	}
 	m.mislabelled = s.isMislabelled(m)
@@ -404,9 +404,9 @@ func (t *Tracker) judgeOne(m *membership) {
 // noteUndone finds out whether another program has taken the operator's update back. It may have removed
 // the record of the update, too.
 func (m *membership) noteUndone() {
-	if m.Verdict.Way == inplace.Current {
+	if m.Verdict.Method == inplace.Current {
 		m.Undone = podstate.Undone{At: m.Written.At, StateBefore: m.Written.StateBefore}
-	} else if undone := m.set.content.Undone(m.Record); undone.At != 0 {
+	} else if undone := m.set.revision.Undone(m.Record); undone.At != 0 {
 		m.Undone = undone
 	}
 }
@@ -424,6 +424,6 @@ func (t *Tracker) expected(p *pod, s *sidecarSet) bool {
 	r := p.record
 	return t.excluded.Eligible(r.Namespace.Value(), r.Facts.Mirror) && !slices.ContainsFunc(p.members, func(other *membership) bool {
 		_, injected := r.Injection(other.set.name)
-		return injected && other.set.content.Base() == s.name
+		return injected && other.set.revision.Base() == s.name
 	})
 }

@@ -40,14 +40,14 @@ func TestATrackerEqualsAFreshOne(t *testing.T) {
 				what := w.randomStep(r, tr)
 				fresh := newTracker()
 				fresh.SetNodes(maps.Clone(w.nodes))
-				fresh.SetSnapshot(w.catalog())
+				fresh.SetSnapshot(w.store())
 				fresh.Replace(w.records())
 				if tr.Pods() != fresh.Pods() || tr.Uncounted() != fresh.Uncounted() {
 					t.Fatalf("step %d, %s: %d Pods are tracked, %d of them uncounted; want %d and %d", step, what, tr.Pods(), tr.Uncounted(), fresh.Pods(), fresh.Uncounted())
 				}
 				changed := map[string]bool{}
 				tr.Changed(func(name string, _ bool) { changed[name] = true })
-				for name, p := range w.programs {
+				for name, p := range w.sidecarSets {
 					got, want := w.pass(tr, p), w.pass(fresh, p)
 					if diff := cmp.Diff(want, got); diff != "" {
 						t.Fatalf("step %d, %s: SidecarSet %s (-fresh +got):\n%s", step, what, name, diff)
@@ -72,9 +72,9 @@ type seen struct {
 }
 
 // pass is a Pass that writes nothing: the SidecarSets are paused.
-func (w *world) pass(tr *tracker.Tracker, p *inject.Program) seen {
+func (w *world) pass(tr *tracker.Tracker, p *inject.Compiled) seen {
 	w.t.Helper()
-	pass, ok := tr.Pass(tracker.Current{Program: p, Revision: p.Revision(), Since: time.Unix(1, 0), Status: rollout.Begun})
+	pass, ok := tr.Pass(tracker.Current{Compiled: p, Revision: p.Revision(), Since: time.Unix(1, 0), Status: rollout.Begun})
 	if !ok || (pass.Plan == nil) != pass.Undecided || len(pass.Write) > 0 {
 		w.t.Fatalf("SidecarSet %s: %v, %+v", p.Name(), ok, pass)
 	}
@@ -117,20 +117,20 @@ func (w *world) randomStep(r *rand.Rand, tr *tracker.Tracker) string {
 		if r.IntN(2) == 0 {
 			w.namespaces[name]["team"] = pick(r, "x", "y")
 		}
-		tr.SetSnapshot(w.catalog())
+		tr.SetSnapshot(w.store())
 		return "relabel Namespace " + name
 	case n < 17:
 		name := fmt.Sprint("s", r.IntN(4))
 		delete(w.sets, name)
-		delete(w.programs, name)
-		tr.SetSnapshot(w.catalog())
+		delete(w.sidecarSets, name)
+		tr.SetSnapshot(w.store())
 		return "delete SidecarSet " + name
 	case n < 19:
 		return w.editSet(r, tr)
 	}
 	set := w.randomSet(r)
 	w.put(set)
-	tr.SetSnapshot(w.catalog())
+	tr.SetSnapshot(w.store())
 	return "put SidecarSet " + set.Name
 }
 
@@ -205,7 +205,7 @@ func (w *world) editSet(r *rand.Rand, tr *tracker.Tracker) string {
 		set.Spec.NamespaceSelector = other.Spec.NamespaceSelector
 	}
 	w.put(set)
-	tr.SetSnapshot(w.catalog())
+	tr.SetSnapshot(w.store())
 	return fmt.Sprintf("edit %d of SidecarSet %s", what, set.Name)
 }
 
@@ -216,14 +216,14 @@ func TestDeleteSparesAPodThatTookTheName(t *testing.T) {
 	set.Spec.NamespaceSelector = nil
 	set.Spec.Containers = []appsv1beta1.SidecarContainer{{Container: corev1.Container{Name: "log"}}}
 	w.put(set)
-	tr.SetSnapshot(w.catalog())
+	tr.SetSnapshot(w.store())
 	old := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", UID: "old", Labels: map[string]string{"app": "web"}}}
 	young := old.DeepCopy()
 	young.UID = "young"
 	tr.Set(podstate.FromPod(old))
 	tr.Set(podstate.FromPod(young))
 	tr.Delete(podstate.FromPod(old))
-	if diff := cmp.Diff(tracker.Counters{Uninjected: 1}, w.pass(tr, w.programs[set.Name]).Counters); diff != "" {
+	if diff := cmp.Diff(tracker.Counters{Uninjected: 1}, w.pass(tr, w.sidecarSets[set.Name]).Counters); diff != "" {
 		t.Errorf("counters (-want +got):\n%s", diff)
 	}
 }
@@ -231,7 +231,7 @@ func TestDeleteSparesAPodThatTookTheName(t *testing.T) {
 func TestATrackerWithoutASnapshotKnowsNoSidecarSet(t *testing.T) {
 	w, tr := newWorld(t), newTracker()
 	tr.Set(&podstate.Record{Namespace: podstate.MakeNamespace("a"), Name: "p", Active: true})
-	if _, ok := tr.Pass(tracker.Current{Program: program(t, w.randomSet(rand.New(rand.NewPCG(1, 1))))}); ok || tr.Pods() != 1 {
+	if _, ok := tr.Pass(tracker.Current{Compiled: compiled(t, w.randomSet(rand.New(rand.NewPCG(1, 1))))}); ok || tr.Pods() != 1 {
 		t.Errorf("known is %v, %d Pods; want false, 1", ok, tr.Pods())
 	}
 	tr.SetSnapshot(match.Build(nil, nil))

@@ -111,7 +111,7 @@ func TestNoPodTakesMoreThanItsBound(t *testing.T) {
 			set.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 			set.Spec.Containers = []appsv1beta1.SidecarContainer{{Container: corev1.Container{Name: "log"}}}
 			tr := newTracker()
-			tr.SetSnapshot(match.Build([]*inject.Program{program(t, set)}, map[string]labels.Set{}))
+			tr.SetSnapshot(match.Build([]*inject.Compiled{compiled(t, set)}, map[string]labels.Set{}))
 			before := heap()
 			for i := range pods {
 				tr.Set(podstate.FromPod(decoded(t, worstPod(i, fill))))
@@ -133,7 +133,7 @@ func TestNoPodTakesMoreThanItsBound(t *testing.T) {
 	}
 }
 
-// decoded is the Pod with the memory layout that it has after decoding an event.
+// decoded is the Pod with the memory profile that it has after decoding an event.
 func decoded(t testing.TB, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
 	wire, err := pod.Marshal()

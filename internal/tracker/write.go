@@ -26,9 +26,9 @@ const (
 // is called for it, and the watch has delivered the write.
 type WorkItem struct {
 	Kind Kind
-	// Program is the content that the Pod is to get, and Content what it is compared with.
-	Program *inject.Program
-	Content *inplace.Content
+	// Compiled is the content that the Pod is to get, and Content what it is compared with.
+	Compiled *inject.Compiled
+	Revision *inplace.Revision
 	// Since is the first second after the content became current.
 	Since  int64
 	Record *podstate.Record
@@ -54,11 +54,11 @@ type Result struct {
 
 // sent is a write that is under way, or whose event has not come yet.
 type sent struct {
-	kind    Kind
-	written podstate.Written
-	content podstate.Name // that the Pod gets; 0 if its record does not show it
-	of      contentID     // that was current
-	version uint64        // 0: it is under way
+	kind     Kind
+	written  podstate.Written
+	revision podstate.Name // that the Pod gets; 0 if its record does not show it
+	of       revisionID    // that was current
+	version  uint64        // 0: it is under way
 }
 
 // mostInFlight is the most writes of one SidecarSet that are under way, so that the writes of other
@@ -102,13 +102,13 @@ func (t *Tracker) memberOf(p *rollout.Pod, s *sidecarSet) *membership {
 // item begins a write.
 func (t *Tracker) item(m *membership, kind Kind) WorkItem {
 	s := m.set
-	m.sent = &sent{kind: kind, of: contentIDOf(s.program), written: podstate.Written{At: uint32(t.now), StateBefore: m.StateBefore(t.now)}}
+	m.sent = &sent{kind: kind, of: revisionIDOf(s.compiled), written: podstate.Written{At: uint32(t.now), StateBefore: m.StateBefore(t.now)}}
 	was := m.sent.written.StateBefore
 	s.inFlight++
 	switch kind {
 	case Update:
-		if m.Verdict.Way == inplace.Images {
-			m.sent.content = podstate.MakeName(s.program.Hash)
+		if m.Verdict.Method == inplace.Images {
+			m.sent.revision = podstate.MakeName(s.compiled.Hash)
 		}
 		m.Sent = &m.sent.written
 	case Reset:
@@ -118,7 +118,7 @@ func (t *Tracker) item(m *membership, kind Kind) WorkItem {
 		m.Sent = &m.sent.written
 	}
 	return WorkItem{
-		Kind: kind, Program: s.program, Content: s.content, Since: s.since, Record: m.Record, Was: was,
+		Kind: kind, Compiled: s.compiled, Revision: s.revision, Since: s.since, Record: m.Record, Was: was,
 		Node: m.pod.nodeState(), member: m, sent: m.sent,
 	}
 }
@@ -134,10 +134,10 @@ func (t *Tracker) Done(item WorkItem, result Result) {
 		m.set.inFlight--
 		m.sent.version = result.Version
 		if item.Kind == Label {
-			m.labelled, m.mislabelled = item.Program.Hash == m.set.program.Hash, false
+			m.labelled, m.mislabelled = item.Compiled.Hash == m.set.compiled.Hash, false
 		}
 		t.deliver(m)
-	case m.sent.of != contentIDOf(m.set.program):
+	case m.sent.of != revisionIDOf(m.set.compiled):
 		t.rest(m, "", "")
 	default:
 		t.rest(m, result.Reason, result.Message)
@@ -178,8 +178,8 @@ func (t *Tracker) deliver(m *membership) {
 		return
 	}
 	in, _ := m.Record.Injection(m.set.name)
-	if sent.kind == Update && sent.content != 0 && in.Hash != sent.content && !m.Carries || sent.kind == Reset && m.Resets {
-		t.rest(m, inplace.WriteUndone, rollout.UndoneMessage)
+	if sent.kind == Update && sent.revision != 0 && in.Hash != sent.revision && !m.Updated || sent.kind == Reset && m.Resets {
+		t.rest(m, inplace.WriteReverted, rollout.UndoneMessage)
 		return
 	}
 	m.sent, m.Sent, m.Backoff, m.refusals = nil, nil, nil, 0

@@ -252,7 +252,7 @@ const (
 	endsWithJob = "ends with the app of a Job"
 )
 
-// kruiseVariables are the variables on which programs of OpenKruise act, other than its
+// kruiseVariables are the variables on which compiled SidecarSets of OpenKruise act, other than its
 // SidecarSets, with what a native sidecar does instead.
 var kruiseVariables = map[string]string{
 	"KRUISE_CONTAINER_PRIORITY":                         startsFirst,

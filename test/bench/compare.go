@@ -116,17 +116,17 @@ func medianRatio[T ~int64 | ~float64](over, under []T) float64 {
 	return median(ratios)
 }
 
-// CatalogChange is the CPU time from the change of one SidecarSet among count to a snapshot with
+// StoreChange is the CPU time from the change of one SidecarSet among count to a snapshot with
 // the change, as the median over rounds.
-func CatalogChange(count, rounds int) time.Duration {
+func StoreChange(count, rounds int) time.Duration {
 	sets := SidecarSets(count)
-	programs := CompileAll(sets)
+	sidecarSets := CompileAll(sets)
 	changed := count / 2
 	var times []time.Duration
 	for range rounds {
 		times = append(times, MeasureCPU(5, func() {
-			copy(programs[changed:], CompileAll(sets[changed:changed+1]))
-			BuildCatalog(programs)
+			copy(sidecarSets[changed:], CompileAll(sets[changed:changed+1]))
+			BuildStore(sidecarSets)
 		}))
 	}
 	return median(times)

@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/injectors"
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/podwebhook"
 	"github.com/sidecarset/operator/webhooks/pods"
 	"github.com/sidecarset/operator/webhooks/server"
 )
@@ -22,12 +22,12 @@ import (
 // Ours is the operator's own handler.
 type Ours struct{ *pods.Injector }
 
-// NewOurs returns the operator's own handler with SidecarSets that are compiled as its Catalog
+// NewOurs returns the operator's own handler with SidecarSets that are compiled as its Store
 // compiles them.
 func NewOurs(sets []map[string]any) Ours {
-	catalog := BuildCatalog(CompileAll(sets))
+	store := BuildStore(CompileAll(sets))
 	return Ours{pods.NewInjector(pods.Options{
-		Snapshot:           func() *match.Snapshot { return catalog },
+		Snapshot:           func() *match.Snapshot { return store },
 		ExcludedNamespaces: []string{"kube-system", "sidecarset-system"},
 		Ensure:             func(context.Context, int, uint64, labels.Labels) error { return nil },
 		OtherInjector:      func() *injectors.Injector { return nil },
@@ -51,8 +51,8 @@ func (o Ours) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	server.Handler(o.Handle).Answer(r.Context(), w, server.Request{Body: body.Bytes()})
 }
 
-// path is that of a webhook entry. The replica holds what it requires.
-var path = entry.PodsPath(3, 12_345_678)
+// path is that of a Pod webhook. The replica holds what it requires.
+var path = podwebhook.PodsPath(3, 12_345_678)
 
 // Handle answers a request as one by an entry for Pods, whatever its path is.
 func (o Ours) Handle(ctx context.Context, w http.ResponseWriter, r server.Request) error {
@@ -61,19 +61,19 @@ func (o Ours) Handle(ctx context.Context, w http.ResponseWriter, r server.Reques
 }
 
 // CompileAll compiles SidecarSets.
-func CompileAll(sets []map[string]any) []*inject.Program {
-	programs := make([]*inject.Program, 0, len(sets))
+func CompileAll(sets []map[string]any) []*inject.Compiled {
+	sidecarSets := make([]*inject.Compiled, 0, len(sets))
 	for _, set := range sets {
-		program, err := inject.Compile(set)
+		compiled, err := inject.Compile(set)
 		if err != nil {
 			panic(fmt.Sprintf("compiling a fixture: %v", err))
 		}
-		programs = append(programs, program)
+		sidecarSets = append(sidecarSets, compiled)
 	}
-	return programs
+	return sidecarSets
 }
 
-// BuildCatalog makes a snapshot in which the fixture Pods' namespace is known.
-func BuildCatalog(programs []*inject.Program) *match.Snapshot {
-	return match.Build(programs, map[string]labels.Set{Namespace: {"kubernetes.io/metadata.name": Namespace}})
+// BuildStore makes a snapshot in which the fixture Pods' namespace is known.
+func BuildStore(sidecarSets []*inject.Compiled) *match.Snapshot {
+	return match.Build(sidecarSets, map[string]labels.Set{Namespace: {"kubernetes.io/metadata.name": Namespace}})
 }

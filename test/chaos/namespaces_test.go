@@ -32,9 +32,9 @@ func TestNoPodBehindALabelIsMissedIfTheWebhookIsCalled(t *testing.T) {
 	createSets(t, []*unstructured.Unstructured{set})
 	testkit.AwaitReady(t, api, name)
 
-	entry := entryFor(t, key)
+	webhook := webhookFor(t, key)
 	uncalled, missed, refused, count := 0, 0, 0, testkit.Scaled(40, 1000)
-	before := callsOf(t, entry)
+	before := callsOf(t, webhook)
 	for i := range count {
 		namespace := namespaces[i%len(namespaces)]
 		label(t, namespace, key, "yes")
@@ -44,7 +44,7 @@ func TestNoPodBehindALabelIsMissedIfTheWebhookIsCalled(t *testing.T) {
 			refused++
 			f.revive(t)
 		}
-		after := callsOf(t, entry)
+		after := callsOf(t, webhook)
 		switch called := after > before; {
 		case err != nil:
 		case !called:
@@ -78,8 +78,8 @@ func label(t *testing.T, namespace, key, value string) {
 	}
 }
 
-// entryFor is the name of the entry for Namespaces with a label.
-func entryFor(t *testing.T, key string) string {
+// webhookFor is the name of the entry for Namespaces with a label.
+func webhookFor(t *testing.T, key string) string {
 	t.Helper()
 	configurations, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -97,9 +97,9 @@ func entryFor(t *testing.T, key string) string {
 }
 
 // callsOf is how often the first API server has called the webhook of an entry.
-func callsOf(t *testing.T, entry string) float64 {
+func callsOf(t *testing.T, webhook string) float64 {
 	t.Helper()
-	return metric(t, metricsOf(t, 0), "apiserver_admission_webhook_request_total", `name="`+entry+`"`)
+	return metric(t, metricsOf(t, 0), "apiserver_admission_webhook_request_total", `name="`+webhook+`"`)
 }
 
 // metricsOf returns the metrics of the i-th API server.

@@ -77,10 +77,10 @@ func startProxy(t *testing.T) (*proxy, []string) {
 // kubeconfig writes a copy of the operator's kubeconfig that names the proxy.
 func (p *proxy) kubeconfig(t *testing.T) string {
 	t.Helper()
-	return amendedKubeconfig(t, func(entry *clientcmdapi.Cluster) {
-		entry.Server = p.server.URL
-		entry.CertificateAuthority = ""
-		entry.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
+	return amendedKubeconfig(t, func(webhook *clientcmdapi.Cluster) {
+		webhook.Server = p.server.URL
+		webhook.CertificateAuthority = ""
+		webhook.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
 	})
 }
 

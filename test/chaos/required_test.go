@@ -25,7 +25,7 @@ import (
 
 	appsv1alpha1 "github.com/sidecarset/operator/apis/apps/v1alpha1"
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/podwebhook"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/testkit"
@@ -91,7 +91,7 @@ func unregister(t *testing.T) (stop func()) {
 		defer close(done)
 		configurations := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations()
 		for ; ctx.Err() == nil; wait(ctx, 700*time.Millisecond) {
-			list, err := configurations.List(ctx, metav1.ListOptions{LabelSelector: entry.Labelled().String()})
+			list, err := configurations.List(ctx, metav1.ListOptions{LabelSelector: podwebhook.Labelled().String()})
 			if err != nil {
 				continue
 			}

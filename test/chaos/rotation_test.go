@@ -205,7 +205,7 @@ func everyBundle(ctx context.Context) (map[string][]byte, error) {
 		return nil, err
 	}
 	bundles[validating.Name] = validating.Webhooks[0].ClientConfig.CABundle
-	if len(bundles) < 18 { // the slots have a barrier each
+	if len(bundles) < 18 { // the shards have a probe each
 		return nil, fmt.Errorf("there are %d", len(bundles))
 	}
 	return bundles, nil

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/podwebhook"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/testkit"
 )
@@ -40,7 +40,7 @@ type creation struct {
 
 // mayMiss reports whether Pods before Ready may be missed: there was a warning, or the SidecarSet
 // may have been stored so late that the leader had removed its entry.
-func (c creation) mayMiss() bool { return c.warned || c.took >= entry.StoredSoon }
+func (c creation) mayMiss() bool { return c.warned || c.took >= podwebhook.StoredSoon }
 
 // create creates a SidecarSet.
 func create(ctx context.Context, client dynamic.ResourceInterface, set *unstructured.Unstructured) (creation, error) {

@@ -12,7 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/podwebhook"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
@@ -213,7 +213,7 @@ func awaitQuiet(t *testing.T, name string) (took time.Duration) {
 
 // objectVersions returns the resourceVersions of all entry objects.
 func objectVersions(ctx context.Context) (map[string]string, error) {
-	list, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: entry.Labelled().String()})
+	list, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: podwebhook.Labelled().String()})
 	if err != nil {
 		return nil, err
 	}

@@ -82,7 +82,7 @@ func TestADeploymentsPodsAreInjected(t *testing.T) {
 	awaitCounters(t, namespace, 5, 5, 5, 0)
 
 	lines := strings.Split(testkit.Kubectl(t, cluster, "", "get", "sidecarset", namespace), "\n")
-	if got, want := strings.Join(strings.Fields(lines[0]), " "), "NAME MATCHED UPDATED READY IN-FORCE ROLLOUT AGE"; got != want {
+	if got, want := strings.Join(strings.Fields(lines[0]), " "), "NAME MATCHED UPDATED READY INJECTION ROLLOUT AGE"; got != want {
 		t.Errorf("columns are %q, want %q", got, want)
 	}
 	if got, want := strings.Fields(lines[1])[:5], []string{namespace, "5", "5", "5", "True"}; strings.Join(got, " ") != strings.Join(want, " ") {

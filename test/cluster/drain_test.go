@@ -11,14 +11,14 @@ import (
 )
 
 // The only node of a cluster can be drained if the operator is installed for that. In the
-// default layout the last replica cannot be evicted, so the node cannot be drained.
+// default profile the last replica cannot be evicted, so the node cannot be drained.
 func TestDrainOfTheOnlyNode(t *testing.T) {
 	one := apart(t)
 	kubectl := func(args ...string) (string, error) { return one.Kubectl(t.Context(), "", args...) }
-	install := func(layout string) {
+	install := func(profile string) {
 		t.Helper()
 		for _, args := range [][]string{
-			{"apply", "--server-side", "-k", filepath.Join(deploy.Root(), layout)},
+			{"apply", "--server-side", "-k", filepath.Join(deploy.Root(), profile)},
 			{"-n", deploy.Namespace, "rollout", "status", "deployment/sidecarset-operator", "--timeout=180s"},
 		} {
 			if _, err := kubectl(args...); err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/podwebhook"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
@@ -121,7 +121,7 @@ func (o *outage) testWaysOut(t *testing.T) {
 	o.stop(t)
 	shown := o.kubectl(t, "get", "mutatingwebhookconfigurations", "-l", "sidecarset.io/pod-webhooks",
 		"-o", `jsonpath={.items[*].metadata.annotations.sidecarset\.io/when-no-replica-runs}`)
-	if got := strings.Count(shown, strings.TrimSpace(all)); got != entry.Slots {
+	if got := strings.Count(shown, strings.TrimSpace(all)); got != podwebhook.Shards {
 		t.Errorf("%d objects show the way out: %s", got, shown)
 	}
 	o.kubectl(t, "delete", "sidecarset", "gone")
@@ -132,11 +132,11 @@ func (o *outage) testWaysOut(t *testing.T) {
 	if err == nil {
 		t.Fatal("a Pod was let through")
 	}
-	entry := regexp.MustCompile(`failed calling webhook \\?"([^"\\]+)`).FindStringSubmatch(err.Error())
-	if entry == nil {
+	webhook := regexp.MustCompile(`failed calling webhook \\?"([^"\\]+)`).FindStringSubmatch(err.Error())
+	if webhook == nil {
 		t.Fatalf("the refusal names no entry: %v", err)
 	}
-	testkit.Shell(t, o.cluster, "", strings.Replace(one, "0123456789abcdef.pods.sidecarset.io", entry[1], 1))
+	testkit.Shell(t, o.cluster, "", strings.Replace(one, "0123456789abcdef.pods.sidecarset.io", webhook[1], 1))
 	o.awaitPod(t, "one", bare)
 	o.awaitPod(t, "two", "")
 	testkit.Shell(t, o.cluster, "", all)

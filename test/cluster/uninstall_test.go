@@ -73,7 +73,7 @@ func installReady(t *testing.T, c *stand.Cluster) (*deploy.Operator, *deploy.Rep
 
 // A replica is a Pod of the operator's Namespace, so it ends when the Namespace is deleted. Its entries
 // go before: as long as they were left, API servers would refuse selected Pods.
-func TestEntriesGoBeforeThePodsOfTheOperator(t *testing.T) {
+func TestWebhooksGoBeforeThePodsOfTheOperator(t *testing.T) {
 	operator.NeedReplicas(t)
 	c := apart(t)
 	for n := range testkit.Scaled(2, 10) {
@@ -86,13 +86,13 @@ func TestEntriesGoBeforeThePodsOfTheOperator(t *testing.T) {
 			if err := <-kubelet; err != nil {
 				t.Fatal(err)
 			}
-			slots, _, err := testkit.Slots(t.Context(), installed.Clients)
+			shards, _, err := testkit.Shards(t.Context(), installed.Clients)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, s := range slots {
+			for _, s := range shards {
 				if s != nil && !s.IsEmpty() {
-					t.Errorf("the replica has ended, and %s has %v", s.Object.Name, s.Entries())
+					t.Errorf("the replica has ended, and %s has %v", s.Object.Name, s.Webhooks())
 				}
 			}
 			if _, err := c.Kubectl(t.Context(), "", uninstall...); err != nil {

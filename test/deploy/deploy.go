@@ -55,7 +55,7 @@ const (
 	CRD                     = "sidecarsets.apps.kruise.io"
 )
 
-// portOfURL is the beginning of the URLs of test/overlays/demo. InstallLayout puts the
+// portOfURL is the beginning of the URLs of test/overlays/demo. InstallProfile puts the
 // port of the one replica into it.
 const portOfURL = "https://127.0.0.1:9443/"
 
@@ -66,7 +66,7 @@ type Operator struct {
 	// Amend, if set, changes how a replica is started: by another program, or in another environment.
 	Amend func(*stand.Command)
 
-	layout    Layout
+	profile   Profile
 	manifests string // what was applied
 	port      int    // of the one replica that is called by URL; 0 if the Service is used
 
@@ -96,14 +96,14 @@ func Root() string {
 // Install applies config/default and makes the credentials that replicas use. From then on, API
 // servers call the webhooks, so SidecarSets and Pods are refused until a replica runs.
 func Install(ctx context.Context, c *stand.Cluster) (*Operator, error) {
-	return InstallLayout(ctx, c, Default)
+	return InstallProfile(ctx, c, Default)
 }
 
-// InstallLayout is Install for another layout. A layout whose replicas cannot be called by URL
+// InstallProfile is Install for another profile. A profile whose replicas cannot be called by URL
 // needs a network namespace.
-func InstallLayout(ctx context.Context, c *stand.Cluster, layout Layout) (*Operator, error) {
-	o := &Operator{Cluster: c, layout: layout}
-	overlay := layout.overlay
+func InstallProfile(ctx context.Context, c *stand.Cluster, profile Profile) (*Operator, error) {
+	o := &Operator{Cluster: c, profile: profile}
+	overlay := profile.overlay
 	if !stand.Namespace() {
 		overlay = "demo"
 		ports, err := stand.FreePorts(ctx, 1)
@@ -132,9 +132,9 @@ func InstallLayout(ctx context.Context, c *stand.Cluster, layout Layout) (*Opera
 	return o, o.begin(ctx)
 }
 
-// Adopt is InstallLayout for what the caller has installed, with Deployments whose Pods do not run. It needs a network namespace.
-func Adopt(ctx context.Context, c *stand.Cluster, layout Layout) (*Operator, error) {
-	o := &Operator{Cluster: c, layout: layout}
+// Adopt is InstallProfile for what the caller has installed, with Deployments whose Pods do not run. It needs a network namespace.
+func Adopt(ctx context.Context, c *stand.Cluster, profile Profile) (*Operator, error) {
+	o := &Operator{Cluster: c, profile: profile}
 	return o, o.begin(ctx)
 }
 
@@ -147,7 +147,7 @@ func (o *Operator) begin(ctx context.Context) (err error) {
 	if err := o.untilServed(ctx); err != nil {
 		return err
 	}
-	for _, account := range slices.Compact(slices.Sorted(maps.Values(o.layout.accounts))) {
+	for _, account := range slices.Compact(slices.Sorted(maps.Values(o.profile.accounts))) {
 		if err := o.writeKubeconfig(ctx, account); err != nil {
 			return fmt.Errorf("making the credentials of %s: %w", account, err)
 		}
@@ -214,7 +214,7 @@ func (o *Operator) kubeconfig(account string) string {
 // ConfigOf returns a configuration with the credentials of the process with a --role, and
 // without a limit of requests.
 func (o *Operator) ConfigOf(role string) (*rest.Config, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig(o.layout.accounts[role]))
+	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig(o.profile.accounts[role]))
 	if err != nil {
 		return nil, err
 	}
@@ -302,7 +302,7 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 	if o.port != 0 {
 		args = append([]string{"--pod-webhook-url=https://" + webhook}, args...)
 	}
-	args = slices.Concat(o.layout.flags(), args)
+	args = slices.Concat(o.profile.flags(), args)
 	program, err := Program()
 	if err != nil {
 		return nil, err
@@ -311,7 +311,7 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 		Name: fmt.Sprintf("operator-%d", number),
 		Path: program,
 		Args: append([]string{
-			"--kubeconfig=" + o.kubeconfig(o.layout.account(args)),
+			"--kubeconfig=" + o.kubeconfig(o.profile.account(args)),
 			"--namespace=" + Namespace,
 			"--webhook-bind-address=" + webhook,
 			"--webhook-san=127.0.0.1",

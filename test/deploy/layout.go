@@ -2,28 +2,28 @@ package deploy
 
 import "strings"
 
-// Layout is a way to install the operator: the manifests, and the ServiceAccount of each role.
-type Layout struct {
+// Profile is a way to install the operator: the manifests, and the ServiceAccount of each role.
+type Profile struct {
 	overlay  string            // of test/overlays
 	accounts map[string]string // by --role
 }
 
-// The layouts of config/.
+// The profiles of config/.
 var (
 	// Default is config/default: every process has all rights of the operator.
-	Default = Layout{"processes", map[string]string{"all": ServiceAccount, "webhook": ServiceAccount, "controller": ServiceAccount}}
+	Default = Profile{"processes", map[string]string{"all": ServiceAccount, "webhook": ServiceAccount, "controller": ServiceAccount}}
 	// Hardened is config/overlays/hardened: each role has its own rights. It has no role all.
-	Hardened = Layout{"hardened", map[string]string{"webhook": "sidecarset-webhook", "controller": "sidecarset-controller"}}
+	Hardened = Profile{"hardened", map[string]string{"webhook": "sidecarset-webhook", "controller": "sidecarset-controller"}}
 	// CertManager and CertManagerInjector are config/overlays/cert-manager and cert-manager-cainjector: Default with other
 	// rights for certificates. Both need a network namespace.
-	CertManager         = Layout{"cert-manager", Default.accounts}
-	CertManagerInjector = Layout{"cert-manager-cainjector", Default.accounts}
+	CertManager         = Profile{"cert-manager", Default.accounts}
+	CertManagerInjector = Profile{"cert-manager-cainjector", Default.accounts}
 	// Static is config/overlays/static: one entry for all Pods. It needs a network namespace.
-	Static = Layout{"static", Default.accounts}
+	Static = Profile{"static", Default.accounts}
 )
 
-// flags are additional flags that a process needs in this layout.
-func (l Layout) flags() []string {
+// flags are additional flags that a process needs in this profile.
+func (l Profile) flags() []string {
 	if l.overlay == Static.overlay {
 		return []string{"--pod-webhook=static"}
 	}
@@ -31,7 +31,7 @@ func (l Layout) flags() []string {
 }
 
 // account is the ServiceAccount of a process with these flags.
-func (l Layout) account(args []string) string {
+func (l Profile) account(args []string) string {
 	role := "all"
 	for _, arg := range args {
 		if value, ok := strings.CutPrefix(arg, "--role="); ok {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stranger"
 	"github.com/sidecarset/operator/test/testkit"
+	"github.com/sidecarset/operator/test/unauthenticated"
 )
 
 const (
@@ -32,13 +32,13 @@ const (
 func TestHostileBodies(t *testing.T) {
 	operator.NeedReplicas(t)
 	replica := operator.StartSpare(t)
-	client, other := replica.Trusting(t, stranger.Address(0)), replica.Trusting(t, "")
+	client, other := replica.Trusting(t, unauthenticated.Address(0)), replica.Trusting(t, "")
 	namespace := apply(t, "hostile-bodies")
 	await.Eventually(t, "a snapshot that selects the Pod", func(ctx context.Context) error {
 		return replica.Injects(ctx, "hostile-bodies", namespace, testkit.AppLabels("hostile-bodies"))
 	})
-	good := stranger.PodReview(namespace, `{"metadata":{"name":"p","labels":{"app":"hostile-bodies"}},"spec":{"containers":[]}}`)
-	for _, b := range stranger.Bodies() {
+	good := unauthenticated.PodReview(namespace, `{"metadata":{"name":"p","labels":{"app":"hostile-bodies"}},"spec":{"containers":[]}}`)
+	for _, b := range unauthenticated.Bodies() {
 		t.Run(b.Name, func(t *testing.T) {
 			replica.ForgetPeak(t)
 			statuses := sendFor(t, 400*time.Millisecond, client, b, func() { isAnswered(t, other, good) })
@@ -53,7 +53,7 @@ func TestHostileBodies(t *testing.T) {
 }
 
 // sendFor sends a body, atATime of them at a time, and calls beside meanwhile.
-func sendFor(t *testing.T, span time.Duration, client *http.Client, b stranger.Body, beside func()) map[int]int {
+func sendFor(t *testing.T, span time.Duration, client *http.Client, b unauthenticated.Body, beside func()) map[int]int {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), span)
 	defer stop()
@@ -84,7 +84,7 @@ func sendFor(t *testing.T, span time.Duration, client *http.Client, b stranger.B
 }
 
 // isAnswered sends the review of a Pod, and fails the test unless it is injected. It tries
-// again if the server asks for it. TestStrangerOnTheNetwork sends Pods through API servers.
+// again if the server asks for it. TestUnauthenticatedClientOnTheNetwork sends Pods through API servers.
 func isAnswered(t *testing.T, client *http.Client, good string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)

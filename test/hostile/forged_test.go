@@ -19,18 +19,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/podwebhook"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
 // Any Pod of the cluster can send an AdmissionReview to replicas, and an AdmissionReview
-// has no proof of its origin. A stranger asks for entries that would refuse other people's
+// has no proof of its origin. An unauthenticated client asks for entries that would refuse other people's
 // Pods, and pretends changes of a SidecarSet that is in force. Replicas add only a few entries,
 // for a short time, and none that refuses a Pod; only a few needs; and write seldom. Meanwhile
 // the Pods of that SidecarSet are injected, and a SidecarSet that is applied is in force.
-func TestForgedReviewsLeaveFewEntries(t *testing.T) {
+func TestForgedReviewsLeaveFewWebhooks(t *testing.T) {
 	operator.NeedReplicas(t)
 	namespace := apply(t, "forged-before")
 	before, err := testkit.Get(t.Context(), api, "forged-before")
@@ -81,7 +81,7 @@ func TestForgedReviewsLeaveFewEntries(t *testing.T) {
 		sent, testkit.Rounded(took), seen.most, len(seen.names), seen.needs, seen.writes, testkit.Spread(hit), testkit.Rounded(mean(hit)), testkit.Spread(spared), testkit.Rounded(mean(spared)),
 		testkit.Rounded(mean(hit)-mean(spared)), testkit.Spread(injected))
 	// Each replica adds the most, if it sees the other's entries late.
-	if sent == 0 || seen.most > len(replicas)*entry.MaxUnstored || len(seen.failing) > 0 {
+	if sent == 0 || seen.most > len(replicas)*podwebhook.MaxUnstored || len(seen.failing) > 0 {
 		t.Errorf("%d reviews brought about %d entries at a time, of which %v refuse Pods", sent, seen.most, seen.failing)
 	}
 	if len(seen.changed) > 0 {
@@ -93,17 +93,17 @@ func TestForgedReviewsLeaveFewEntries(t *testing.T) {
 	// Each replica writes five hundred times, and then once in ten seconds. The leader removes what
 	// each write added. The SidecarSet that was applied takes a few more.
 	if most := 2*len(replicas)*(500+int(took.Seconds())/10) + 50; seen.writes > most {
-		t.Errorf("slots were written %d times, want %d at most", seen.writes, most)
+		t.Errorf("shards were written %d times, want %d at most", seen.writes, most)
 	}
 	await.Eventually(t, "the end of what was forged", func(ctx context.Context) error {
-		slots, _, err := testkit.Slots(ctx, clients[0])
+		shards, _, err := testkit.Shards(ctx, clients[0])
 		if err != nil {
 			return err
 		}
-		if left := len(forgedEntries(slots)); left > 0 {
+		if left := len(forgedWebhooks(shards)); left > 0 {
 			return fmt.Errorf("%d entries are left", left)
 		}
-		if left := needsOf(slots, before); left != 1 && !testkit.Scaled(true, false) { // it takes 90 s
+		if left := needsOf(shards, before); left != 1 && !testkit.Scaled(true, false) { // it takes 90 s
 			return fmt.Errorf("%d needs are left", left)
 		}
 		return nil
@@ -111,7 +111,7 @@ func TestForgedReviewsLeaveFewEntries(t *testing.T) {
 	testkit.AwaitReady(t, api, "forged-before", "forged-meanwhile")
 }
 
-// forgedApp is the label of the Pods that the stranger attacks.
+// forgedApp is the label of the Pods that the unauthenticated client attacks.
 const forgedApp = "other-peoples"
 
 // forge sends replicas count reviews of SidecarSets that no API server stores, in about the
@@ -150,7 +150,7 @@ func forge(ctx context.Context, t *testing.T, stored *appsv1beta1.SidecarSet, co
 		request.Header.Set("Content-Type", "application/json")
 		response, err := httpClients[i%len(httpClients)].Do(request)
 		if err != nil {
-			return nil // a replica may refuse a stranger's connection
+			return nil // a replica may refuse an unauthenticated client's connection
 		}
 		defer response.Body.Close()
 		if text, err := io.ReadAll(response.Body); err == nil && bytes.Contains(text, []byte(`"allowed":true`)) {
@@ -212,13 +212,13 @@ func forgedReview(i int, stored *appsv1beta1.SidecarSet) ([]byte, error) {
 	})
 }
 
-// forgedEntries returns the entries that select the Pods that the stranger attacks.
-func forgedEntries(slots [entry.Slots]*entry.Slot) (found []admissionregistrationv1.MutatingWebhook) {
-	for _, slot := range slots {
-		if slot == nil {
+// forgedWebhooks returns the entries that select the Pods that the unauthenticated client attacks.
+func forgedWebhooks(shards [podwebhook.Shards]*podwebhook.Shard) (found []admissionregistrationv1.MutatingWebhook) {
+	for _, shard := range shards {
+		if shard == nil {
 			continue
 		}
-		for _, w := range slot.Object.Webhooks {
+		for _, w := range shard.Object.Webhooks {
 			if w.ObjectSelector != nil && w.ObjectSelector.MatchLabels["app"] == forgedApp {
 				found = append(found, w)
 			}
@@ -228,11 +228,11 @@ func forgedEntries(slots [entry.Slots]*entry.Slot) (found []admissionregistratio
 }
 
 // needsOf is the number of needs of a SidecarSet's entry.
-func needsOf(slots [entry.Slots]*entry.Slot, set *appsv1beta1.SidecarSet) (n int) {
-	e, err := entry.Of(set)
-	for _, slot := range slots {
-		if err == nil && slot != nil {
-			n += len(slot.Needs[e.Name])
+func needsOf(shards [podwebhook.Shards]*podwebhook.Shard, set *appsv1beta1.SidecarSet) (n int) {
+	e, err := podwebhook.Of(set)
+	for _, shard := range shards {
+		if err == nil && shard != nil {
+			n += len(shard.Dependencies[e.Name])
 		}
 	}
 	return n
@@ -240,7 +240,7 @@ func needsOf(slots [entry.Slots]*entry.Slot, set *appsv1beta1.SidecarSet) (n int
 
 // forged is what the test saw of forged reviews.
 type forged struct {
-	writes  int // of slots
+	writes  int // of shards
 	most    int // entries at a time
 	names   map[string]bool
 	failing []string
@@ -248,24 +248,24 @@ type forged struct {
 	changed []string // policies, timeouts and selectors of that entry, if they were others
 }
 
-// watchForged looks at all versions of the slots until end is called.
+// watchForged looks at all versions of the shards until end is called.
 func watchForged(t *testing.T, stored *appsv1beta1.SidecarSet) (seen *forged, end func()) {
 	t.Helper()
 	seen = &forged{names: map[string]bool{}}
-	e, err := entry.Of(stored)
+	e, err := podwebhook.Of(stored)
 	if err != nil {
 		t.Fatal(err)
 	}
 	first := ""
-	return seen, testkit.WatchSlots(t, clients[0], func(_ int, slots [entry.Slots]*entry.Slot) {
-		found := forgedEntries(slots)
+	return seen, testkit.WatchShards(t, clients[0], func(_ int, shards [podwebhook.Shards]*podwebhook.Shard) {
+		found := forgedWebhooks(shards)
 		seen.writes++
-		seen.most, seen.needs = max(seen.most, len(found)), max(seen.needs, needsOf(slots, stored))
-		for _, slot := range slots {
-			if slot == nil {
+		seen.most, seen.needs = max(seen.most, len(found)), max(seen.needs, needsOf(shards, stored))
+		for _, shard := range shards {
+			if shard == nil {
 				continue
 			}
-			for _, w := range slot.Object.Webhooks {
+			for _, w := range shard.Object.Webhooks {
 				is := fmt.Sprint(*w.FailurePolicy, *w.TimeoutSeconds, w.ObjectSelector, w.NamespaceSelector)
 				if first == "" && w.Name == e.Name {
 					first = is

@@ -16,7 +16,7 @@ import (
 
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stranger"
+	"github.com/sidecarset/operator/test/unauthenticated"
 )
 
 const (
@@ -162,7 +162,7 @@ func (a malformed) once(ctx context.Context, address, path string, config *tls.C
 // attack may take a while to end.
 func answersWell(t *testing.T, replica *deploy.Replica) {
 	t.Helper()
-	good := stranger.PodReview("default", `{"metadata":{"name":"p"},"spec":{"containers":[]}}`)
+	good := unauthenticated.PodReview("default", `{"metadata":{"name":"p"},"spec":{"containers":[]}}`)
 	sidecarSet := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u-1","kind":{"group":"apps.kruise.io","version":"v1beta1","kind":"SidecarSet"},` +
 		`"resource":{"group":"apps.kruise.io","version":"v1beta1","resource":"sidecarsets"},"operation":"CREATE","name":"s","object":` +
 		`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"s"},"spec":{"selector":{"matchLabels":{"a":"b"}},"containers":[{"name":"c","image":"i"}]}}}}`

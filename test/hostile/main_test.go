@@ -1,4 +1,4 @@
-// Package hostile attacks the operator on a real control plane as a stranger on the network can:
+// Package hostile attacks the operator on a real control plane as an unauthenticated client on the network can:
 // with malformed requests, large bodies, headers and bodies that do not end, many connections,
 // and reviews that no API server has sent. Its tests keep the processors busy, so that a test
 // beside them would wait.

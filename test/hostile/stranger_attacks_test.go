@@ -17,62 +17,62 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/podwebhook"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
-	"github.com/sidecarset/operator/test/stranger"
+	"github.com/sidecarset/operator/test/unauthenticated"
 )
 
-// strangersVariable is the environment variable of a process of this program that sends an
+// clientsVariable is the environment variable of a process of this program that sends an
 // attack.
-const strangersVariable = "HOSTILE_STRANGERS"
+const clientsVariable = "HOSTILE_CLIENTS"
 
-// targets are what strangers know: host and port of each replica's servers.
+// targets are what unauthenticated clients know: host and port of each replica's servers.
 type targets struct {
 	Attack                   string
 	Webhook, Metrics, Probes []string
 }
 
-// attack is one kind of traffic that count strangers send again and again.
+// attack is one kind of traffic that count unauthenticated clients send again and again.
 type attack struct {
 	name  string
 	count int
 	send  func(ctx context.Context, at targets, i int)
 }
 
-// unverified is the configuration of strangers: they do not verify the server's certificate.
+// unverified is the configuration of unauthenticated clients: they do not verify the server's certificate.
 var unverified = &tls.Config{ServerName: deploy.ServerName, InsecureSkipVerify: true}
 
 var attacks = []attack{
 	{"bodies that become much", 14, sendBodies()},
 	{"calls that no replica can answer", 56, sendUnknown()},
 	{"bodies that stall", 1200, func(ctx context.Context, at targets, i int) {
-		stranger.Stall(ctx, one(at.Webhook, i), stranger.Address(i%4), []string{"/convert", "/pods"}[i/2%2], 270<<10, unverified)
+		unauthenticated.Stall(ctx, one(at.Webhook, i), unauthenticated.Address(i%4), []string{"/convert", "/pods"}[i/2%2], 270<<10, unverified)
 	}},
 	{"headers that do not end", 3000, func(ctx context.Context, at targets, i int) {
 		switch i / 2 % 3 {
 		case 0:
-			stranger.Unfinished(ctx, one(at.Webhook, i), stranger.Address(i%4), unverified)
+			unauthenticated.Unfinished(ctx, one(at.Webhook, i), unauthenticated.Address(i%4), unverified)
 		case 1:
-			stranger.Unfinished(ctx, one(at.Metrics, i), stranger.Address(i%4), unverified)
+			unauthenticated.Unfinished(ctx, one(at.Metrics, i), unauthenticated.Address(i%4), unverified)
 		default:
-			stranger.Unfinished(ctx, one(at.Probes, i), stranger.Address(i%4), nil)
+			unauthenticated.Unfinished(ctx, one(at.Probes, i), unauthenticated.Address(i%4), nil)
 		}
 	}},
 	{"busy connections", 3000, func(ctx context.Context, at targets, i int) {
-		stranger.KeepBusy(ctx, one(at.Webhook, i), stranger.Address(i%4), unverified)
+		unauthenticated.KeepBusy(ctx, one(at.Webhook, i), unauthenticated.Address(i%4), unverified)
 	}},
 }
 
-// one returns the address that the i-th stranger attacks.
+// one returns the address that the i-th unauthenticated client attacks.
 func one(addresses []string, i int) string { return addresses[i%len(addresses)] }
 
-// sendBodies has strangers send one body after the other over connections that stay
+// sendBodies has unauthenticated clients send one body after the other over connections that stay
 // open.
 func sendBodies() func(context.Context, targets, int) {
-	bodies := stranger.Bodies()
-	clients := [...]*http.Client{from(stranger.Address(0)), from(stranger.Address(1))}
+	bodies := unauthenticated.Bodies()
+	clients := [...]*http.Client{from(unauthenticated.Address(0)), from(unauthenticated.Address(1))}
 	var next atomic.Int64
 	return func(ctx context.Context, at targets, i int) {
 		body := bodies[int(next.Add(1))%len(bodies)]
@@ -80,13 +80,13 @@ func sendBodies() func(context.Context, targets, int) {
 	}
 }
 
-// sendUnknown has strangers send Pods as if a slot were in a version that is still to come. So the
-// replica reads the slot for each of them.
+// sendUnknown has unauthenticated clients send Pods as if a shard were in a version that is still to come. So the
+// replica reads the shard for each of them.
 func sendUnknown() func(context.Context, targets, int) {
-	review := stranger.PodReview("default", `{"metadata":{"name":"p","labels":{"app":"visited"}},"spec":{"containers":[]}}`)
-	clients := [...]*http.Client{from(stranger.Address(0)), from(stranger.Address(1))}
+	review := unauthenticated.PodReview("default", `{"metadata":{"name":"p","labels":{"app":"visited"}},"spec":{"containers":[]}}`)
+	clients := [...]*http.Client{from(unauthenticated.Address(0)), from(unauthenticated.Address(1))}
 	return func(ctx context.Context, at targets, i int) {
-		post(ctx, clients[i%len(clients)], "https://"+one(at.Webhook, i)+entry.PodsPath(i%entry.Slots, math.MaxUint64)+"?timeout=1s", review)
+		post(ctx, clients[i%len(clients)], "https://"+one(at.Webhook, i)+podwebhook.PodsPath(i%podwebhook.Shards, math.MaxUint64)+"?timeout=1s", review)
 	}
 }
 
@@ -106,16 +106,16 @@ func post(ctx context.Context, client *http.Client, url, body string) {
 // from returns a client whose connections come from an address.
 func from(address string) *http.Client {
 	return &http.Client{
-		Transport: &http.Transport{TLSClientConfig: unverified, DialContext: stranger.Dialer(address).DialContext},
+		Transport: &http.Transport{TLSClientConfig: unverified, DialContext: unauthenticated.Dialer(address).DialContext},
 		Timeout:   20 * time.Second,
 	}
 }
 
-// strangers is a process that attacks.
-type strangers struct{ *stand.Process }
+// unauthenticated clients is a process that attacks.
+type attackProcess struct{ *stand.Process }
 
-// startStrangers starts an attack on the replicas behind the Service.
-func startStrangers(t *testing.T, attack attack) strangers {
+// startAttack starts an attack on the replicas behind the Service.
+func startAttack(t *testing.T, attack attack) attackProcess {
 	t.Helper()
 	at := targets{Attack: attack.name}
 	for _, replica := range replicas {
@@ -131,18 +131,18 @@ func startStrangers(t *testing.T, attack attack) strangers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := strangers{stand.RunProcess(t, stand.Command{Name: "strangers", Path: self, Env: []string{strangersVariable + "=" + string(told)}})}
-	await.That(t, func() bool { return strings.Contains(s.Log(), begun) }, "strangers who attack")
+	s := attackProcess{stand.RunProcess(t, stand.Command{Name: "unauthenticated clients", Path: self, Env: []string{clientsVariable + "=" + string(told)}})}
+	await.That(t, func() bool { return strings.Contains(s.Log(), begun) }, "unauthenticated clients who attack")
 	return s
 }
 
-// stop ends the attack, and returns how many times a stranger has begun to send.
-func (s strangers) stop(t *testing.T) (sent int) {
+// stop ends the attack, and returns how many times an unauthenticated client has begun to send.
+func (s attackProcess) stop(t *testing.T) (sent int) {
 	t.Helper()
 	s.Stop()
 	sent, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(s.Log(), begun)))
 	if err != nil {
-		t.Errorf("the strangers do not say how often they attacked: %v", err)
+		t.Errorf("the unauthenticated clients do not say how often they attacked: %v", err)
 	}
 	return sent
 }
@@ -153,7 +153,7 @@ const begun = "begun"
 // attackIfAsked runs the attack if this process is such a process, and then ends it. In other
 // processes it returns at once.
 func attackIfAsked() {
-	told := os.Getenv(strangersVariable)
+	told := os.Getenv(clientsVariable)
 	if told == "" {
 		return
 	}

@@ -10,15 +10,15 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// Strangers on the network do all that a Pod of the cluster can do to the ports: they send
+// Unauthenticated clients on the network do all that a Pod of the cluster can do to the ports: they send
 // bodies that need much memory when they are decoded, calls that make replicas read, headers and
 // bodies that do not end, and connections that stay busy. Meanwhile selected Pods are injected, SidecarSets are
 // converted, and replicas stay ready and use less than half of their memory limit.
-// TestForgedReviewsLeaveFewEntries shows what forged reviews do to webhook entries.
+// TestForgedReviewsLeaveFewWebhooks shows what forged reviews do to Pod webhooks.
 //
-// Strangers have a process of their own, as API servers and kubelets have. With thousands of
-// strangers in this process, a probe took seconds to write its request.
-func TestStrangerOnTheNetwork(t *testing.T) {
+// Unauthenticated clients have a process of their own, as API servers and kubelets have. With thousands of
+// unauthenticated clients in this process, a probe took seconds to write its request.
+func TestUnauthenticatedClientOnTheNetwork(t *testing.T) {
 	stand.NeedNamespace(t)
 	const name = "visited"
 	namespace := apply(t, name)
@@ -28,7 +28,7 @@ func TestStrangerOnTheNetwork(t *testing.T) {
 			for _, replica := range replicas {
 				replica.ForgetPeak(t)
 			}
-			attackers := startStrangers(t, attack)
+			attackers := startAttack(t, attack)
 			ctx, stop := context.WithTimeout(t.Context(), span)
 			defer stop()
 			load := testkit.Load{Clients: clients, Namespace: namespace, Labels: testkit.AppLabels(name), Sidecars: []string{name}, Rate: 5, DryRun: true}.Start(t.Context())
@@ -41,7 +41,7 @@ func TestStrangerOnTheNetwork(t *testing.T) {
 			}
 			testkit.Report(t, "sent=%d pods=%d refused=%d uninjected=%d conversions=%s unready=%d peak=%dMiB", sent, figures.Created+figures.Failed, figures.Failed, figures.Uninjected, conversions, unready, peak>>20)
 			if sent == 0 {
-				t.Error("no stranger has begun")
+				t.Error("no unauthenticated client has begun")
 			}
 			if figures.Failed > 0 || figures.Uninjected > 0 || figures.Created == 0 {
 				t.Errorf("%d of %d Pods were refused, %d not injected: %v", figures.Failed, figures.Created+figures.Failed, figures.Uninjected, figures.Errors)

@@ -50,7 +50,7 @@ func newAuthor(t *testing.T, manifest object) *author {
 }
 
 // HandleWarningHeader implements rest.WarningHandler. It leaves out warnings that are not about
-// the content but about the leader, which has not written the webhook entry yet.
+// the content but about the leader, which has not written the Pod webhook yet.
 func (a *author) HandleWarningHeader(_ int, _ string, text string) {
 	if strings.HasPrefix(text, "not in force yet") {
 		return

@@ -12,12 +12,12 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/podwebhook"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// ofPodEntries is the sum of a metric of the API server over the operator's entries.
-func ofPodEntries(t *testing.T, metric string) int {
+// ofPodWebhooks is the sum of a metric of the API server over the operator's entries.
+func ofPodWebhooks(t *testing.T, metric string) int {
 	t.Helper()
 	text, err := cluster.Kubectl(t.Context(), "", "get", "--raw", "/metrics")
 	if err != nil {
@@ -55,7 +55,7 @@ func newBehind(t *testing.T) *behind {
 func (b *behind) create(t *testing.T, set *unstructured.Unstructured, p *corev1.Pod, containers ...string) {
 	t.Helper()
 	const failedOpen = "apiserver_admission_webhook_fail_open_count"
-	before, began := ofPodEntries(t, failedOpen), time.Now()
+	before, began := ofPodWebhooks(t, failedOpen), time.Now()
 	if err := b.author.Create(t.Context(), set); err != nil {
 		t.Fatal(err)
 	}
@@ -71,9 +71,9 @@ func (b *behind) create(t *testing.T, set *unstructured.Unstructured, p *corev1.
 	case diff == "":
 	case strings.Contains(told, "not in force yet"):
 		b.warned++
-	case ofPodEntries(t, failedOpen) > before:
+	case ofPodWebhooks(t, failedOpen) > before:
 		b.skipped++
-	case stored > entry.StoredSoon: // the leader may have removed the entry before
+	case stored > podwebhook.StoredSoon: // the leader may have removed the entry before
 		b.late++
 	default:
 		t.Errorf("containers of Pod %s (-want +got):\n%s", p.Name, diff)

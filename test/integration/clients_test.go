@@ -19,8 +19,8 @@ import (
 
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
-	"github.com/sidecarset/operator/test/stranger"
 	"github.com/sidecarset/operator/test/testkit"
+	"github.com/sidecarset/operator/test/unauthenticated"
 )
 
 // apiServerIdentity is a client certificate by which webhooks recognise API servers, in files.
@@ -75,7 +75,7 @@ func newAPIServerIdentity() (apiServerIdentity, error) {
 }
 
 // With --client-ca-file, a replica answers all calls of an API server that shows a
-// certificate. Of a stranger's calls, it answers only conversions.
+// certificate. Of an unauthenticated client's calls, it answers only conversions.
 func TestOnlyAPIServersAreAnswered(t *testing.T) {
 	stand.NeedNamespace(t)
 	operator.NeedReplicas(t)
@@ -117,7 +117,7 @@ func TestOnlyAPIServersAreAnswered(t *testing.T) {
 		t.Errorf("converting: %v", err)
 	}
 
-	good := stranger.PodReview("default", `{"metadata":{"name":"p"},"spec":{"containers":[]}}`)
+	good := unauthenticated.PodReview("default", `{"metadata":{"name":"p"},"spec":{"containers":[]}}`)
 	for path, want := range map[string]int{"/pods": http.StatusUnauthorized, "/pods/3/1": http.StatusUnauthorized,
 		"/mutate-apps-kruise-io-sidecarset": http.StatusUnauthorized, "/validate-apps-kruise-io-sidecarset": http.StatusUnauthorized, "/convert": http.StatusBadRequest} {
 		response, err := replica.Trusting(t, "").Post("https://"+deploy.ServerName+path, "application/json", strings.NewReader(good))
@@ -127,7 +127,7 @@ func TestOnlyAPIServersAreAnswered(t *testing.T) {
 		}
 		_ = response.Body.Close()
 		if response.StatusCode != want {
-			t.Errorf("a stranger got %d from %s, want %d", response.StatusCode, path, want)
+			t.Errorf("an unauthenticated client got %d from %s, want %d", response.StatusCode, path, want)
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/podwebhook"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -45,17 +45,17 @@ func notIn(key string, values ...string) metav1.LabelSelectorRequirement {
 func likeAKS(ctx context.Context, c *mutatingConfiguration, _ string) (bool, error) {
 	ours := []metav1.LabelSelectorRequirement{notIn("control-plane", "true"), notIn("kubernetes.azure.com/managedby", "aks")}
 	var webhooks []map[string]any
-	lacking := false
+	uninjected := false
 	for _, w := range c.Webhooks {
 		kept := slices.DeleteFunc(slices.Clone(w.NamespaceSelector.MatchExpressions), func(r metav1.LabelSelectorRequirement) bool {
 			return r.Key == ours[0].Key || r.Key == ours[1].Key
 		})
-		lacking = lacking || len(kept)+len(ours) != len(w.NamespaceSelector.MatchExpressions)
+		uninjected = uninjected || len(kept)+len(ours) != len(w.NamespaceSelector.MatchExpressions)
 		webhooks = append(webhooks, map[string]any{"name": w.Name, "namespaceSelector": metav1.LabelSelector{
 			MatchLabels: w.NamespaceSelector.MatchLabels, MatchExpressions: append(kept, ours...),
 		}})
 	}
-	if !lacking {
+	if !uninjected {
 		return false, nil
 	}
 	body, err := json.Marshal(map[string]any{
@@ -120,7 +120,7 @@ func (e *editing) operators() int32 { return e.all.Load() - e.its.Load() }
 func startEditing(t *testing.T, edit func(ctx context.Context, c *mutatingConfiguration) (wrote bool, err error)) *editing {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	w, err := api.Watch(ctx, &admissionregistrationv1.MutatingWebhookConfigurationList{}, client.MatchingLabelsSelector{Selector: entry.Labelled()})
+	w, err := api.Watch(ctx, &admissionregistrationv1.MutatingWebhookConfigurationList{}, client.MatchingLabelsSelector{Selector: podwebhook.Labelled()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func startEditing(t *testing.T, edit func(ctx context.Context, c *mutatingConfig
 	all.Go(func() {
 		for ctx.Err() == nil {
 			var list admissionregistrationv1.MutatingWebhookConfigurationList
-			if err := api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entry.Labelled()}); err != nil && ctx.Err() == nil {
+			if err := api.List(ctx, &list, client.MatchingLabelsSelector{Selector: podwebhook.Labelled()}); err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}
 			for i := range list.Items {
@@ -222,7 +222,7 @@ func TestCloudsThatLeaveOutNamespaces(t *testing.T) {
 			if now := e.its.Load() - its; now > 2*minutes {
 				t.Errorf("then the cloud has written %d times", now)
 			}
-			const again = entry.Slots // the leader writes each slot once more, half a minute after it began
+			const again = podwebhook.Shards // the leader writes each shard once more, half a minute after it began
 			if now := e.operators() - operators; now > minutes+again {
 				t.Errorf("then the operator has written %d times", now)
 			}

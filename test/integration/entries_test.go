@@ -9,7 +9,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/podwebhook"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/testkit"
@@ -20,11 +20,11 @@ func onlyHere(app string) string {
 	return fmt.Sprintf("selector: {matchLabels: {app: %s}}\n%scontainers: [{name: side-%s, image: \"example.com/side:v1\"}]\n", app, inNamespace, app)
 }
 
-// podEntries returns the stored entries for Pods of a namespace, by the app label that they
+// podWebhooks returns the stored entries for Pods of a namespace, by the app label that they
 // select.
-func podEntries(ctx context.Context, c client.Client, namespace string) (map[string]admissionregistrationv1.MutatingWebhook, error) {
+func podWebhooks(ctx context.Context, c client.Client, namespace string) (map[string]admissionregistrationv1.MutatingWebhook, error) {
 	var list admissionregistrationv1.MutatingWebhookConfigurationList
-	if err := c.List(ctx, &list, client.MatchingLabelsSelector{Selector: entry.Labelled()}); err != nil {
+	if err := c.List(ctx, &list, client.MatchingLabelsSelector{Selector: podwebhook.Labelled()}); err != nil {
 		return nil, err
 	}
 	found := map[string]admissionregistrationv1.MutatingWebhook{}
@@ -56,7 +56,7 @@ func TestAPodDirectlyBehindItsSidecarSetIsInjected(t *testing.T) {
 
 // If an administrator keeps one entry for all Pods, the operator writes no entry, and
 // SidecarSets become Ready all the same.
-func TestStaticModeWritesNoEntries(t *testing.T) {
+func TestStaticModeWritesNoWebhooks(t *testing.T) {
 	i := installApart(t, deploy.Static)
 	i.start(t, 20)
 	defer expectNoRefusal(t, i) // the layout takes rights away
@@ -77,7 +77,7 @@ func TestStaticModeWritesNoEntries(t *testing.T) {
 	if diff := cmp.Diff([]string{"side-web", "app"}, testkit.ContainerNames(p.Spec.Containers)); diff != "" {
 		t.Errorf("containers (-want +got):\n%s", diff)
 	}
-	found, err := podEntries(t.Context(), i.api, "default")
+	found, err := podWebhooks(t.Context(), i.api, "default")
 	if err != nil || len(found) != 0 {
 		t.Errorf("entries are %v, %v", found, err)
 	}

@@ -70,13 +70,13 @@ containers: [{name: side, image: "example.com/side:v1"}]
 
 func TestKubectlDescribeShowsEvents(t *testing.T) {
 	set := createSidecarSet(t, testkit.Namespace(t, api, nil), oneSidecar)
-	e := awaitEvent(t, set, corev1.EventTypeNormal, appsv1beta1.ReasonReady)
+	e := awaitEvent(t, set, corev1.EventTypeNormal, appsv1beta1.ReasonInjecting)
 	text, err := cluster.Kubectl(t.Context(), "", "describe", "sidecarset", set.GetName())
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, shown, _ := strings.Cut(text, "\nEvents:")
-	if !strings.Contains(shown, appsv1beta1.ReasonReady) || !strings.Contains(shown, e.Message) {
+	if !strings.Contains(shown, appsv1beta1.ReasonInjecting) || !strings.Contains(shown, e.Message) {
 		t.Errorf("kubectl describe shows the Events %s", shown)
 	}
 }

@@ -24,7 +24,7 @@ type installation struct {
 }
 
 // install installs the operator on a control plane. No replica runs yet.
-func install(t *testing.T, c *stand.Cluster, layout deploy.Layout) *installation {
+func install(t *testing.T, c *stand.Cluster, profile deploy.Profile) *installation {
 	t.Helper()
 	i := &installation{cluster: c}
 	if info, err := os.Stat(i.auditLog()); err == nil {
@@ -34,7 +34,7 @@ func install(t *testing.T, c *stand.Cluster, layout deploy.Layout) *installation
 	if i.api, err = testkit.NewClient(c); err != nil {
 		t.Fatal(err)
 	}
-	if i.Operator, err = deploy.InstallLayout(t.Context(), c, layout); err != nil {
+	if i.Operator, err = deploy.InstallProfile(t.Context(), c, profile); err != nil {
 		t.Fatal(err)
 	}
 	return i
@@ -88,9 +88,9 @@ func giveBack(t *testing.T, installed *deploy.Operator) {
 
 // installApart installs the operator on the spare control plane, until the test ends. No replica
 // runs yet.
-func installApart(t *testing.T, layout deploy.Layout) *installation {
+func installApart(t *testing.T, profile deploy.Profile) *installation {
 	t.Helper()
-	i := install(t, borrow(t), layout)
+	i := install(t, borrow(t), profile)
 	giveBack(t, i.Operator)
 	return i
 }

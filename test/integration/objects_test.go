@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/podwebhook"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/manifests"
@@ -29,7 +29,7 @@ import (
 // applyObjects applies the manifests of the entry objects, to create the missing ones.
 func applyObjects(t *testing.T, c *stand.Cluster) {
 	t.Helper()
-	if _, err := c.Kubectl(context.WithoutCancel(t.Context()), "", "apply", "--server-side", "-f", installFile(t), "-l", entry.LabelConfiguration); err != nil {
+	if _, err := c.Kubectl(context.WithoutCancel(t.Context()), "", "apply", "--server-side", "-f", installFile(t), "-l", podwebhook.LabelConfiguration); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -51,7 +51,7 @@ func installFile(t *testing.T) string {
 // holder returns the entry object with the entry for app=<app> in namespace default.
 func (i *installation) holder(ctx context.Context, app string) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
 	var list admissionregistrationv1.MutatingWebhookConfigurationList
-	if err := i.api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entry.Labelled()}); err != nil {
+	if err := i.api.List(ctx, &list, client.MatchingLabelsSelector{Selector: podwebhook.Labelled()}); err != nil {
 		return nil, err
 	}
 	for k := range list.Items {
@@ -117,10 +117,10 @@ func (i *installation) mustInject(t *testing.T, app string) {
 	}
 }
 
-// The operator has no right to create slots. If a user deletes one, the SidecarSets whose entries
+// The operator has no right to create shards. If a user deletes one, the SidecarSets whose entries
 // it held are not in force, and the others are. If a user deletes all of them, no SidecarSet is.
-// The condition Ready and an Event of each name the command that restores the slots.
-func TestDeletedObjectsForEntries(t *testing.T) {
+// The condition Ready and an Event of each name the command that restores the shards.
+func TestDeletedObjectsForWebhooks(t *testing.T) {
 	i := installApart(t, deploy.Default)
 	i.start(t, 31)
 	testkit.AwaitCalled(t, i.api)
@@ -136,7 +136,7 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 	}
 	await.Eventually(t, "a condition that names the object", func(ctx context.Context) error {
 		condition, err := i.ready(ctx, "web")
-		if err == nil && (condition.Status != metav1.ConditionFalse || condition.Reason != appsv1beta1.ReasonEntryMissing || !strings.Contains(condition.Message, object.Name)) {
+		if err == nil && (condition.Status != metav1.ConditionFalse || condition.Reason != appsv1beta1.ReasonWebhookConfigurationMissing || !strings.Contains(condition.Message, object.Name)) {
 			err = fmt.Errorf("the condition is %v", condition)
 		}
 		return err
@@ -148,7 +148,7 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 	await.Eventually(t, "the condition Ready", func(ctx context.Context) error { return i.isReady(ctx, "web") })
 	i.mustInject(t, "web")
 
-	if _, err := i.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", entry.LabelConfiguration); err != nil {
+	if _, err := i.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", podwebhook.LabelConfiguration); err != nil {
 		t.Fatal(err)
 	}
 	var command string
@@ -158,13 +158,13 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if command = regexp.MustCompile(`kubectl apply .*`).FindString(condition.Message); condition.Status != metav1.ConditionFalse || condition.Reason != appsv1beta1.ReasonEntryMissing || command == "" {
+			if command = regexp.MustCompile(`kubectl apply .*`).FindString(condition.Message); condition.Status != metav1.ConditionFalse || condition.Reason != appsv1beta1.ReasonWebhookConfigurationMissing || command == "" {
 				return fmt.Errorf("the condition is %v", condition)
 			}
 			return nil
 		})
 		await.Eventually(t, "an event about "+name+" that says what to do", func(ctx context.Context) error {
-			text, err := i.cluster.Kubectl(ctx, "", "get", "events", "-n", "default", "--field-selector", "involvedObject.name="+name+",reason="+appsv1beta1.ReasonEntryMissing, "-o", "jsonpath={.items[*].message}")
+			text, err := i.cluster.Kubectl(ctx, "", "get", "events", "-n", "default", "--field-selector", "involvedObject.name="+name+",reason="+appsv1beta1.ReasonWebhookConfigurationMissing, "-o", "jsonpath={.items[*].message}")
 			if err == nil && !strings.Contains(text, command) {
 				err = fmt.Errorf("the events say %q", text)
 			}
@@ -194,7 +194,7 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, way := range []string{"--server-side=false", "--server-side=true"} {
-		if _, err := i.cluster.Kubectl(t.Context(), "", "apply", way, "--force-conflicts="+strings.TrimPrefix(way, "--server-side="), "-f", installFile(t), "-l", entry.LabelConfiguration); err != nil {
+		if _, err := i.cluster.Kubectl(t.Context(), "", "apply", way, "--force-conflicts="+strings.TrimPrefix(way, "--server-side="), "-f", installFile(t), "-l", podwebhook.LabelConfiguration); err != nil {
 			t.Fatal(err)
 		}
 		after, err := i.holder(t.Context(), "late")
@@ -243,8 +243,8 @@ func TestTheOperatorCanMakeNoWebhookOfItsOwn(t *testing.T) {
 	}
 	// The leader repairs what the attacker may write, and counts it.
 	before := foreign(t)
-	for _, slot := range []int{3, 12} {
-		name := entry.ConfigurationName(slot)
+	for _, shard := range []int{3, 12} {
+		name := podwebhook.ConfigurationName(shard)
 		await.Eventually(t, "a write", func(ctx context.Context) error {
 			object := &admissionregistrationv1.MutatingWebhookConfiguration{}
 			if err := taken.Get(ctx, client.ObjectKey{Name: name}, object); err != nil {
@@ -274,11 +274,11 @@ func TestTheOperatorCanMakeNoWebhookOfItsOwn(t *testing.T) {
 	})
 }
 
-// foreign is how often a leader has logged that it removed webhook entries of another program.
+// foreign is how often a leader has logged that it removed Pod webhooks of another program.
 func foreign(t *testing.T) (count int) {
 	t.Helper()
 	for _, replica := range replicas {
-		count += strings.Count(replica.Log(), "Removed webhook entries that another program had written")
+		count += strings.Count(replica.Log(), "Removed Pod webhooks that another program had written")
 	}
 	return count
 }

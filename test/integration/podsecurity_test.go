@@ -25,9 +25,9 @@ import (
 // The API server enforces the restricted Pod Security Standard in the operator's Namespace. It
 // admits the Pods of both layouts.
 func TestOurPodsAreAdmittedUnderTheRestrictedStandard(t *testing.T) {
-	for layout, count := range map[string]int{"default": 1, "overlays/hardened": 2} {
-		t.Run(layout, func(t *testing.T) {
-			deployments := deploymentsOf(t, filepath.Join(deploy.Root(), "config", layout))
+	for profile, count := range map[string]int{"default": 1, "overlays/hardened": 2} {
+		t.Run(profile, func(t *testing.T) {
+			deployments := deploymentsOf(t, filepath.Join(deploy.Root(), "config", profile))
 			if len(deployments) != count {
 				t.Errorf("%d Deployments, want %d", len(deployments), count)
 			}

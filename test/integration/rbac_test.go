@@ -21,7 +21,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/certs"
-	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/podwebhook"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/testkit"
@@ -299,7 +299,7 @@ func (s *scenario) repair(t *testing.T) {
 // bundle is the CA bundle of an entry for Pods; "" if there is no entry.
 func (s *scenario) bundle(ctx context.Context) string {
 	list := &admissionregistrationv1.MutatingWebhookConfigurationList{}
-	if err := s.api.List(ctx, list, client.MatchingLabelsSelector{Selector: entry.Labelled()}); err != nil {
+	if err := s.api.List(ctx, list, client.MatchingLabelsSelector{Selector: podwebhook.Labelled()}); err != nil {
 		return ""
 	}
 	for _, c := range list.Items {
@@ -313,17 +313,17 @@ func (s *scenario) bundle(ctx context.Context) string {
 // lose deletes the entry objects and applies them again.
 func (s *scenario) lose(t *testing.T) {
 	t.Helper()
-	if _, err := s.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", entry.LabelConfiguration); err != nil {
+	if _, err := s.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", podwebhook.LabelConfiguration); err != nil {
 		t.Fatal(err)
 	}
-	s.awaitEvent(t, appsv1beta1.ReasonEntryMissing)
+	s.awaitEvent(t, appsv1beta1.ReasonWebhookConfigurationMissing)
 	applyObjects(t, s.cluster)
 }
 
 // scrape tries to read metrics of both roles with an account that has no right to read them.
 func (s *scenario) scrape(t *testing.T) {
 	t.Helper()
-	token, err := s.cluster.Kubectl(t.Context(), "", "-n", "kube-system", "create", "token", s.stranger(t))
+	token, err := s.cluster.Kubectl(t.Context(), "", "-n", "kube-system", "create", "token", s.client(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,7 +333,7 @@ func (s *scenario) scrape(t *testing.T) {
 	}
 	httpClient := &http.Client{Transport: &http.Transport{TLSClientConfig: trusted.Transport.(*http.Transport).TLSClientConfig}}
 	defer httpClient.CloseIdleConnections()
-	// The test asks each replica once, because a replica checks only so many of a stranger's
+	// The test asks each replica once, because a replica checks only so many of an unauthenticated client's
 	// tokens in a second.
 	for _, replica := range slices.Compact([]*deploy.Replica{s.webhook, s.any}) {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, replica.Metrics+"/metrics", nil)
@@ -352,14 +352,14 @@ func (s *scenario) scrape(t *testing.T) {
 	}
 }
 
-func (s *scenario) stranger(t *testing.T) string {
+func (s *scenario) client(t *testing.T) string {
 	t.Helper()
-	stranger := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "stranger"}}
-	if err := s.api.Create(t.Context(), stranger); err != nil {
+	client := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "unauthenticated client"}}
+	if err := s.api.Create(t.Context(), client); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.api.Delete(context.WithoutCancel(t.Context()), stranger) })
-	return stranger.Name
+	t.Cleanup(func() { _ = s.api.Delete(context.WithoutCancel(t.Context()), client) })
+	return client.Name
 }
 
 // uninstall deletes the CRD, and with it all objects that the operator keeps for SidecarSets.
@@ -368,9 +368,9 @@ func (s *scenario) uninstall(t *testing.T) {
 	if _, err := s.cluster.Kubectl(t.Context(), "", "delete", "crd", deploy.CRD, "--timeout="+await.Patience.String()); err != nil {
 		t.Fatal(err)
 	}
-	await.Within(t, rolloutPatience, "the end of the webhook entries", func(ctx context.Context) error {
+	await.Within(t, rolloutPatience, "the end of the Pod webhooks", func(ctx context.Context) error {
 		left := &admissionregistrationv1.MutatingWebhookConfigurationList{}
-		if err := s.api.List(ctx, left, client.MatchingLabelsSelector{Selector: entry.Labelled()}); err != nil {
+		if err := s.api.List(ctx, left, client.MatchingLabelsSelector{Selector: podwebhook.Labelled()}); err != nil {
 			return err
 		}
 		for _, c := range left.Items {

@@ -196,7 +196,7 @@ func computed(t *testing.T, snapshot *match.Snapshot, namespace string, pod map[
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := inject.Compute(inject.Input{Pod: view, Now: fixtures.Now, Candidates: snapshot.Candidates(selection.Programs, func() float64 { return 0.5 })})
+	plan, err := inject.Compute(inject.Input{Pod: view, Now: fixtures.Now, Candidates: snapshot.Candidates(selection.SidecarSets, func() float64 { return 0.5 })})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +275,7 @@ func (g *guarded) randomPairs(t *testing.T) {
 	}
 	pairs, selected := 0, 0
 	for batch := range testkit.Scaled(2, 20) {
-		var programs []*inject.Program
+		var programs []*inject.Compiled
 		var sets []*unstructured.Unstructured
 		var names []string
 		for i := range 30 {

@@ -85,10 +85,10 @@ func TestStatusNamesPodsThatCannotFollow(t *testing.T) {
 	testkit.AwaitPodsForbidden(t, api, f.namespace)
 	f.setImage(t, "example.com/side:v3")
 	refused := f.awaitRollout(t, "PodsBlocked", "PodsBlocked").BlockedPods
-	if len(refused) != 1 || refused[0].Reason != "Refused" || !strings.Contains(refused[0].Message, "violates PodSecurity") {
+	if len(refused) != 1 || refused[0].Reason != "WriteRejected" || !strings.Contains(refused[0].Message, "violates PodSecurity") {
 		t.Errorf("blocked Pods are %+v, want them refused by Pod Security", refused)
 	}
-	if e := awaitEvent(t, f.set, corev1.EventTypeWarning, appsv1beta1.ReasonPodRefused); !strings.Contains(e.Message, "violates PodSecurity") {
+	if e := awaitEvent(t, f.set, corev1.EventTypeWarning, appsv1beta1.ReasonPodUpdateRejected); !strings.Contains(e.Message, "violates PodSecurity") {
 		t.Errorf("the Event says %q", e.Message)
 	}
 }

@@ -64,7 +64,7 @@ func TestMetricsAreForAuthorizedClients(t *testing.T) {
 			return nil
 		})
 	}
-	expect(tokenOf("stranger"), http.StatusForbidden)
+	expect(tokenOf("unauthenticated client"), http.StatusForbidden)
 	token := tokenOf("scraper")
 	if _, err := cluster.Kubectl(t.Context(), "", "create", "clusterrolebinding", "scraper-"+namespace,
 		"--clusterrole=sidecarset-metrics-reader", "--serviceaccount="+namespace+":scraper"); err != nil {

@@ -16,8 +16,8 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stranger"
 	"github.com/sidecarset/operator/test/testkit"
+	"github.com/sidecarset/operator/test/unauthenticated"
 )
 
 // invented has members that no version of Kubernetes knows, at every depth where the schema
@@ -154,7 +154,7 @@ func awaitPatchWith(t *testing.T, namespace string, want map[string]any) {
 // patchedBy returns a new Pod after the patch of a replica.
 func patchedBy(t *testing.T, replica *deploy.Replica, namespace, object string) (map[string]any, error) {
 	t.Helper()
-	body := stranger.PodReview(namespace, object)
+	body := unauthenticated.PodReview(namespace, object)
 	response, err := replica.Trusting(t, "").Post("https://"+deploy.ServerName+"/pods", "application/json", strings.NewReader(body))
 	if err != nil {
 		return nil, err

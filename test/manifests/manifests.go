@@ -1,4 +1,4 @@
-// Package manifests builds what is installed: the layouts of config/, and the overlays of tests.
+// Package manifests builds what is installed: the profiles of config/, and the overlays of tests.
 // Only tests import it.
 package manifests
 

@@ -81,7 +81,7 @@ func TestTheOperatorResizes(t *testing.T) {
 	awaitBlocked(t, name, "ResizeDeferred", 3, "cpu")
 	if cluster.Minor() >= 36 { // earlier API servers do not compare a resize with the node
 		setCPU(t, name, "1000")
-		awaitBlocked(t, name, "Refused", 3, "cpu")
+		awaitBlocked(t, name, "WriteRejected", 3, "cpu")
 	}
 	setCPU(t, name, "20m")
 	check("20m")

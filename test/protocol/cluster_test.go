@@ -6,21 +6,21 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/podwebhook"
 )
 
-// apiServer calls the operator by its copies of the slots.
+// apiServer calls the operator by its copies of the shards.
 type apiServer struct {
-	w           *world
-	name        string
-	slots, past [entry.Slots]*entry.Slot // the copies, nil if deleted, and those before them
-	// back has the slots of which it uses an older copy than was proven, with the rounds before.
+	w            *world
+	name         string
+	shards, past [podwebhook.Shards]*podwebhook.Shard // the copies, nil if deleted, and those before them
+	// back has the shards of which it uses an older copy than was proven, with the rounds before.
 	back map[int]int
 }
 
 func (w *world) addServer(i int) {
-	s := &apiServer{w: w, name: fmt.Sprint("api-server-", i), slots: w.stored.slots, back: map[int]int{}}
-	for i := range entry.Slots {
+	s := &apiServer{w: w, name: fmt.Sprint("api-server-", i), shards: w.stored.shards, back: map[int]int{}}
+	for i := range podwebhook.Shards {
 		w.followers = append(w.followers, &follower{
 			w: w, learned: len(w.stored.log), longest: 5 * time.Second,
 			wants: func(r record) bool { return r.set == "" && r.index == i }, learn: s.learn,
@@ -29,7 +29,7 @@ func (w *world) addServer(i int) {
 	w.servers = append(w.servers, s)
 }
 
-// learn takes in a slot. Sometimes an API server goes on using the copy before, until the slot is
+// learn takes in a shard. Sometimes an API server goes on using the copy before, until the shard is
 // written again.
 func (s *apiServer) learn(r record) {
 	i := r.index
@@ -39,33 +39,33 @@ func (s *apiServer) learn(r record) {
 		s.back[i] = s.w.rounds[i]
 	case stuck:
 	case back:
-		s.past[i], s.slots[i] = nil, r.slot
+		s.past[i], s.shards[i] = nil, r.shard
 		delete(s.back, i)
 	default:
-		s.past[i], s.slots[i] = s.slots[i], r.slot
+		s.past[i], s.shards[i] = s.shards[i], r.shard
 	}
 }
 
-// goBack makes the API server use an older copy of one slot.
+// goBack makes the API server use an older copy of one shard.
 func (s *apiServer) goBack(i int) {
-	if s.w.wasReset(s.past[i]) || s.w.wasReset(s.slots[i]) {
+	if s.w.wasReset(s.past[i]) || s.w.wasReset(s.shards[i]) {
 		return
 	}
-	s.w.note("%s goes back to an older copy of slot %d: %d", s.name, i, s.past[i].Serial)
-	s.slots[i], s.past[i], s.back[i] = s.past[i], nil, s.w.rounds[i]
+	s.w.note("%s goes back to an older copy of shard %d: %d", s.name, i, s.past[i].Serial)
+	s.shards[i], s.past[i], s.back[i] = s.past[i], nil, s.w.rounds[i]
 }
 
-// isBack says whether an API server uses an older copy of a slot than was proven, and leaders have
+// isBack says whether an API server uses an older copy of a shard than was proven, and leaders have
 // not found that three times yet.
 func (s *apiServer) isBack(i int) bool {
 	since, back := s.back[i]
 	return back && s.w.rounds[i] < since+3
 }
 
-// uses says what a probe of the barrier shows: the API server uses that serial, or one of the few
+// uses says what a probe of the probe shows: the API server uses that serial, or one of the few
 // that followed.
 func (s *apiServer) uses(i int, serial uint64) bool {
-	c := s.slots[i]
+	c := s.shards[i]
 	return c != nil && !c.IsEmpty() && (c.Serial == serial || slices.Contains(c.Earlier, serial))
 }
 
@@ -114,9 +114,9 @@ func (w *world) admit(name, value string, update bool) {
 	next.plan()
 	w.note("a client writes %v", next)
 	reviewed := *next
-	if w.wrong == wrongSlot && update && value != "" {
-		reviewed.entry = old.entry
-		reviewed.entry.Needs = next.entry.Needs
+	if w.wrong == wrongShard && update && value != "" {
+		reviewed.webhook = old.webhook
+		reviewed.webhook.Dependencies = next.webhook.Dependencies
 	}
 	again := func() { w.admit(name, value, update) }
 	w.review(&reviewed, func(r *review) {
@@ -127,7 +127,7 @@ func (w *world) admit(name, value string, update bool) {
 				delay = r.at + r.limit() - w.lag(r.limit()) - w.now
 			}
 			w.after(delay, func() { w.store(next, old, r, again) })
-		case w.chance(60): // the client tries again, maybe when the leader is about to drop the need
+		case w.chance(60): // the client tries again, maybe when the leader is about to drop the dependency
 			w.note("%v is refused", next)
 			w.after(r.at+r.limit()+w.upTo(3*time.Second)-w.lag(r.limit())-w.now, again)
 		}
@@ -136,10 +136,10 @@ func (w *world) admit(name, value string, update bool) {
 
 // review is one review of a SidecarSet.
 type review struct {
-	widened bool
-	at      time.Duration // of the write; 0 if there was none
-	slot    *entry.Slot   // as written
-	// inUse is a stored SidecarSet with the same selectors, whose need the slot has. A leader that is
+	registered bool
+	at         time.Duration     // of the write; 0 if there was none
+	shard      *podwebhook.Shard // as written
+	// inUse is a stored SidecarSet with the same selectors, whose need the shard has. A leader that is
 	// behind does not know of others.
 	inUse *sidecarSet
 }
@@ -147,22 +147,22 @@ type review struct {
 // limit is how long after the review's write the SidecarSet has to be stored.
 func (r *review) limit() time.Duration {
 	if r.inUse != nil {
-		return entry.StoredWithin
+		return podwebhook.StoredWithin
 	}
-	return entry.StoredSoon
+	return podwebhook.StoredSoon
 }
 
-// review sends a SidecarSet to a replica, which widens for half a second at most.
+// review sends a SidecarSet to a replica, which registers for half a second at most.
 func (w *world) review(s *sidecarSet, then func(*review)) {
 	p, r := pick(w, w.processes), &review{}
-	answer := once(func(ok bool) { r.widened = ok; then(r) })
+	answer := once(func(ok bool) { r.registered = ok; then(r) })
 	p.after(time.Millisecond, func() {
-		p.widen(s.entry, r, w.now+500*time.Millisecond, func(ok bool) { p.after(0, func() { answer(ok) }) })
+		p.register(s.webhook, r, w.now+500*time.Millisecond, func(ok bool) { p.after(0, func() { answer(ok) }) })
 		p.after(500*time.Millisecond, func() { answer(false) })
 	})
 }
 
-// forge is a review that a stranger sends, of a real name or a made-up one.
+// forge is a review that an unauthenticated client sends, of a real name or a made-up one.
 func (w *world) forge() {
 	w.uids++
 	s := sidecarSet{name: pick(w, w.temper.names), uid: w.uids, gen: 1, value: pick(w, w.temper.values)}
@@ -173,7 +173,7 @@ func (w *world) forge() {
 		}
 		s.gen += w.rng.IntN(3)
 	}
-	w.note("a stranger sends a review of %v", s.plan())
+	w.note("an unauthenticated client sends a review of %v", s.plan())
 	w.review(&s, func(*review) {})
 }
 
@@ -189,26 +189,26 @@ func (w *world) store(next, old *sidecarSet, r *review, again func()) {
 	case old != nil:
 		next.ready, next.vouched = now.ready, now.vouched
 	}
-	inTime := r.at > 0 && !w.wasReset(r.slot)
+	inTime := r.at > 0 && !w.wasReset(r.shard)
 	if old == nil || next.gen > old.gen {
 		took := w.now - r.at
-		if inTime = inTime && took <= r.limit(); inTime && took > entry.StoredSoon { // its selectors must still be in use
+		if inTime = inTime && took <= r.limit(); inTime && took > podwebhook.StoredSoon { // its selectors must still be in use
 			now := w.stored.sets[r.inUse.name]
 			inTime = now != nil && now.uid == r.inUse.uid && now.since == r.inUse.since
 		}
 		if next.vouched = nil; inTime {
-			next.vouched = r.slot
+			next.vouched = r.shard
 		}
 	}
 	s := w.putSet(*next)
-	w.note("%v is stored; widened: %v, in time: %v", s, r.widened, inTime)
+	w.note("%v is stored; registered: %v, in time: %v", s, r.registered, inTime)
 	w.burst(s.value)
-	if !r.widened || !inTime {
+	if !r.registered || !inTime {
 		w.counts["not promised"]++
 		return
 	}
 	w.after(w.between(time.Millisecond, 5*time.Millisecond), func() {
-		if !w.wasReset(r.slot) {
+		if !w.wasReset(r.shard) {
 			w.promise(s, "its author is answered without a warning")
 		}
 	})
@@ -266,26 +266,26 @@ var misfortunes = []func(*world){
 	},
 	func(w *world) {
 		if s := w.stored.sets[pick(w, w.temper.names)]; s != nil {
-			pick(w, w.servers).goBack(pick(w, w.slotsOf(s.entry.Name)))
+			pick(w, w.servers).goBack(pick(w, w.shardsOf(s.webhook.Name)))
 			w.after(w.upTo(100*time.Second), func() { w.createPod(s.value) })
 		}
 	},
-	func(w *world) { // somebody deletes a slot, and applies it again soon
+	func(w *world) { // somebody deletes a shard, and applies it again soon
 		s := w.stored.sets[pick(w, w.temper.names)]
 		if s == nil || w.chance(80) {
 			return
 		}
-		i := pick(w, w.slotsOf(s.entry.Name))
-		if w.stored.slots[i] == nil {
+		i := pick(w, w.shardsOf(s.webhook.Name))
+		if w.stored.shards[i] == nil {
 			return
 		}
-		w.note("somebody deletes slot %d", i)
+		w.note("somebody deletes shard %d", i)
 		// What was promised of its SidecarSets is void: the removal itself misses Pods.
 		maps.DeleteFunc(w.promised, func(uid, gen int) bool {
-			return slices.ContainsFunc(w.since(uid, gen), func(s *sidecarSet) bool { return slices.Contains(w.slotsOf(s.entry.Name), i) })
+			return slices.ContainsFunc(w.since(uid, gen), func(s *sidecarSet) bool { return slices.Contains(w.shardsOf(s.webhook.Name), i) })
 		})
-		w.stored.slots[i] = nil
+		w.stored.shards[i] = nil
 		w.write(record{index: i})
-		w.after(w.upTo(time.Second), func() { w.applySlot(i) })
+		w.after(w.upTo(time.Second), func() { w.applyShard(i) })
 	},
 }

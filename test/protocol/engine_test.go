@@ -2,24 +2,24 @@
 // and in simulated time, without a cluster, a clock or a goroutine. It reports a Pod that was
 // created without a SidecarSet which it must have; see obligation.
 //
-// What is real: internal/entry, which renders the slots, merges reviews into them, says which needs
+// What is real: internal/podwebhook, which renders the shards, merges reviews into them, says which needs
 // are in doubt, judges them, and plans the next version. What is modelled:
 //
-//   - etcd: one order of writes, preconditions, slots that are deleted and applied anew.
-//   - API servers: 1 to 3. Each has copies of the slots, which lag one by one, or stay behind
+//   - etcd: one order of writes, preconditions, shards that are deleted and applied anew.
+//   - API servers: 1 to 3. Each has copies of the shards, which lag one by one, or stay behind
 //     until the next write, or go back to an older one. It reviews and stores SidecarSets, late or
-//     not at all, and calls the entries that select a Pod one after the other.
+//     not at all, and calls the webhooks that select a Pod one after the other.
 //   - Replicas: 1 to 3. The watches lag, stall for up to four minutes, or begin anew with a list.
 //     Requests and answers are slow, or get lost. Replicas crash, and others begin.
 //   - Leaders: elections, leaders that go on beside the next one, and leaders that stop between
 //     their reads and their writes.
-//   - Upgrades from a version that finds the slots of entries without the UID of the operator's Namespace,
+//   - Upgrades from a version that finds the shards of webhooks without the UID of the operator's Namespace,
 //     process by process, and back while both are there; and Namespaces that are made anew.
-//   - Clients create, update, move and delete SidecarSets; strangers send reviews of real SidecarSets
+//   - Clients create, update, move and delete SidecarSets; unauthenticated clients send reviews of real SidecarSets
 //     and of ones that never come.
 //
-// What is not modelled: namespaceSelectors, edits of entries by other programs, the limits of a
-// slot and of what strangers can do, rates of writes, static mode, the hardened layout, a restored
+// What is not modelled: namespaceSelectors, edits of webhooks by other programs, the limits of a
+// shard and of what unauthenticated clients can do, rates of writes, static mode, the hardened profile, a restored
 // etcd, API servers that stop or start, the body of what is injected. See docs/design/0005.
 package protocol
 
@@ -37,7 +37,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/podwebhook"
 )
 
 type configuration = admissionregistrationv1.MutatingWebhookConfiguration
@@ -64,7 +64,7 @@ type world struct {
 	stored struct { // etcd: one order of all writes
 		version uint64
 		sets    map[string]*sidecarSet
-		slots   [entry.Slots]*entry.Slot
+		shards  [podwebhook.Shards]*podwebhook.Shard
 		log     []record
 	}
 	servers   []*apiServer
@@ -79,8 +79,8 @@ type world struct {
 	// have it from now on.
 	promised map[int]int
 	// rounds is how often a leader has found for ten seconds that not all API servers use the newest
-	// serial of a slot.
-	rounds [entry.Slots]int
+	// serial of a shard.
+	rounds [podwebhook.Shards]int
 }
 
 // temper is how often what happens in one world. It differs between worlds: if each fault were
@@ -108,9 +108,9 @@ func newWorld(seed uint64, wrong mistake, faults bool) *world {
 		w.after(w.upTo(200*time.Second), w.rename)
 	}
 	w.drawTemper()
-	for i := range entry.Slots {
-		w.applySlot(i)
-		w.setSlot(i, w.stored.slots[i].Reconcile(nil, nil, false, settingsOf(w.namespace())).Next) // as a leader did before
+	for i := range podwebhook.Shards {
+		w.applyShard(i)
+		w.setShard(i, w.stored.shards[i].Reconcile(nil, nil, false, settingsOf(w.namespace())).Next) // as a leader did before
 	}
 	for i := range 1 + w.rng.IntN(3) {
 		w.addServer(i)
@@ -127,10 +127,10 @@ func (w *world) drawTemper() {
 	for i := range 1 + w.rng.IntN(3) {
 		t.names = append(t.names, fmt.Sprint("set-", i))
 	}
-	slots := []int{w.rng.IntN(entry.Slots), w.rng.IntN(entry.Slots)}
+	shards := []int{w.rng.IntN(podwebhook.Shards), w.rng.IntN(podwebhook.Shards)}
 	for many := pick(w, []int{2, 2, 3}); len(t.values) < many; {
 		value := fmt.Sprint("app-", w.rng.IntN(1000))
-		if s := (&sidecarSet{name: "set", value: value}).plan(); slices.Contains(slots, s.entry.Slot(w.namespace())) {
+		if s := (&sidecarSet{name: "set", value: value}).plan(); slices.Contains(shards, s.webhook.Shard(w.namespace())) {
 			t.values = append(t.values, value)
 		}
 	}
@@ -157,10 +157,10 @@ func (w *world) drawTemper() {
 
 func (w *world) namespace() types.UID { return w.namespaces[len(w.namespaces)-1] }
 
-// slotsOf are the slots in which an entry has been.
-func (w *world) slotsOf(entryName string) (all []int) {
+// shardsOf are the shards in which a webhook has been.
+func (w *world) shardsOf(webhookName string) (all []int) {
 	for _, uid := range w.namespaces {
-		all = append(all, entry.SlotOf(uid, entryName))
+		all = append(all, podwebhook.ShardOf(uid, webhookName))
 	}
 	return all
 }
@@ -240,15 +240,15 @@ type sidecarSet struct {
 	version  uint64
 	value    string // of the label that it selects
 	ignore   bool   // its failure policy
-	entry    entry.Entry
+	webhook  podwebhook.Webhook
 	ready    int  // the generation for which the status says Ready
 	deleting bool // it has a finalizer
-	// vouched is the first version of its slot that its review has written, if it was stored in
+	// vouched is the first version of its shard that its review has written, if it was stored in
 	// time.
-	vouched *entry.Slot
+	vouched *podwebhook.Shard
 }
 
-// plan makes the entry of a SidecarSet.
+// plan makes the webhook of a SidecarSet.
 func (s *sidecarSet) plan() *sidecarSet {
 	object := &appsv1beta1.SidecarSet{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name, UID: types.UID(fmt.Sprintf("%08d", s.uid)), Generation: int64(s.gen)},
@@ -258,26 +258,26 @@ func (s *sidecarSet) plan() *sidecarSet {
 		object.Annotations = map[string]string{appsv1beta1.AnnotationFailurePolicy: "Ignore"}
 	}
 	var err error
-	if s.entry, err = entry.Of(object); err != nil {
+	if s.webhook, err = podwebhook.Of(object); err != nil {
 		panic(err)
 	}
 	return s
 }
 
-func (s *sidecarSet) need() entry.Need { return s.entry.Needs[0] }
+func (s *sidecarSet) dependency() podwebhook.Dependency { return s.webhook.Dependencies[0] }
 
 func (s *sidecarSet) String() string {
 	return fmt.Sprintf("%s/%d.%d (%s)", s.name, s.uid, s.gen, s.value)
 }
 
-// record is one entry of the log that all watches follow: a SidecarSet or a slot was written or
+// record is one webhook of the log that all watches follow: a SidecarSet or a shard was written or
 // deleted.
 type record struct {
 	version uint64
 	set     string
-	after   *sidecarSet // nil if the SidecarSet was deleted
-	index   int         // of the slot, if set is ""
-	slot    *entry.Slot // nil if it was deleted
+	after   *sidecarSet       // nil if the SidecarSet was deleted
+	index   int               // of the shard, if set is ""
+	shard   *podwebhook.Shard // nil if it was deleted
 }
 
 func (w *world) write(r record) {
@@ -299,18 +299,18 @@ func (w *world) putSet(s sidecarSet) *sidecarSet {
 	return &s
 }
 
-// putSlot writes a slot if the stored one is still the one from which the writer began. It returns
+// putShard writes a shard if the stored one is still the one from which the writer began. It returns
 // the stored one.
-func (w *world) putSlot(next *configuration) (now *entry.Slot, written bool) {
-	i, _ := entry.Index(next.Name)
-	before := w.stored.slots[i]
+func (w *world) putShard(next *configuration) (now *podwebhook.Shard, written bool) {
+	i, _ := podwebhook.ShardNumber(next.Name)
+	before := w.stored.shards[i]
 	if before == nil || before.Object.ResourceVersion != next.ResourceVersion || before.Object.UID != next.UID {
 		return before, false
 	}
-	now = w.setSlot(i, next)
-	w.note("slot %d: serial %d, number %d, needs %v", i, now.Serial, now.PathSerial, now.Needs)
-	for name, needs := range before.Needs {
-		if slices.ContainsFunc(needs, func(n entry.Need) bool { return !now.Holds(name, n) }) {
+	now = w.setShard(i, next)
+	w.note("shard %d: serial %d, number %d, needs %v", i, now.Serial, now.PathSerial, now.Dependencies)
+	for name, dependencies := range before.Dependencies {
+		if slices.ContainsFunc(dependencies, func(n podwebhook.Dependency) bool { return !now.HasDependency(name, n) }) {
 			for _, value := range w.temper.values { // when needs are gone, a wrong protocol misses Pods
 				w.burst(value)
 			}
@@ -319,33 +319,33 @@ func (w *world) putSlot(next *configuration) (now *entry.Slot, written bool) {
 	return now, true
 }
 
-func (w *world) setSlot(i int, c *configuration) *entry.Slot {
+func (w *world) setShard(i int, c *configuration) *podwebhook.Shard {
 	version := w.stored.version + 1
-	if before := w.stored.slots[i]; w.wrong == counterReset {
+	if before := w.stored.shards[i]; w.wrong == counterReset {
 		if version = 1; before != nil {
 			version += before.Version
 		}
 	}
 	c.ResourceVersion = strconv.FormatUint(version, 10)
-	s, err := entry.Parse(c)
+	s, err := podwebhook.Parse(c)
 	if err != nil {
 		panic(err)
 	}
-	w.stored.slots[i] = s
-	w.write(record{index: i, slot: s})
+	w.stored.shards[i] = s
+	w.write(record{index: i, shard: s})
 	return s
 }
 
-// applySlot creates a slot as the manifests have it.
-func (w *world) applySlot(i int) {
-	w.setSlot(i, &configuration{ObjectMeta: metav1.ObjectMeta{
-		Name: entry.ConfigurationName(i), UID: types.UID(fmt.Sprint("slot-", w.stored.version)), Labels: map[string]string{entry.LabelConfiguration: "true"},
+// applyShard creates a shard as the manifests have it.
+func (w *world) applyShard(i int) {
+	w.setShard(i, &configuration{ObjectMeta: metav1.ObjectMeta{
+		Name: podwebhook.ConfigurationName(i), UID: types.UID(fmt.Sprint("shard-", w.stored.version)), Labels: map[string]string{podwebhook.LabelConfiguration: "true"},
 	}})
 }
 
-// wasReset says whether a slot was deleted since that version; nil is one that did not exist.
-func (w *world) wasReset(since *entry.Slot) bool {
-	return since == nil || w.stored.slots[since.Index] == nil || w.stored.slots[since.Index].Object.UID != since.Object.UID
+// wasReset says whether a shard was deleted since that version; nil is one that did not exist.
+func (w *world) wasReset(since *podwebhook.Shard) bool {
+	return since == nil || w.stored.shards[since.Index] == nil || w.stored.shards[since.Index].Object.UID != since.Object.UID
 }
 
 // follower is one watch: it learns of the log's records in their order, with a delay.

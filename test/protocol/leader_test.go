@@ -7,10 +7,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/podwebhook"
 )
 
-// leader keeps the slots as the stored SidecarSets need them, and writes the condition Ready.
+// leader keeps the shards as the stored SidecarSets need them, and writes the condition Ready.
 type leader struct {
 	p       *process
 	ended   bool
@@ -18,13 +18,13 @@ type leader struct {
 	planned time.Duration // when the next pass begins; 0 if none does
 	again   bool
 
-	reviews entry.Reviews
-	proven  [entry.Slots]uint64 // serials that all API servers were seen to use
-	anew    [entry.Slots]bool   // slots to be written although nothing differs
-	asked   [entry.Slots]struct {
+	reviews    podwebhook.Reviews
+	propagated [podwebhook.Shards]uint64 // serials that all API servers were seen to use
+	anew       [podwebhook.Shards]bool   // shards to be written although nothing differs
+	asked      [podwebhook.Shards]struct {
 		serial uint64 // that is not proven
 		since  time.Duration
-		tries  int // how often the slot was written anew without a proof
+		tries  int // how often the shard was written anew without a proof
 	}
 }
 
@@ -40,7 +40,7 @@ func (w *world) elect() {
 	if w.chance(2 * w.temper.stalls) {
 		p.sets.stall(longest)
 	}
-	l := &leader{p: p, reviews: entry.Reviews{}}
+	l := &leader{p: p, reviews: podwebhook.Reviews{}}
 	p.leader = l
 	p.wake()
 }
@@ -63,29 +63,29 @@ func (l *leader) wakeAfter(d time.Duration) {
 
 func (l *leader) clock() time.Time { return time.Unix(0, 0).Add(l.p.w.now) }
 
-// prove asks all API servers for the known serials. A slot whose serial is not proven for ten
+// prove asks all API servers for the known serials. A shard whose serial is not proven for ten
 // seconds is written anew, and again after pauses of up to a minute.
 func (l *leader) prove(then func()) {
 	w, serials := l.p.w, map[int]uint64{}
-	for i, s := range l.p.slots {
+	for i, s := range l.p.shards {
 		if s != nil && !s.IsEmpty() {
 			serials[i] = s.Serial
 		}
 	}
-	l.p.ask(serials, func(proven map[int]bool) {
-		for i, ok := range proven {
+	l.p.ask(serials, func(propagated map[int]bool) {
+		for i, ok := range propagated {
 			switch a := &l.asked[i]; {
 			case ok:
-				a.serial, a.tries, l.proven[i] = 0, 0, max(l.proven[i], serials[i])
+				a.serial, a.tries, l.propagated[i] = 0, 0, max(l.propagated[i], serials[i])
 			case a.serial != serials[i]:
 				a.serial, a.since = serials[i], w.now
 			case w.now-a.since >= min(10*time.Second<<a.tries, time.Minute):
-				if a.since = w.now; l.p.slots[i] == w.stored.slots[i] {
+				if a.since = w.now; l.p.shards[i] == w.stored.shards[i] {
 					w.rounds[i]++
 				}
 				if a.tries = min(a.tries+1, 3); w.wrong != goesBackUnmended {
-					w.note("%s writes slot %d anew", l.p.name, i)
-					l.proven[i], l.anew[i] = 0, true
+					w.note("%s writes shard %d anew", l.p.name, i)
+					l.propagated[i], l.anew[i] = 0, true
 				}
 			}
 		}
@@ -97,26 +97,26 @@ func (l *leader) prove(then func()) {
 type view struct {
 	namespace types.UID
 	sets      map[string]*sidecarSet
-	slots     [entry.Slots]*entry.Slot
-	wanted    [entry.Slots][]entry.Entry
-	doubts    [entry.Slots][]entry.Doubt
+	shards    [podwebhook.Shards]*podwebhook.Shard
+	wanted    [podwebhook.Shards][]podwebhook.Webhook
+	doubts    [podwebhook.Shards][]podwebhook.Doubt
 	names     []string // of the SidecarSets that decide about the doubts
-	facts     map[string]entry.Fact
+	facts     map[string]podwebhook.Fact
 }
 
 func (l *leader) observe() *view {
-	v := &view{namespace: l.p.namespace, sets: maps.Clone(l.p.snapshot), slots: l.p.slots, facts: map[string]entry.Fact{}}
+	v := &view{namespace: l.p.namespace, sets: maps.Clone(l.p.snapshot), shards: l.p.shards, facts: map[string]podwebhook.Fact{}}
 	before := maps.Clone(l.reviews)
-	l.reviews.Observe(&v.slots, l.clock())
-	if l.p.w.wrong == timerByNeed {
+	l.reviews.Observe(&v.shards, l.clock())
+	if l.p.w.wrong == timerByDependency {
 		maps.Copy(l.reviews, before)
 	}
-	var all []entry.Entry
+	var all []podwebhook.Webhook
 	for _, s := range v.sets {
-		all = append(all, s.entry)
+		all = append(all, s.webhook)
 	}
-	v.wanted = entry.Combine(v.namespace, all)
-	for i, s := range v.slots {
+	v.wanted = podwebhook.Combine(v.namespace, all)
+	for i, s := range v.shards {
 		if s == nil {
 			continue
 		}
@@ -127,7 +127,7 @@ func (l *leader) observe() *view {
 				l.wakeAfter(d.Wait)
 				continue
 			}
-			v.names = append(append(v.names, d.Need.Name), d.Others...)
+			v.names = append(append(v.names, d.Dependency.Name), d.Others...)
 		}
 	}
 	slices.Sort(v.names)
@@ -135,27 +135,27 @@ func (l *leader) observe() *view {
 	return v
 }
 
-// known is what the leader knows by its snapshot. An older version looks for the SidecarSets of an entry in
-// the slot that it would choose.
-func (l *leader) known(v *view, i int) entry.Known {
-	return entry.Known{
+// known is what the leader knows by its snapshot. An older version looks for the SidecarSets of a webhook in
+// the shard that it would choose.
+func (l *leader) known(v *view, i int) podwebhook.Known {
+	return podwebhook.Known{
 		InUse: func(name string) bool {
-			slots := v.wanted[:]
+			shards := v.wanted[:]
 			if v.namespace == "" {
-				slots = slots[i : i+1]
+				shards = shards[i : i+1]
 			}
-			return slices.ContainsFunc(slots, func(wanted []entry.Entry) bool {
-				return slices.ContainsFunc(wanted, func(e entry.Entry) bool { return e.Name == name })
+			return slices.ContainsFunc(shards, func(wanted []podwebhook.Webhook) bool {
+				return slices.ContainsFunc(wanted, func(e podwebhook.Webhook) bool { return e.Name == name })
 			})
 		},
-		Generation: func(n entry.Need) (int64, bool) {
+		Generation: func(n podwebhook.Dependency) (int64, bool) {
 			s := v.sets[n.Name]
-			if s == nil || !s.need().Is(n) {
+			if s == nil || !s.dependency().Is(n) {
 				return 0, false
 			}
 			return int64(s.gen), true
 		},
-		Seen: func(n entry.Need) bool { return l.p.seen[n.UID] }, Reviews: l.reviews, Now: l.clock(),
+		Seen: func(n podwebhook.Dependency) bool { return l.p.seen[n.UID] }, Reviews: l.reviews, Now: l.clock(),
 	}
 }
 
@@ -177,10 +177,10 @@ func (l *leader) pass() {
 	})
 }
 
-// isOurs asks which Namespace there is, if another process has written a slot by another one.
+// isOurs asks which Namespace there is, if another process has written a shard by another one.
 func (l *leader) isOurs(v *view, then func(ok bool)) {
 	own := v.namespace
-	if own == "" || l.p.w.wrong == asksNoNamespace || !slices.ContainsFunc(v.slots[:], func(s *entry.Slot) bool { return s != nil && s.Namespace != entry.ShortUID(own) }) {
+	if own == "" || l.p.w.wrong == asksNoNamespace || !slices.ContainsFunc(v.shards[:], func(s *podwebhook.Shard) bool { return s != nil && s.Namespace != podwebhook.ShortUID(own) }) {
 		then(true)
 		return
 	}
@@ -197,13 +197,13 @@ func (l *leader) lead(v *view) {
 			return
 		}
 		for name, s := range found {
-			f := entry.Fact{Began: began}
+			f := podwebhook.Fact{Began: began}
 			if w.wrong == dropWithoutRead {
 				s = v.sets[name]
 			}
 			if s != nil {
-				f.Stored, f.UID, f.Generation, f.Entry = true, s.need().UID, int64(s.gen), s.entry.Name
-				f.Slot = s.entry.Slot(v.namespace)
+				f.Stored, f.UID, f.Generation, f.Webhook = true, s.dependency().UID, int64(s.gen), s.webhook.Name
+				f.Shard = s.webhook.Shard(v.namespace)
 			}
 			v.facts[name] = f
 		}
@@ -217,27 +217,27 @@ func (l *leader) lead(v *view) {
 	})
 }
 
-// plan returns the next versions of the slots that differ.
+// plan returns the next versions of the shards that differ.
 func (l *leader) plan(v *view) (changes []*configuration) {
-	moved := func(f entry.Fact, n entry.Need) bool {
-		s := v.slots[f.Slot]
+	moved := func(f podwebhook.Fact, n podwebhook.Dependency) bool {
+		s := v.shards[f.Shard]
 		n.Generation = f.Generation
-		ours := s != nil && (v.namespace == "" || l.p.w.wrong == asksNoNamespace || s.Namespace == entry.ShortUID(v.namespace))
-		return ours && s.Holds(f.Entry, n) && l.proven[s.Index] >= s.Serial
+		ours := s != nil && (v.namespace == "" || l.p.w.wrong == asksNoNamespace || s.Namespace == podwebhook.ShortUID(v.namespace))
+		return ours && s.HasDependency(f.Webhook, n) && l.propagated[s.Index] >= s.Serial
 	}
-	for i, s := range v.slots {
+	for i, s := range v.shards {
 		if s == nil {
 			continue
 		}
-		decisions := entry.Decisions{}
+		decisions := podwebhook.Decisions{}
 		for at := range v.doubts[i] {
 			d := &v.doubts[i][at]
 			if l.p.w.wrong == readOlderThanKnown {
-				d.WasStored = d.WasStored || l.p.seen[d.Need.UID]
+				d.WasStored = d.WasStored || l.p.seen[d.Dependency.UID]
 			}
 			if c, read := d.Case(v.facts, moved); read {
-				if v.namespace == "" && c.Fact.Entry == c.Entry {
-					c.Slot = c.Fact.Slot // an older version knows of one slot only
+				if v.namespace == "" && c.Fact.Webhook == c.Webhook {
+					c.Shard = c.Fact.Shard // an older version knows of one shard only
 				}
 				c.InUse = c.InUse && (l.p.w.wrong != inUseBySnapshot || d.InUse)
 				decisions[d.Is()] = l.p.w.wrong.decide(c)
@@ -245,7 +245,7 @@ func (l *leader) plan(v *view) (changes []*configuration) {
 		}
 		wanted := v.wanted[i]
 		if l.p.w.wrong == dropSatisfied {
-			wanted, decisions = withoutNeeds(wanted), s.DropAll()
+			wanted, decisions = withoutDependencies(wanted), s.DropAll()
 		}
 		if next := s.Reconcile(wanted, decisions, l.anew[i], settingsOf(v.namespace)).Next; next != nil {
 			changes = append(changes, next)
@@ -254,15 +254,15 @@ func (l *leader) plan(v *view) (changes []*configuration) {
 	return changes
 }
 
-func withoutNeeds(wanted []entry.Entry) []entry.Entry {
+func withoutDependencies(wanted []podwebhook.Webhook) []podwebhook.Webhook {
 	wanted = slices.Clone(wanted)
 	for i := range wanted {
-		wanted[i].Needs = nil
+		wanted[i].Dependencies = nil
 	}
 	return wanted
 }
 
-// send writes changes in their order, and ends the pass. If a slot was written meanwhile, the
+// send writes changes in their order, and ends the pass. If a shard was written meanwhile, the
 // leader plans again.
 func (l *leader) send(v *view, changes []*configuration) {
 	if len(changes) == 0 || l.ended {
@@ -270,10 +270,10 @@ func (l *leader) send(v *view, changes []*configuration) {
 		l.finish(v)
 		return
 	}
-	var now *entry.Slot
+	var now *podwebhook.Shard
 	var written bool
-	l.p.call(func() { now, written = l.p.w.putSlot(changes[0]) }, func(ok bool) {
-		i, _ := entry.Index(changes[0].Name)
+	l.p.call(func() { now, written = l.p.w.putShard(changes[0]) }, func(ok bool) {
+		i, _ := podwebhook.ShardNumber(changes[0].Name)
 		l.again = l.again || !ok || !written
 		l.anew[i] = l.anew[i] && (!ok || !written)
 		if ok {
@@ -300,23 +300,23 @@ func (l *leader) finish(v *view) {
 	}
 }
 
-// judge says which SidecarSets are Ready: the slot as read says their entry, and each API server
+// judge says which SidecarSets are Ready: the shard as read says their webhook, and each API server
 // uses it.
 func (l *leader) judge(v *view) {
 	for _, name := range slices.Sorted(maps.Keys(v.sets)) {
 		s := v.sets[name]
-		i := entry.SlotOf(v.namespace, s.entry.Name)
-		switch known := l.p.slots[i]; {
-		case s.ready == s.gen && (known == nil || !known.Holds(s.entry.Name, s.need())):
+		i := podwebhook.ShardOf(v.namespace, s.webhook.Name)
+		switch known := l.p.shards[i]; {
+		case s.ready == s.gen && (known == nil || !known.HasDependency(s.webhook.Name, s.dependency())):
 			l.tell(s, 0, known)
 		case s.ready != s.gen && known != nil:
-			l.p.readSlot(i, func(read *entry.Slot, ok bool) {
-				at := slices.IndexFunc(v.wanted[i], func(e entry.Entry) bool { return e.Name == s.entry.Name })
+			l.p.readShard(i, func(read *podwebhook.Shard, ok bool) {
+				at := slices.IndexFunc(v.wanted[i], func(e podwebhook.Webhook) bool { return e.Name == s.webhook.Name })
 				if !ok || !read.Has(&v.wanted[i][at], settingsOf(v.namespace)) {
 					return
 				}
-				l.p.ask(map[int]uint64{i: read.Serial}, func(proven map[int]bool) {
-					if proven[i] {
+				l.p.ask(map[int]uint64{i: read.Serial}, func(propagated map[int]bool) {
+					if propagated[i] {
 						l.tell(s, s.gen, read)
 					}
 				})
@@ -326,7 +326,7 @@ func (l *leader) judge(v *view) {
 }
 
 // tell writes the condition Ready.
-func (l *leader) tell(s *sidecarSet, ready int, by *entry.Slot) {
+func (l *leader) tell(s *sidecarSet, ready int, by *podwebhook.Shard) {
 	w := l.p.w
 	l.p.call(func() {
 		now := w.stored.sets[s.name]

@@ -10,21 +10,21 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/podwebhook"
 )
 
 // obligation is a SidecarSet that a Pod must have, at least in a generation. It may lack it only if
 //
-//   - the SidecarSet was deleted, or moved to another entry, while the Pod was on its way;
-//   - the call of its entry failed, and the entry has the policy Ignore;
-//   - its slot was deleted after the promise;
+//   - the SidecarSet was deleted, or moved to another webhook, while the Pod was on its way;
+//   - the call of its webhook failed, and the webhook has the policy Ignore;
+//   - its shard was deleted after the promise;
 //   - it was stored later than 2 s after its review, or 90 s for selectors in use (see review);
 //   - the API server has gone back, and leaders have not found that three times yet.
 type obligation struct {
 	*sidecarSet
-	least   int
-	entries []string // any of these entries calls for it
-	why     string
+	least    int
+	webhooks []string // any of these webhooks calls for it
+	why      string
 }
 
 // obligations returns what a Pod must have if an API server receives its request now: what that API
@@ -34,15 +34,15 @@ func (w *world) obligations(s *apiServer, pod labels.Set) (all []obligation) {
 	for _, name := range slices.Sorted(maps.Keys(w.stored.sets)) {
 		set := w.stored.sets[name]
 		if at := set.vouched; pod.Has(set.value) && !w.wasReset(at) {
-			if c := s.slots[at.Index]; !w.wasReset(c) && c.Version >= at.Version && c.Holds(set.entry.Name, set.need()) {
-				all = append(all, obligation{set, set.gen, []string{set.entry.Name}, "called for through its entry"})
+			if c := s.shards[at.Index]; !w.wasReset(c) && c.Version >= at.Version && c.HasDependency(set.webhook.Name, set.dependency()) {
+				all = append(all, obligation{set, set.gen, []string{set.webhook.Name}, "called for through its webhook"})
 			}
 		}
 		o := obligation{set, w.promised[set.uid], nil, "promised"}
 		due := o.least > 0
 		for _, content := range w.since(set.uid, o.least) {
-			o.entries = append(o.entries, content.entry.Name)
-			due = due && pod.Has(content.value) && !slices.ContainsFunc(w.slotsOf(content.entry.Name), s.isBack)
+			o.webhooks = append(o.webhooks, content.webhook.Name)
+			due = due && pod.Has(content.value) && !slices.ContainsFunc(w.shardsOf(content.webhook.Name), s.isBack)
 		}
 		if due {
 			all = append(all, o)
@@ -70,16 +70,16 @@ type pod struct {
 	server  *apiServer
 	labels  labels.Set
 	carried injected
-	failed  []string // entries whose call failed and was ignored
+	failed  []string // webhooks whose call failed and was ignored
 	must    []obligation
-	slots   [entry.Slots]*entry.Slot // as stored when it came
+	shards  [podwebhook.Shards]*podwebhook.Shard // as stored when it came
 	log     []string
 }
 
 // createPod is a request that creates a Pod, with the given label and maybe more.
 func (w *world) createPod(value string) {
 	s := pick(w, w.servers)
-	p := &pod{w: w, server: s, labels: labels.Set{value: "yes"}, carried: injected{}, slots: w.stored.slots}
+	p := &pod{w: w, server: s, labels: labels.Set{value: "yes"}, carried: injected{}, shards: w.stored.shards}
 	for _, other := range w.temper.values {
 		if w.chance(60) {
 			p.labels[other] = "yes"
@@ -89,9 +89,9 @@ func (w *world) createPod(value string) {
 	w.counts["Pods"]++
 	w.counts["obligations"] += len(p.must)
 	var hooks []*admissionregistrationv1.MutatingWebhook
-	for _, slot := range s.slots {
-		for at := 0; slot != nil && at < len(slot.Object.Webhooks); at++ {
-			if hook := &slot.Object.Webhooks[at]; strings.HasSuffix(hook.Name, ".pods.sidecarset.io") && labels.SelectorFromSet(hook.ObjectSelector.MatchLabels).Matches(p.labels) {
+	for _, shard := range s.shards {
+		for at := 0; shard != nil && at < len(shard.Object.Webhooks); at++ {
+			if hook := &shard.Object.Webhooks[at]; strings.HasSuffix(hook.Name, ".pods.sidecarset.io") && labels.SelectorFromSet(hook.ObjectSelector.MatchLabels).Matches(p.labels) {
 				hooks = append(hooks, hook)
 			}
 		}
@@ -103,7 +103,7 @@ func (w *world) createPod(value string) {
 	w.after(delay, func() { p.callAll(hooks) })
 }
 
-// callAll calls the entries one after the other.
+// callAll calls the webhooks one after the other.
 func (p *pod) callAll(hooks []*admissionregistrationv1.MutatingWebhook) {
 	if len(hooks) == 0 {
 		p.check()
@@ -139,9 +139,9 @@ func (p *pod) check() {
 		switch {
 		case has != nil && (has.uid > must.uid || has.uid == must.uid && has.gen >= must.least):
 		case now == nil || now.uid != must.uid || now.since != must.since: // it was deleted meanwhile, or has moved
-		case slices.ContainsFunc(must.entries, func(name string) bool { return slices.Contains(p.failed, name) }): // as the failure policy says
+		case slices.ContainsFunc(must.webhooks, func(name string) bool { return slices.Contains(p.failed, name) }): // as the failure policy says
 			p.w.counts["excused by the policy"]++
-		case slices.ContainsFunc(must.entries, func(name string) bool { return p.lost(name, now) }):
+		case slices.ContainsFunc(must.webhooks, func(name string) bool { return p.lost(name, now) }):
 			p.w.counts["excused by a move"]++
 		default:
 			p.w.violation = fmt.Sprintf("a Pod %v, created at %s, has %v instead of %v, which was %s", p.labels, p.server.name, has, must.sidecarSet, must.why)
@@ -150,16 +150,16 @@ func (p *pod) check() {
 	}
 }
 
-// lost says whether the Pod was on its way while its SidecarSet lost an entry: the slot was
-// deleted, or the SidecarSet has moved to another entry or slot. Then Pods follow the watch.
+// lost says whether the Pod was on its way while its SidecarSet lost a webhook: the shard was
+// deleted, or the SidecarSet has moved to another webhook or shard. Then Pods follow the watch.
 func (p *pod) lost(name string, s *sidecarSet) bool {
-	n := s.need()
+	n := s.dependency()
 	n.Generation = 0
-	return slices.ContainsFunc(p.w.slotsOf(name), func(i int) bool {
-		before := p.slots[i]
-		if before != nil && !before.Holds(name, n) {
+	return slices.ContainsFunc(p.w.shardsOf(name), func(i int) bool {
+		before := p.shards[i]
+		if before != nil && !before.HasDependency(name, n) {
 			return false
 		}
-		return p.w.wasReset(before) || !p.w.stored.slots[i].Holds(name, n)
+		return p.w.wasReset(before) || !p.w.stored.shards[i].HasDependency(name, n)
 	})
 }

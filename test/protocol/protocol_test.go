@@ -17,7 +17,7 @@ var (
 
 const (
 	workFor = 300 * time.Second
-	// restFor is the longest time until all needs of SidecarSets that were not stored are gone.
+	// restFor is the longest time until all dependencies of SidecarSets that were not stored are gone.
 	restFor = 120 * time.Second
 )
 
@@ -81,18 +81,18 @@ func TestWithoutFaultsNothingIsLeft(t *testing.T) {
 		if w.counts["refused Pods"] > 0 || w.counts["not promised"] > 0 {
 			t.Errorf("seed %d: Pods were refused, or nothing promised: %v", seed, w.counts)
 		}
-		needs := 0
-		for _, slot := range w.stored.slots {
-			for _, of := range slot.Needs {
-				needs += len(of)
+		dependencies := 0
+		for _, shard := range w.stored.shards {
+			for _, of := range shard.Dependencies {
+				dependencies += len(of)
 			}
-			if len(slot.Entries()) != len(slot.Needs) {
-				t.Errorf("seed %d: slot %d has entries %v and needs %v", seed, slot.Index, slot.Entries(), slot.Needs)
+			if len(shard.Webhooks()) != len(shard.Dependencies) {
+				t.Errorf("seed %d: shard %d has webhooks %v and needs %v", seed, shard.Index, shard.Webhooks(), shard.Dependencies)
 			}
 		}
 		for name, s := range w.stored.sets {
-			if s.ready != s.gen || !w.stored.slots[s.entry.Slot(w.namespace())].Holds(s.entry.Name, s.need()) || needs != len(w.stored.sets) {
-				t.Errorf("seed %d: %s is not Ready, or needs are left: %d", seed, name, needs)
+			if s.ready != s.gen || !w.stored.shards[s.webhook.Shard(w.namespace())].HasDependency(s.webhook.Name, s.dependency()) || dependencies != len(w.stored.sets) {
+				t.Errorf("seed %d: %s is not Ready, or needs are left: %d", seed, name, dependencies)
 			}
 		}
 	}

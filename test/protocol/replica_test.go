@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/podwebhook"
 )
 
 // process is one replica of the operator. Any of them may lead as well.
@@ -26,16 +26,16 @@ type process struct {
 	snapshot map[string]*sidecarSet
 	holds    map[string]uint64
 	seen     map[string]bool // shortened UIDs of the SidecarSets that it has seen stored
-	slots    [entry.Slots]*entry.Slot
-	kept     [entry.Slots]uint64 // the newest number whose needs the snapshot holds
-	waiting  []func() bool       // each is called when the snapshot changes, until it returns true
-	underway map[string]record   // what reads have found whose answers are on their way
+	shards   [podwebhook.Shards]*podwebhook.Shard
+	kept     [podwebhook.Shards]uint64 // the newest number whose dependencies the snapshot holds
+	waiting  []func() bool             // each is called when the snapshot changes, until it returns true
+	underway map[string]record         // what reads have found whose answers are on their way
 }
 
 func (w *world) addProcess() {
 	p := &process{
 		w: w, name: fmt.Sprint("replica-", w.uids), namespace: w.namespace(), snapshot: map[string]*sidecarSet{}, holds: map[string]uint64{},
-		seen: map[string]bool{}, slots: w.stored.slots, underway: map[string]record{},
+		seen: map[string]bool{}, shards: w.stored.shards, underway: map[string]record{},
 	}
 	w.uids++
 	p.sets = &follower{w: w, wants: func(r record) bool { return r.set != "" }, learn: p.learn, longest: longest, learned: len(w.stored.log)}
@@ -53,28 +53,28 @@ const longest = 250 * time.Second
 func (p *process) learn(r record) {
 	switch {
 	case r.set == "":
-		p.take(r.index, r.slot)
+		p.take(r.index, r.shard)
 		return
 	case r.after == nil:
 		delete(p.snapshot, r.set)
 	default:
 		p.snapshot[r.set] = r.after
-		p.seen[r.after.need().UID] = true
+		p.seen[r.after.dependency().UID] = true
 	}
 	p.holds[r.set] = r.version
-	for i := range p.slots {
+	for i := range p.shards {
 		p.keep(i)
 	}
 	p.waiting = slices.DeleteFunc(p.waiting, func(done func() bool) bool { return done() })
 	p.wake()
 }
 
-// take takes in a version of a slot, unless a newer one is known.
-func (p *process) take(i int, s *entry.Slot) {
-	if known := p.slots[i]; known != nil && s != nil && known.Object.UID == s.Object.UID && known.Version >= s.Version {
+// take takes in a version of a shard, unless a newer one is known.
+func (p *process) take(i int, s *podwebhook.Shard) {
+	if known := p.shards[i]; known != nil && s != nil && known.Object.UID == s.Object.UID && known.Version >= s.Version {
 		return
 	}
-	p.slots[i] = s
+	p.shards[i] = s
 	p.keep(i)
 	p.wake()
 }
@@ -85,19 +85,19 @@ func (p *process) wake() {
 	}
 }
 
-// held says whether the snapshot holds a need: it has that UID in that generation or a later
+// held says whether the snapshot holds a dependency: it has that UID in that generation or a later
 // one, or this UID was seen stored and is gone.
-func (p *process) held(n entry.Need) bool {
+func (p *process) held(n podwebhook.Dependency) bool {
 	s := p.snapshot[n.Name]
-	if s != nil && (s.need().UID == n.UID || p.w.wrong == ignoreUID) {
+	if s != nil && (s.dependency().UID == n.UID || p.w.wrong == ignoreUID) {
 		return int64(s.gen) >= n.Generation
 	}
 	return p.seen[n.UID]
 }
 
-// keep raises the kept number of a slot if the snapshot holds what the known version needs.
+// keep raises the kept number of a shard if the snapshot holds what the known version needs.
 func (p *process) keep(i int) {
-	if s := p.slots[i]; s != nil && s.PathSerial > p.kept[i] && len(s.Unheld(nil, p.held)) == 0 {
+	if s := p.shards[i]; s != nil && s.PathSerial > p.kept[i] && len(s.Unobserved(nil, p.held)) == 0 {
 		p.kept[i] = s.PathSerial
 	}
 }
@@ -137,8 +137,8 @@ func (p *process) read(name string, then func(found record, ok bool)) {
 	var o record
 	p.call(func() {
 		o.after = p.w.stored.sets[name]
-		if i, ok := entry.Index(name); ok {
-			o.slot = p.w.stored.slots[i]
+		if i, ok := podwebhook.ShardNumber(name); ok {
+			o.shard = p.w.stored.shards[i]
 		}
 		if earlier, ok := p.underway[name]; ok && p.w.wrong == joinRead {
 			o = earlier
@@ -150,12 +150,12 @@ func (p *process) read(name string, then func(found record, ok bool)) {
 	})
 }
 
-func (p *process) readSlot(i int, then func(s *entry.Slot, ok bool)) {
-	p.read(entry.ConfigurationName(i), func(o record, ok bool) {
+func (p *process) readShard(i int, then func(s *podwebhook.Shard, ok bool)) {
+	p.read(podwebhook.ConfigurationName(i), func(o record, ok bool) {
 		if ok {
-			p.take(i, o.slot)
+			p.take(i, o.shard)
 		}
-		then(o.slot, ok && o.slot != nil)
+		then(o.shard, ok && o.shard != nil)
 	})
 }
 
@@ -200,28 +200,28 @@ func (p *process) know(names []string, deadline time.Duration, then func(ok bool
 
 // answer answers one review of a Pod. It adds to what the Pod carries already.
 func (p *process) answer(path string, pod labels.Set, carried injected, deadline time.Duration, then func(ok bool)) {
-	slot, number, _ := entry.ParsePodsPath(path)
-	inject := func(ok bool) { p.inject(ok, slot, pod, carried, nil, deadline, then) }
-	by := func(s *entry.Slot) {
+	shard, number, _ := podwebhook.ParsePodsPath(path)
+	inject := func(ok bool) { p.inject(ok, shard, pod, carried, nil, deadline, then) }
+	by := func(s *podwebhook.Shard) {
 		var names []string
-		for _, n := range s.Unheld(pod, p.held) {
+		for _, n := range s.Unobserved(pod, p.held) {
 			names = append(names, n.Name)
 		}
 		slices.Sort(names)
 		p.know(slices.Compact(names), deadline, func(ok bool) {
 			if ok && p.w.wrong == keepNotStored {
-				p.kept[slot] = max(p.kept[slot], s.PathSerial)
+				p.kept[shard] = max(p.kept[shard], s.PathSerial)
 			}
 			inject(ok)
 		})
 	}
-	switch s := p.slots[slot]; {
-	case number <= p.kept[slot]:
+	switch s := p.shards[shard]; {
+	case number <= p.kept[shard]:
 		p.after(p.w.upTo(2*time.Millisecond), func() { inject(true) })
-	case s != nil && (s.PathSerial >= number || p.w.wrong == staleNeeds):
+	case s != nil && (s.PathSerial >= number || p.w.wrong == staleDependencies):
 		by(s)
 	default:
-		p.readSlot(slot, func(s *entry.Slot, ok bool) {
+		p.readShard(shard, func(s *podwebhook.Shard, ok bool) {
 			if ok && s.Serial >= number {
 				by(s)
 			} else {
@@ -234,7 +234,7 @@ func (p *process) answer(path string, pod labels.Set, carried injected, deadline
 // inject does what the engine does. A SidecarSet that an earlier call has injected with another
 // content is injected again, after it was read by name: the earlier replica may know more. An
 // injected SidecarSet that the snapshot lacks remains. It fails unless the replica knows enough.
-func (p *process) inject(ok bool, slot int, pod labels.Set, carried injected, known []string, deadline time.Duration, then func(ok bool)) {
+func (p *process) inject(ok bool, shard int, pod labels.Set, carried injected, known []string, deadline time.Duration, then func(ok bool)) {
 	if !ok {
 		then(false)
 		return
@@ -245,8 +245,8 @@ func (p *process) inject(ok bool, slot int, pod labels.Set, carried injected, kn
 		s, had := p.snapshot[name], carried[name]
 		differs := had != nil && (had.uid != s.uid || had.gen != s.gen)
 		switch {
-		case !pod.Has(s.value) || differs && p.w.wrong == ruleSlot && s.entry.Slot(p.namespace) != slot:
-		case differs && !slices.Contains(known, name) && p.w.wrong != downgrade && p.w.wrong != ruleSlot:
+		case !pod.Has(s.value) || differs && p.w.wrong == ruleShard && s.webhook.Shard(p.namespace) != shard:
+		case differs && !slices.Contains(known, name) && p.w.wrong != downgrade && p.w.wrong != ruleShard:
 			unknown = append(unknown, name)
 		default:
 			changes[name] = s
@@ -257,47 +257,47 @@ func (p *process) inject(ok bool, slot int, pod labels.Set, carried injected, kn
 		then(true)
 		return
 	}
-	p.know(unknown, deadline, func(ok bool) { p.inject(ok, slot, pod, carried, append(known, unknown...), deadline, then) })
+	p.know(unknown, deadline, func(ok bool) { p.inject(ok, shard, pod, carried, append(known, unknown...), deadline, then) })
 }
 
-func settingsOf(namespace types.UID) *entry.Settings {
-	return &entry.Settings{
+func settingsOf(namespace types.UID) *podwebhook.Settings {
+	return &podwebhook.Settings{
 		Namespace: "ours", NamespaceUID: namespace, Bundle: []byte("bundle"), Ownerless: true,
 		Service:            admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhook"},
 		ExcludedNamespaces: []string{"kube-system", "ours"},
 	}
 }
 
-// stores says whether the snapshot has the SidecarSet of a need, in any generation, with the
-// selectors of an entry.
-func (p *process) stores(name string, n entry.Need) bool {
+// stores says whether the snapshot has the SidecarSet of a dependency, in any generation, with the
+// selectors of a webhook.
+func (p *process) stores(name string, n podwebhook.Dependency) bool {
 	s := p.snapshot[n.Name]
-	return s != nil && s.need().Is(n) && s.entry.Name == name
+	return s != nil && s.dependency().Is(n) && s.webhook.Name == name
 }
 
-// widen makes API servers call the operator for a SidecarSet that is being admitted: it writes
-// the need, and awaits the barrier.
-func (p *process) widen(e entry.Entry, r *review, deadline time.Duration, then func(ok bool)) {
-	slot := e.Slot(p.namespace)
-	w, s := p.w, p.slots[slot]
+// register makes API servers call the operator for a SidecarSet that is being admitted: it writes
+// the dependency, and awaits the probe.
+func (p *process) register(e podwebhook.Webhook, r *review, deadline time.Duration, then func(ok bool)) {
+	shard := e.Shard(p.namespace)
+	w, s := p.w, p.shards[shard]
 	if s == nil || w.now > deadline {
 		return
 	}
-	next, _ := w.wrong.spoil(s, &e).Review([]entry.Entry{e}, p.stores, 0, settingsOf(p.namespace))
+	next, _ := w.wrong.spoil(s, &e).Review([]podwebhook.Webhook{e}, p.stores, 0, settingsOf(p.namespace))
 	if next == nil {
 		return
 	}
-	var now *entry.Slot
+	var now *podwebhook.Shard
 	var written bool
 	p.call(func() {
-		if w.wrong == noAlwaysWrite && s.Holds(e.Name, e.Needs[0]) {
+		if w.wrong == noAlwaysWrite && s.HasDependency(e.Name, e.Dependencies[0]) {
 			now, written = s, true
-		} else if now, written = w.putSlot(next); !written {
+		} else if now, written = w.putShard(next); !written {
 			return
 		}
-		r.at, r.slot, r.inUse = w.now, now, nil
+		r.at, r.shard, r.inUse = w.now, now, nil
 		for _, name := range slices.Sorted(maps.Keys(w.stored.sets)) {
-			if other := w.stored.sets[name]; other.entry.Name == e.Name && now.Holds(e.Name, other.need()) {
+			if other := w.stored.sets[name]; other.webhook.Name == e.Name && now.HasDependency(e.Name, other.dependency()) {
 				r.inUse = other
 			}
 		}
@@ -305,23 +305,23 @@ func (p *process) widen(e entry.Entry, r *review, deadline time.Duration, then f
 		if !ok {
 			return
 		}
-		if p.take(slot, now); !written {
-			p.widen(e, r, deadline, then)
+		if p.take(shard, now); !written {
+			p.register(e, r, deadline, then)
 			return
 		}
-		p.await(slot, e, now.Serial, deadline, then)
+		p.await(shard, e, now.Serial, deadline, then)
 	})
 }
 
-// await asks all API servers until each uses a serial of a slot that has the need of an entry: the
+// await asks all API servers until each uses a serial of a shard that has the dependency of a webhook: the
 // newest one that the process knows.
-func (p *process) await(i int, e entry.Entry, serial uint64, deadline time.Duration, then func(ok bool)) {
-	if s := p.slots[i]; s != nil && s.Holds(e.Name, e.Needs[0]) {
+func (p *process) await(i int, e podwebhook.Webhook, serial uint64, deadline time.Duration, then func(ok bool)) {
+	if s := p.shards[i]; s != nil && s.HasDependency(e.Name, e.Dependencies[0]) {
 		serial = max(serial, s.Serial)
 	}
-	p.ask(map[int]uint64{i: serial}, func(proven map[int]bool) {
+	p.ask(map[int]uint64{i: serial}, func(propagated map[int]bool) {
 		switch {
-		case proven[i] || p.w.wrong == noBarrier:
+		case propagated[i] || p.w.wrong == noProbe:
 			then(true)
 		case p.w.now < deadline:
 			p.after(10*time.Millisecond, func() { p.await(i, e, serial, deadline, then) })
@@ -329,17 +329,17 @@ func (p *process) await(i int, e entry.Entry, serial uint64, deadline time.Durat
 	})
 }
 
-// ask asks all API servers whether they use serials, by slot.
-func (p *process) ask(serials map[int]uint64, then func(proven map[int]bool)) {
-	proven := map[int]bool{}
+// ask asks all API servers whether they use serials, by shard.
+func (p *process) ask(serials map[int]uint64, then func(propagated map[int]bool)) {
+	propagated := map[int]bool{}
 	p.call(func() {
 		for i, serial := range serials {
-			proven[i] = !slices.ContainsFunc(p.w.servers, func(s *apiServer) bool { return !s.uses(i, serial) })
+			propagated[i] = !slices.ContainsFunc(p.w.servers, func(s *apiServer) bool { return !s.uses(i, serial) })
 		}
 	}, func(ok bool) {
 		if !ok {
-			proven = nil
+			propagated = nil
 		}
-		then(proven)
+		then(propagated)
 	})
 }

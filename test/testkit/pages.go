@@ -32,12 +32,12 @@ func Blocks(t testing.TB, path, info string) (all []string) {
 func Checkout(t testing.TB, root string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	entries, err := os.ReadDir(root)
+	webhooks, err := os.ReadDir(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, entry := range entries {
-		if err := os.Symlink(filepath.Join(root, entry.Name()), filepath.Join(dir, entry.Name())); err != nil {
+	for _, webhook := range webhooks {
+		if err := os.Symlink(filepath.Join(root, webhook.Name()), filepath.Join(dir, webhook.Name())); err != nil {
 			t.Fatal(err)
 		}
 	}

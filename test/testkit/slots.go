@@ -10,35 +10,35 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/internal/podwebhook"
 )
 
-// Slots returns the objects that hold the webhook entries for Pods, and the version of the
-// cluster at which they were read. A slot whose object does not exist is nil.
-func Slots(ctx context.Context, c kubernetes.Interface) (slots [entry.Slots]*entry.Slot, version string, err error) {
-	list, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: entry.Labelled().String()})
+// Shards returns the objects that hold the Pod webhooks, and the version of the
+// cluster at which they were read. A shard whose object does not exist is nil.
+func Shards(ctx context.Context, c kubernetes.Interface) (shards [podwebhook.Shards]*podwebhook.Shard, version string, err error) {
+	list, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: podwebhook.Labelled().String()})
 	if err != nil {
-		return slots, "", err
+		return shards, "", err
 	}
 	for i := range list.Items {
-		slot, err := entry.Parse(&list.Items[i])
+		shard, err := podwebhook.Parse(&list.Items[i])
 		if err != nil {
-			return slots, "", err
+			return shards, "", err
 		}
-		slots[slot.Index] = slot
+		shards[shard.Index] = shard
 	}
-	return slots, list.ResourceVersion, nil
+	return shards, list.ResourceVersion, nil
 }
 
-// WatchSlots calls see after each change of a slot: with its index, and with all slots as they
+// WatchShards calls see after each change of a shard: with its index, and with all shards as they
 // are then. It ends when the returned function is called, which waits for the last call of see.
-func WatchSlots(t testing.TB, c kubernetes.Interface, see func(changed int, slots [entry.Slots]*entry.Slot)) (end func()) {
+func WatchShards(t testing.TB, c kubernetes.Interface, see func(changed int, shards [podwebhook.Shards]*podwebhook.Shard)) (end func()) {
 	t.Helper()
-	slots, version, err := Slots(t.Context(), c)
+	shards, version, err := Shards(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	events, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Watch(t.Context(), metav1.ListOptions{LabelSelector: entry.Labelled().String(), ResourceVersion: version})
+	events, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Watch(t.Context(), metav1.ListOptions{LabelSelector: podwebhook.Labelled().String(), ResourceVersion: version})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,18 +57,18 @@ func WatchSlots(t testing.TB, c kubernetes.Interface, see func(changed int, slot
 					return
 				}
 				if !ok || !is {
-					t.Errorf("the watch of slots has ended: %v", event.Object)
+					t.Errorf("the watch of shards has ended: %v", event.Object)
 					return
 				}
-				slot, err := entry.Parse(object)
+				shard, err := podwebhook.Parse(object)
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				if slots[slot.Index] = slot; event.Type == watch.Deleted {
-					slots[slot.Index] = nil
+				if shards[shard.Index] = shard; event.Type == watch.Deleted {
+					shards[shard.Index] = nil
 				}
-				see(slot.Index, slots)
+				see(shard.Index, shards)
 			}
 		}
 	}()

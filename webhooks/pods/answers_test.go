@@ -16,12 +16,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/injectors"
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/podwebhook"
 	"github.com/sidecarset/operator/webhooks/pods"
 	"github.com/sidecarset/operator/webhooks/server"
 )
@@ -58,13 +58,13 @@ type paths struct{ *pods.Injector }
 
 // static calls by the entry that an administrator keeps.
 func (p paths) static(ctx context.Context, w http.ResponseWriter, r server.Request) error {
-	r.Path = entry.PathPods
+	r.Path = podwebhook.PathPods
 	return p.Handle(ctx, w, r)
 }
 
-// slot calls by an entry of slot 3.
-func (p paths) slot(ctx context.Context, w http.ResponseWriter, r server.Request) error {
-	r.Path = entry.PodsPath(3, 57)
+// shard calls by an entry of shard 3.
+func (p paths) shard(ctx context.Context, w http.ResponseWriter, r server.Request) error {
+	r.Path = podwebhook.PodsPath(3, 57)
 	return p.Handle(ctx, w, r)
 }
 
@@ -89,24 +89,24 @@ func newInjector(o pods.Options) paths {
 	return paths{pods.NewInjector(o)}
 }
 
-// injector returns a handler that decides by catalog and excludes kube-system.
-func injector(catalog *match.Snapshot, live *liveNamespaces) server.Handler {
+// injector returns a handler that decides by store and excludes kube-system.
+func injector(store *match.Snapshot, live *liveNamespaces) server.Handler {
 	return newInjector(pods.Options{
-		Snapshot:           func() *match.Snapshot { return catalog },
+		Snapshot:           func() *match.Snapshot { return store },
 		Namespaces:         live,
 		ExcludedNamespaces: []string{"kube-system"},
 		Clock:              clocktesting.NewFakePassiveClock(fixtures.Now),
 	}).static
 }
 
-// catalogOf compiles SidecarSets; the namespace default is known.
-func catalogOf(t testing.TB, sets ...map[string]any) *match.Snapshot {
+// storeOf compiles SidecarSets; the namespace default is known.
+func storeOf(t testing.TB, sets ...map[string]any) *match.Snapshot {
 	t.Helper()
-	var programs []*inject.Program
+	var sidecarSets []*inject.Compiled
 	for _, set := range sets {
-		programs = append(programs, fixtures.Program(t, set))
+		sidecarSets = append(sidecarSets, fixtures.Compiled(t, set))
 	}
-	return match.Build(programs, map[string]labels.Set{"default": {"kubernetes.io/metadata.name": "default"}})
+	return match.Build(sidecarSets, map[string]labels.Set{"default": {"kubernetes.io/metadata.name": "default"}})
 }
 
 // request is an AdmissionReview that a test changes as it needs.

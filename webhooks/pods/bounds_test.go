@@ -18,7 +18,7 @@ func TestAMadeUpPodOfASharingSidecarSetIsRefused(t *testing.T) {
 			With("transferEnv", []any{map[string]any{"sourceContainerName": "app", "envName": "A"}}).
 			With("resourcesPolicy", map[string]any{"targetContainersMode": "sum", "resourcesExpr": map[string]any{"limits": map[string]any{"cpu": "cpu"}}})
 	}
-	handler := injector(catalogOf(t, set.Map()), nil)
+	handler := injector(storeOf(t, set.Map()), nil)
 	many := func(n int, element string) string { return "[" + strings.Repeat(element+",", n-1) + element + "]" }
 	container := func(members string) string { return `{"containers":[{"name":"app",` + members + `}]}` }
 	tests := map[string]struct {

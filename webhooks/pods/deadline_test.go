@@ -28,7 +28,7 @@ func (hanging) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, _ .
 // If a look-up hangs, the API server gets an answer that names it before it stops waiting,
 // which is after one second or after five.
 func TestALookUpThatHangsIsNamedBeforeTheAPIServerGivesUp(t *testing.T) {
-	snapshot := catalogOf(t, inProd("log", "web"))
+	snapshot := storeOf(t, inProd("log", "web"))
 	injector := func() paths {
 		return newInjector(pods.Options{
 			Snapshot:   func() *match.Snapshot { return snapshot },
@@ -42,7 +42,7 @@ func TestALookUpThatHangsIsNamedBeforeTheAPIServerGivesUp(t *testing.T) {
 			message string
 		}{
 			"static": {func(i paths) server.Handler { return i.static }, "cannot tell which SidecarSets select Pod default/web: reading the labels of Namespace default: context deadline exceeded"},
-			"slot":   {func(i paths) server.Handler { return i.slot }, "cannot tell which SidecarSets select Pod default/web: context deadline exceeded"},
+			"shard":  {func(i paths) server.Handler { return i.shard }, "cannot tell which SidecarSets select Pod default/web: context deadline exceeded"},
 		} {
 			t.Run(path+" within "+timeout.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 )
 
 func TestAConflictIsToldToTheSidecarSetsThatHaveIt(t *testing.T) {
-	catalog := catalogOf(t,
+	store := storeOf(t,
 		fixtures.SidecarSet("log").Container("log", "log:v1").Map(),
 		fixtures.SidecarSet("log-too").Container("log", "log:v2").Map(),
 		fixtures.SidecarSet("mesh").Select("app", "meshed").Container("mesh", "mesh:v1").Map(),
@@ -46,7 +46,7 @@ func TestAConflictIsToldToTheSidecarSetsThatHaveIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var got []string
 			handler := server.Handler(newInjector(pods.Options{
-				Snapshot: func() *match.Snapshot { return catalog },
+				Snapshot: func() *match.Snapshot { return store },
 				RecordEvent: func(e events.Event) {
 					got = append(got, e.About.Name)
 					if !strings.HasPrefix(e.Note, tc.says) || strings.Contains(e.Note, "web") {

@@ -36,7 +36,7 @@ func everyFeature() map[string]any {
 // For any bytes, the handler gives one answer that the API server can use: a patch that applies to
 // the Pod, or a refusal with a reason.
 func FuzzInjector(f *testing.F) {
-	handler := injector(catalogOf(f, everyFeature()), &liveNamespaces{})
+	handler := injector(storeOf(f, everyFeature()), &liveNamespaces{})
 	for _, c := range fixtures.Cases(f) {
 		f.Add(fixtures.Encode(f, request(c.Pod)))
 	}

@@ -14,8 +14,8 @@ import (
 
 // selection has the SidecarSets that select one Pod.
 type selection struct {
-	snapshot *match.Snapshot
-	programs []*inject.Program // in the order of their names
+	snapshot    *match.Snapshot
+	sidecarSets []*inject.Compiled // in the order of their names
 }
 
 // gather finds the SidecarSets that select a Pod. It uses the labels of the Namespace in the
@@ -39,7 +39,7 @@ func (i *Injector) gather(ctx context.Context, head *review.Head) (selection, er
 	if err != nil {
 		return selection{}, cannotTell(head, err)
 	}
-	return selection{snapshot, selected.Programs}, nil
+	return selection{snapshot, selected.SidecarSets}, nil
 }
 
 func cannotTell(head *review.Head, err error) error {
@@ -48,8 +48,8 @@ func cannotTell(head *review.Head, err error) error {
 
 // names yields the names of the SidecarSets.
 func (s selection) names(yield func(string) bool) {
-	for _, program := range s.programs {
-		if !yield(program.Name()) {
+	for _, compiled := range s.sidecarSets {
+		if !yield(compiled.Name()) {
 			return
 		}
 	}

@@ -18,11 +18,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entry"
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/injectors"
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/podwebhook"
 	"github.com/sidecarset/operator/internal/review"
 	"github.com/sidecarset/operator/webhooks/server"
 )
@@ -31,9 +31,9 @@ import (
 type Options struct {
 	// Snapshot returns the newest snapshot; nil until there is one.
 	Snapshot func() *match.Snapshot
-	// Ensure returns nil once Snapshot holds what a call with that number of a slot requires
+	// Ensure returns nil once Snapshot holds what a call with that number of a shard requires
 	// for a Pod with these labels, and otherwise the reason why it cannot.
-	Ensure func(ctx context.Context, slot int, number uint64, pod labels.Labels) error
+	Ensure func(ctx context.Context, shard int, number uint64, pod labels.Labels) error
 	// Know returns nil once Snapshot holds these SidecarSets as they were stored at some moment
 	// after the call.
 	Know func(ctx context.Context, names []string) error
@@ -97,19 +97,19 @@ func NewInjector(options Options) *Injector {
 type call struct {
 	// static: the call came by an administrator's entry, which does not say what must be known.
 	static bool
-	slot   int
+	shard  int
 	number uint64
 }
 
-// Handle is the server.Handler of entry.PathPods and of the paths that entry.PodsPath makes.
+// Handle is the server.Handler of podwebhook.PathPods and of the paths that podwebhook.PodsPath makes.
 func (i *Injector) Handle(ctx context.Context, w http.ResponseWriter, r server.Request) error {
 	start := i.options.Clock.Now()
-	c := call{static: r.Path == entry.PathPods}
+	c := call{static: r.Path == podwebhook.PathPods}
 	if !c.static {
 		var ok bool
-		if c.slot, c.number, ok = entry.ParsePodsPath(r.Path); !ok {
+		if c.shard, c.number, ok = podwebhook.ParsePodsPath(r.Path); !ok {
 			i.metrics.observe(resultInvalid, i.options.Clock.Since(start))
-			return server.Malformed("path", "", errors.New("no webhook entry for Pods has it"))
+			return server.Malformed("path", "", errors.New("no Pod webhook has it"))
 		}
 	}
 	reader := readers.Get().(*review.Reader)
@@ -117,7 +117,7 @@ func (i *Injector) Handle(ctx context.Context, w http.ResponseWriter, r server.R
 	if errors.Is(ctx.Err(), context.Canceled) {
 		v = verdict{result: resultAbandoned, head: v.head, err: errAbandoned}
 	}
-	i.tellNotices(&v, r.Body)
+	i.tellWarnings(&v, r.Body)
 	err := v.write(ctx, w)
 	reader.Release()
 	readers.Put(reader)
@@ -137,7 +137,7 @@ func (i *Injector) decide(ctx context.Context, reader *review.Reader, document [
 		return verdict{result: resultIgnored, head: head}
 	}
 	if err = ctx.Err(); err == nil && !c.static {
-		err = i.options.Ensure(ctx, c.slot, c.number, labels.Set(head.Labels))
+		err = i.options.Ensure(ctx, c.shard, c.number, labels.Set(head.Labels))
 	}
 	if err != nil {
 		return verdict{result: resultError, head: head, err: cannotTell(&head, err)}
@@ -146,7 +146,7 @@ func (i *Injector) decide(ctx context.Context, reader *review.Reader, document [
 	if len(v.plan.Replaces) == 0 {
 		return v
 	}
-	// By an entry of another slot, the API server may have called a replica that knows a newer
+	// By an entry of another shard, the API server may have called a replica that knows a newer
 	// content of these SidecarSets. That content must stay.
 	if err := i.options.Know(ctx, v.plan.Replaces); err != nil {
 		return verdict{result: resultError, head: head, err: cannotTell(&head, err)}
@@ -163,7 +163,7 @@ func (i *Injector) choose(ctx context.Context, reader *review.Reader, document [
 	switch {
 	case err != nil:
 		return verdict{result: resultError, head: head, err: err}
-	case len(selected.programs) == 0:
+	case len(selected.sidecarSets) == 0:
 		return verdict{result: resultNotSelected, head: head}
 	case ctx.Err() != nil:
 		return verdict{result: resultError, head: head, err: cannotTell(&head, ctx.Err())}
@@ -183,7 +183,7 @@ func (i *Injector) inject(ctx context.Context, reader *review.Reader, document [
 	if other := i.options.OtherInjector(); other != nil && other.Owns(pod.Annotations, selected.names) {
 		return verdict{result: resultOther, head: head}
 	}
-	candidates := selected.snapshot.Candidates(selected.programs, i.options.Draw) // draws once, also if the loop repeats
+	candidates := selected.snapshot.Candidates(selected.sidecarSets, i.options.Draw) // draws once, also if the loop repeats
 	for {
 		plan, err := inject.Compute(inject.Input{
 			Pod: pod, Candidates: candidates, Now: i.options.Clock.Now(), Known: selected.snapshot.Has, Ended: ctx.Err,
@@ -227,7 +227,7 @@ func unreadable(head *review.Head, err error) error {
 var dryRun = []byte(`"dryRun":true`)
 
 // tellConflict has an Event written about each SidecarSet that the reason of a refusal names.
-// A stranger may have sent the review. So the namespace of the Pod is in the Event only if the
+// An unauthenticated client may have sent the review. So the namespace of the Pod is in the Event only if the
 // Namespace exists, and all else about the Pod is short: names and numbers in the reason.
 func (i *Injector) tellConflict(head *review.Head, selected selection, document []byte, err error) {
 	refusal, is := errors.AsType[inject.Refusal](err)
@@ -236,9 +236,9 @@ func (i *Injector) tellConflict(head *review.Head, selected selection, document 
 	}
 	namespace := selected.namespace(head)
 	names := refusal.SidecarSets()
-	for _, program := range selected.programs {
-		if slices.Contains(names, program.Name()) {
-			i.options.RecordEvent(events.InjectionConflict(events.Of(program.Set), namespace, err))
+	for _, compiled := range selected.sidecarSets {
+		if slices.Contains(names, compiled.Name()) {
+			i.options.RecordEvent(events.InjectionConflict(events.Of(compiled.Set), namespace, err))
 		}
 	}
 }

@@ -47,7 +47,7 @@ func TestInjectorSaysWhatItInjected(t *testing.T) {
 		fixtures.SidecarSet("b").Select("app", "web").Container("b", "b:v1").Map(),
 		fixtures.SidecarSet("a").Select("app", "web").Container("a", "a:v1").Map(),
 	}
-	answer := fixtures.Review(t, injector(catalogOf(t, sets...), nil), fixtures.Encode(t, request(fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj())))
+	answer := fixtures.Review(t, injector(storeOf(t, sets...), nil), fixtures.Encode(t, request(fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj())))
 	if diff := cmp.Diff(map[string]string{"injected": "a,b"}, answer.AuditAnnotations); diff != "" {
 		t.Errorf("audit annotations (-want +got):\n%s", diff)
 	}
@@ -59,7 +59,7 @@ func TestInjectorSaysWhatItInjected(t *testing.T) {
 // The Injector allows, without a change, every request that does not create a Pod in a
 // namespace of users, and the kubelet's mirror Pods.
 func TestInjectorAllowsOtherRequestsUnchanged(t *testing.T) {
-	catalog := catalogOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map())
+	store := storeOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map())
 	in := func(r map[string]any) map[string]any { return r["request"].(map[string]any) }
 	object := func(r map[string]any) map[string]any { return in(r)["object"].(map[string]any) }
 	tests := map[string]func(r map[string]any){
@@ -89,7 +89,7 @@ func TestInjectorAllowsOtherRequestsUnchanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			envelope := request(fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj())
 			change(envelope)
-			answer := fixtures.Review(t, injector(catalog, nil), fixtures.Encode(t, envelope))
+			answer := fixtures.Review(t, injector(store, nil), fixtures.Encode(t, envelope))
 			if !answer.Allowed || answer.Patch != nil || answer.UID != "uid-1" {
 				t.Errorf("got allowed=%t patch=%s uid=%s", answer.Allowed, answer.Patch, answer.UID)
 			}
@@ -119,7 +119,7 @@ func TestInjectorReadsUnknownNamespacesLive(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			envelope := request(fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj())
 			envelope["request"].(map[string]any)["namespace"] = "young"
-			w := fixtures.Send(t, injector(catalogOf(t, tc.set), &tc.live), bytes.NewReader(fixtures.Encode(t, envelope)))
+			w := fixtures.Send(t, injector(storeOf(t, tc.set), &tc.live), bytes.NewReader(fixtures.Encode(t, envelope)))
 			if w.Code != tc.wantCode || tc.live.reads != tc.reads {
 				t.Fatalf("got %d after %d reads, want %d after %d: %s", w.Code, tc.live.reads, tc.wantCode, tc.reads, w.Body)
 			}
@@ -152,7 +152,7 @@ func checkStatus(t testing.TB, w *httptest.ResponseRecorder, message string) {
 	}
 }
 
-func TestInjectorWaitsForTheCatalog(t *testing.T) {
+func TestInjectorWaitsForTheStore(t *testing.T) {
 	w := fixtures.Send(t, injector(nil, nil), bytes.NewReader(fixtures.Encode(t, request(fixtures.Pod("web").Obj()))))
 	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
 		t.Errorf("got %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
@@ -187,7 +187,7 @@ func TestInjectorRefusesRequestsThatAreNone(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			w := httptest.NewRecorder()
-			injector(catalogOf(t), nil).ServeHTTP(w, tc.request)
+			injector(storeOf(t), nil).ServeHTTP(w, tc.request)
 			if w.Code != tc.code {
 				t.Errorf("code = %d, want %d", w.Code, tc.code)
 			}
@@ -219,10 +219,10 @@ func TestInjectorDeniesMalformedRequests(t *testing.T) {
 		"more after the document":            {pod(`{`+selected+`,"spec":{}}`) + `{}`, "more data follows"},
 		"nesting beyond all measure":         {pod(`{` + selected + `,"spec":` + strings.Repeat(`{"a":`, 20_000)), "malformed"},
 	}
-	catalog := catalogOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map())
+	store := storeOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map())
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			answer := fixtures.Review(t, injector(catalog, nil), []byte(tc.body))
+			answer := fixtures.Review(t, injector(store, nil), []byte(tc.body))
 			if answer.Allowed || answer.UID != "uid-1" || answer.Result == nil || answer.Result.Code != http.StatusBadRequest {
 				t.Fatalf("got %+v", answer)
 			}
@@ -239,9 +239,9 @@ func TestResourcesThatAPIServersDropRefuseNoPod(t *testing.T) {
 	set := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").With("resources", large)
 	pod := fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Spec("resources", map[string]any{"requests": map[string]any{"cpu": "1"}})
 	for _, keeps := range []bool{true, false} {
-		catalog := catalogOf(t, set.Map())
+		store := storeOf(t, set.Map())
 		handler := server.Handler(newInjector(pods.Options{
-			Snapshot:          func() *match.Snapshot { return catalog },
+			Snapshot:          func() *match.Snapshot { return store },
 			KeepsPodResources: func(context.Context) bool { return keeps },
 		}).static)
 		answer := fixtures.Review(t, handler, fixtures.Encode(t, request(pod.Obj())))

@@ -37,8 +37,8 @@ func (b *behind) know(what string) error {
 func (b *behind) injector() paths {
 	return newInjector(pods.Options{
 		Snapshot: func() *match.Snapshot { return b.current },
-		Ensure: func(_ context.Context, slot int, number uint64, pod labels.Labels) error {
-			return b.know(fmt.Sprintf("slot %d up to %d for app=%s", slot, number, pod.Get("app")))
+		Ensure: func(_ context.Context, shard int, number uint64, pod labels.Labels) error {
+			return b.know(fmt.Sprintf("shard %d up to %d for app=%s", shard, number, pod.Get("app")))
 		},
 		Know:               func(_ context.Context, names []string) error { return b.know(strings.Join(names, ",")) },
 		Namespaces:         &liveNamespaces{},
@@ -56,7 +56,7 @@ func webReview(t *testing.T, change func(request map[string]any)) []byte {
 func unchanged(map[string]any) {}
 
 func TestInjectorKnowsWhatTheCallRequires(t *testing.T) {
-	const required = "slot 3 up to 57 for app=web"
+	const required = "shard 3 up to 57 for app=web"
 	set := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map()
 	tests := map[string]struct {
 		static   bool
@@ -64,15 +64,15 @@ func TestInjectorKnowsWhatTheCallRequires(t *testing.T) {
 		asked    []string
 		injected bool
 	}{
-		"by a slot":                                       {change: unchanged, asked: []string{required}, injected: true},
+		"by a shard":                                      {change: unchanged, asked: []string{required}, injected: true},
 		"not by the entry of an administrator":            {change: unchanged, static: true},
 		"not for what is no Pod being created":            {change: func(r map[string]any) { r["operation"] = "UPDATE" }},
 		"not for what is in a namespace that is excluded": {change: func(r map[string]any) { r["namespace"] = "kube-system" }},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := &behind{current: catalogOf(t), newest: catalogOf(t, set)}
-			handler := server.Handler(b.injector().slot)
+			b := &behind{current: storeOf(t), newest: storeOf(t, set)}
+			handler := server.Handler(b.injector().shard)
 			if tc.static {
 				handler = b.injector().static
 			}
@@ -87,7 +87,7 @@ func TestInjectorKnowsWhatTheCallRequires(t *testing.T) {
 // A path that is none of the entries' may be of another version of the operator. What it
 // requires is not known.
 func TestInjectorRefusesOtherPaths(t *testing.T) {
-	injector := newInjector(pods.Options{Snapshot: func() *match.Snapshot { return catalogOf(t) }})
+	injector := newInjector(pods.Options{Snapshot: func() *match.Snapshot { return storeOf(t) }})
 	for _, path := range []string{"/pods/", "/pods/3", "/pods/16/57", "/pods/3/057", "/pods/3/57/log", "/pods/fresh", "/"} {
 		w := fixtures.Send(t, server.Handler(func(ctx context.Context, w http.ResponseWriter, r server.Request) error {
 			r.Path = path
@@ -96,7 +96,7 @@ func TestInjectorRefusesOtherPaths(t *testing.T) {
 		if w.Code != http.StatusBadRequest {
 			t.Errorf("%s: code %d", path, w.Code)
 		}
-		checkStatus(t, w, "no webhook entry for Pods has it")
+		checkStatus(t, w, "no Pod webhook has it")
 	}
 }
 
@@ -126,7 +126,7 @@ func TestInjectorLooksAgainAtARelabelledNamespace(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			answer := fixtures.Review(t, injector(catalogOf(t, tc.sets...), &tc.live), webReview(t, unchanged))
+			answer := fixtures.Review(t, injector(storeOf(t, tc.sets...), &tc.live), webReview(t, unchanged))
 			if injected := answer.AuditAnnotations["injected"]; !answer.Allowed || injected != strings.Join(tc.injected, ",") || tc.live.reads != tc.reads {
 				t.Errorf("allowed %v, injected %q after %d reads, want %q after %d", answer.Allowed, injected, tc.live.reads, tc.injected, tc.reads)
 			}
@@ -137,8 +137,8 @@ func TestInjectorLooksAgainAtARelabelledNamespace(t *testing.T) {
 // If the replica cannot know what is required, the Pod is refused: a Pod without its sidecar is
 // worse than a retry.
 func TestInjectorRefusesIfItCannotKnow(t *testing.T) {
-	b := &behind{current: catalogOf(t), err: errors.New("etcd is away")}
-	w := fixtures.Send(t, server.Handler(b.injector().slot), bytes.NewReader(webReview(t, unchanged)))
+	b := &behind{current: storeOf(t), err: errors.New("etcd is away")}
+	w := fixtures.Send(t, server.Handler(b.injector().shard), bytes.NewReader(webReview(t, unchanged)))
 	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
 		t.Errorf("code %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
 	}
@@ -149,17 +149,17 @@ func TestInjectorRefusesIfItCannotKnow(t *testing.T) {
 	}
 }
 
-// By an entry of another slot, the API server may have called a replica that injected a newer
+// By an entry of another shard, the API server may have called a replica that injected a newer
 // content a moment ago, as the Pod records. A replica with an older snapshot asks for that
 // SidecarSet before it replaces the content, once for each request.
 func TestInjectorKnowsWhatItReplaces(t *testing.T) {
 	log := func(image string) map[string]any {
 		return fixtures.SidecarSet("log").Select("app", "web").Container("log", image).Map()
 	}
-	old, newest := catalogOf(t, log("log:v1")), catalogOf(t, log("log:v2"))
+	old, newest := storeOf(t, log("log:v1")), storeOf(t, log("log:v2"))
 	pod := fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj()
 	carrying := func(image string) []byte {
-		patch := fixtures.Review(t, injector(catalogOf(t, log(image)), nil), fixtures.Encode(t, request(pod))).Patch
+		patch := fixtures.Review(t, injector(storeOf(t, log(image)), nil), fixtures.Encode(t, request(pod))).Patch
 		return fixtures.Encode(t, request(fixtures.Patched(t, pod, patch)))
 	}
 	tests := map[string]struct {

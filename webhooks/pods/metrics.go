@@ -36,10 +36,10 @@ var admissionResults = []admissionResult{
 // podMetrics are the metrics of Pod admission. Their labels are resolved once, so that
 // counting costs a few atomic operations.
 type podMetrics struct {
-	total   map[admissionResult]prometheus.Counter
-	seconds map[admissionResult]prometheus.Observer
-	notices map[inject.NoticeKind]prometheus.Counter
-	bySet   *injections
+	total    map[admissionResult]prometheus.Counter
+	seconds  map[admissionResult]prometheus.Observer
+	warnings map[inject.WarningKind]prometheus.Counter
+	bySet    *injections
 }
 
 func newPodMetrics(registry prometheus.Registerer, snapshot func() *match.Snapshot) *podMetrics {
@@ -54,19 +54,19 @@ func newPodMetrics(registry prometheus.Registerer, snapshot func() *match.Snapsh
 		// 10 µs to 2.6 s in steps of 4. The waits for the body and for a seat are not included.
 		Buckets: prometheus.ExponentialBuckets(10e-6, 4, 10),
 	}, []string{"result"})
-	notices := r.NewCounterVec(prometheus.CounterOpts{
-		Name: "sidecarset_injection_notices_total",
+	warnings := r.NewCounterVec(prometheus.CounterOpts{
+		Name: "sidecarset_injection_warnings_total",
 		Help: "How often an injected Pod did not get all that a SidecarSet asks for, by kind: TransferEnv, Reference, Volume, VolumeMount, PortName, Metadata.",
 	}, []string{"kind"})
 	m := &podMetrics{
-		map[admissionResult]prometheus.Counter{}, map[admissionResult]prometheus.Observer{}, map[inject.NoticeKind]prometheus.Counter{},
+		map[admissionResult]prometheus.Counter{}, map[admissionResult]prometheus.Observer{}, map[inject.WarningKind]prometheus.Counter{},
 		newInjections(snapshot),
 	}
 	if registry != nil {
 		registry.MustRegister(m.bySet)
 	}
-	for _, kind := range inject.NoticeKinds() {
-		m.notices[kind] = notices.WithLabelValues(string(kind))
+	for _, kind := range inject.WarningKinds() {
+		m.warnings[kind] = warnings.WithLabelValues(string(kind))
 	}
 	for _, result := range admissionResults {
 		m.total[result] = total.WithLabelValues(string(result))
@@ -90,7 +90,7 @@ func newInjections(snapshot func() *match.Snapshot) *injections {
 	}, []string{"sidecarset", "result"})}
 }
 
-// count counts a verdict for the SidecarSets that it names. A stranger's Pod may name others.
+// count counts a verdict for the SidecarSets that it names. An unauthenticated client's Pod may name others.
 func (i *injections) count(v *verdict) {
 	names := v.plan.Injected
 	if refusal, is := errors.AsType[inject.Refusal](v.err); is {

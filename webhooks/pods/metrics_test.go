@@ -21,9 +21,9 @@ import (
 // Each admission counts once, by its result.
 func TestInjectorCountsResults(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	catalog := catalogOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map(),
+	store := storeOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map(),
 		fixtures.SidecarSet("paused").Select("app", "paused").Container("log", "log:v1").Paused().Map())
-	current := catalog
+	current := store
 	handler := server.Handler(newInjector(pods.Options{
 		Snapshot: func() *match.Snapshot { return current }, Registry: registry, ExcludedNamespaces: []string{"kube-system"},
 		OtherInjector: func() *injectors.Injector { return &injectors.Injector{Configuration: "kruise"} },
@@ -46,7 +46,7 @@ func TestInjectorCountsResults(t *testing.T) {
 	if diff := cmp.Diff(map[string]float64{"log injected": 1, "log denied": 1}, injections(t, registry)); diff != "" {
 		t.Errorf("by SidecarSet (-want +got):\n%s", diff)
 	}
-	current = catalogOf(t) // the SidecarSets are deleted
+	current = storeOf(t) // the SidecarSets are deleted
 	if left := injections(t, registry); len(left) != 0 {
 		t.Errorf("counters of SidecarSets that are gone: %v", left)
 	}

@@ -55,9 +55,9 @@ func (l *lagging) revision(ctx context.Context, set *appsv1beta1.SidecarSet) (*a
 
 func (l *lagging) handler(t *testing.T, draw func() float64, sets ...map[string]any) server.Handler {
 	t.Helper()
-	catalog := catalogOf(t, sets...)
+	store := storeOf(t, sets...)
 	return newInjector(pods.Options{
-		Snapshot: func() *match.Snapshot { return catalog }, Namespaces: &liveNamespaces{}, Revision: l.revision, Draw: draw,
+		Snapshot: func() *match.Snapshot { return store }, Namespaces: &liveNamespaces{}, Revision: l.revision, Draw: draw,
 	}).static
 }
 

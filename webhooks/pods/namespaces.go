@@ -27,7 +27,7 @@ const (
 	namespaceReads = 192
 	unknownReads   = 64
 
-	// A stranger may send reviews, and make up their Namespaces. So the reviews in Namespaces
+	// An unauthenticated client may send reviews, and make up their Namespaces. So the reviews in Namespaces
 	// that the snapshot does not know have a rate per second; four times as many may come at once.
 	// A Namespace that exists is in the snapshot some milliseconds after it was created.
 	unknownRate = 200

@@ -16,14 +16,14 @@ import (
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
-// A Namespace that a stranger makes up costs the API server a read. Meanwhile Pods in known
+// A Namespace that an unauthenticated client makes up costs the API server a read. Meanwhile Pods in known
 // Namespaces are answered.
 func TestMadeUpNamespacesCostFewReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		catalog := catalogOf(t, inProd("log", "web"))
+		store := storeOf(t, inProd("log", "web"))
 		live := &liveNamespaces{labels: map[string]labels.Set{"default": {"env": "prod"}, "young": {"env": "prod"}}}
 		injector := newInjector(pods.Options{
-			Snapshot: func() *match.Snapshot { return catalog }, Namespaces: live,
+			Snapshot: func() *match.Snapshot { return store }, Namespaces: live,
 		})
 		send := func(handler server.Handler, namespace string) int {
 			review := webReview(t, func(request map[string]any) { request["namespace"] = namespace })
@@ -36,7 +36,7 @@ func TestMadeUpNamespacesCostFewReads(t *testing.T) {
 		attack := func(reviews int) (reads int) {
 			before := live.reads
 			for i := range reviews {
-				if code := send([]server.Handler{injector.static, injector.slot}[i%2], fmt.Sprint("made-up-", i)); code != http.StatusServiceUnavailable {
+				if code := send([]server.Handler{injector.static, injector.shard}[i%2], fmt.Sprint("made-up-", i)); code != http.StatusServiceUnavailable {
 					t.Fatalf("a Namespace that does not exist is answered with %d", code)
 				}
 			}

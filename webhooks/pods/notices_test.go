@@ -20,7 +20,7 @@ func TestWhatAPodDoesNotGetIsTold(t *testing.T) {
 		return fixtures.SidecarSet(name).Container(container, "log:v1").
 			With("transferEnv", []any{map[string]any{"sourceContainerName": "app", "envNames": []any{"A", "B"}}}).Map()
 	}
-	catalog := catalogOf(t, copies("log", "log"), copies("mesh", "mesh"))
+	store := storeOf(t, copies("log", "log"), copies("mesh", "mesh"))
 	web := func() *fixtures.PodBuilder { return fixtures.Pod("web").Container("app", "app:v1") }
 	tests := map[string]struct {
 		pod    *fixtures.PodBuilder
@@ -39,7 +39,7 @@ func TestWhatAPodDoesNotGetIsTold(t *testing.T) {
 			var got []string
 			registry := prometheus.NewRegistry()
 			handler := server.Handler(newInjector(pods.Options{
-				Snapshot: func() *match.Snapshot { return catalog }, Registry: registry,
+				Snapshot: func() *match.Snapshot { return store }, Registry: registry,
 				RecordEvent: func(e events.Event) {
 					if e.Reason != "InjectionIncomplete" {
 						return
@@ -65,7 +65,7 @@ func TestWhatAPodDoesNotGetIsTold(t *testing.T) {
 			counted := map[string]int{}
 			for _, family := range families {
 				for _, metric := range family.GetMetric() {
-					if family.GetName() == "sidecarset_injection_notices_total" {
+					if family.GetName() == "sidecarset_injection_warnings_total" {
 						counted[metric.GetLabel()[0].GetValue()] = int(metric.GetCounter().GetValue())
 					}
 				}

@@ -26,7 +26,7 @@ const (
 	// revisionReads is for how many SidecarSets revisions are looked up at the same time.
 	revisionReads = 8
 	// revisionRate is how many look-ups there may be per second; twice as many may come at
-	// once. An answer usually has up to 2.5 MiB, and a stranger may send reviews.
+	// once. An answer usually has up to 2.5 MiB, and an unauthenticated client may send reviews.
 	revisionRate = 20
 )
 
@@ -38,23 +38,23 @@ var errTooManyMissing = errors.New("too many SidecarSets name revisions that thi
 type liveRevisions struct {
 	named  func(context.Context, *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error)
 	clock  clock.PassiveClock
-	shared *snapshot.Shared[*inject.Program, *inject.Program] // by the SidecarSet that names the revision
+	shared *snapshot.Shared[*inject.Compiled, *inject.Compiled] // by the SidecarSet that names the revision
 	rate   *rate.Limiter
 
 	mu      sync.Mutex
-	answers map[*inject.Program]revisionAnswer
+	answers map[*inject.Compiled]revisionAnswer
 }
 
 // revisionAnswer is the revision that a SidecarSet names, or why that is not known. The
-// program is nil if the revision is not stored, or cannot be used.
+// compiled SidecarSet is nil if the revision is not stored, or cannot be used.
 type revisionAnswer struct {
-	program *inject.Program
-	err     error
-	until   time.Time
+	compiled *inject.Compiled
+	err      error
+	until    time.Time
 }
 
 func newLiveRevisions(named func(context.Context, *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error), c clock.PassiveClock) *liveRevisions {
-	l := &liveRevisions{named: named, clock: c, rate: rate.NewLimiter(revisionRate, 2*revisionRate), answers: map[*inject.Program]revisionAnswer{}}
+	l := &liveRevisions{named: named, clock: c, rate: rate.NewLimiter(revisionRate, 2*revisionRate), answers: map[*inject.Compiled]revisionAnswer{}}
 	l.shared = snapshot.NewShared(revisionReads, l.ask)
 	return l
 }
@@ -77,18 +77,18 @@ func (l *liveRevisions) addMissing(ctx context.Context, candidates []inject.Cand
 
 // find returns the revision that a SidecarSet names, by an answer that is still valid or by
 // a look-up that concurrent requests share.
-func (l *liveRevisions) find(ctx context.Context, current *inject.Program) (*inject.Program, error) {
+func (l *liveRevisions) find(ctx context.Context, current *inject.Compiled) (*inject.Compiled, error) {
 	if answer, holds := l.recall(current); holds {
-		return answer.program, answer.err
+		return answer.compiled, answer.err
 	}
 	return l.shared.Get(ctx, current)
 }
 
 // ask looks up the revision that a SidecarSet names, unless an earlier look-up has just
 // given an answer.
-func (l *liveRevisions) ask(ctx context.Context, current *inject.Program) (*inject.Program, error) {
+func (l *liveRevisions) ask(ctx context.Context, current *inject.Compiled) (*inject.Compiled, error) {
 	if answer, holds := l.recall(current); holds {
-		return answer.program, answer.err
+		return answer.compiled, answer.err
 	}
 	if !l.rate.AllowN(l.clock.Now(), 1) {
 		return nil, errTooManyMissing
@@ -101,14 +101,14 @@ func (l *liveRevisions) ask(ctx context.Context, current *inject.Program) (*inje
 	case err != nil:
 		memory = failureMemory
 	case recorded != nil:
-		answer.program, _ = inject.CompileRevision(current, recorded) // the snapshot will report the error
+		answer.compiled, _ = inject.CompileRevision(current, recorded) // the snapshot will report the error
 	}
 	l.remember(current, answer, memory)
-	return answer.program, answer.err
+	return answer.compiled, answer.err
 }
 
 // remember keeps an answer for a time.
-func (l *liveRevisions) remember(current *inject.Program, answer revisionAnswer, memory time.Duration) {
+func (l *liveRevisions) remember(current *inject.Compiled, answer revisionAnswer, memory time.Duration) {
 	answer.until = l.clock.Now().Add(memory)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,7 +122,7 @@ func (l *liveRevisions) remember(current *inject.Program, answer revisionAnswer,
 	})
 }
 
-func (l *liveRevisions) recall(current *inject.Program) (answer revisionAnswer, holds bool) {
+func (l *liveRevisions) recall(current *inject.Compiled) (answer revisionAnswer, holds bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	answer, known := l.answers[current]

@@ -20,11 +20,11 @@ import (
 
 // Bounds of a request's body. An AdmissionReview has two objects of at most 3 MiB each,
 // and less than 1 MiB of other content. A ConversionReview has all objects of a LIST:
-// 16 MiB is some 1,600 SidecarSets of 10 KiB. A barrier probe has some 2 KiB.
+// 16 MiB is some 1,600 SidecarSets of 10 KiB. A probe probe has some 2 KiB.
 const (
 	MaxAdmissionBytes  = 7 << 20
 	MaxConversionBytes = 16 << 20
-	MaxBarrierBytes    = 256 << 10
+	MaxProbeBytes      = 256 << 10
 	// smallBody is how much of a body is read freely. Most Pods are smaller.
 	smallBody = 64 << 10
 )
@@ -45,7 +45,7 @@ type Limits struct {
 
 // A Pod is cheap to answer, but may wait while its Namespace is read from the API server. So there
 // are more seats than cores could fill. A review of a SidecarSet mostly waits until API servers use
-// a webhook entry: its seat is a place to wait. The handler of SidecarSets bounds what bodies
+// a Pod webhook: its seat is a place to wait. The handler of SidecarSets bounds what bodies
 // become in memory. The sum of all bounds keeps the process below half of its container's limit
 // (TestHostileBodies).
 func defaultLimits() map[Group]Limits {
@@ -54,7 +54,7 @@ func defaultLimits() map[Group]Limits {
 		GroupPods:        {Body: MaxAdmissionBytes, Large: 8 << 20, Active: max(16*cores, 32)},
 		GroupSidecarSets: {Body: MaxAdmissionBytes, Large: 10 << 20, Active: 512},
 		GroupConversions: {Body: MaxConversionBytes, Large: 20 << 20, Active: max(cores, 2)},
-		GroupBarriers:    {Body: MaxBarrierBytes, Large: 1 << 20, Active: max(2*cores, 4)},
+		GroupProbes:      {Body: MaxProbeBytes, Large: 1 << 20, Active: max(2*cores, 4)},
 	}
 }
 
@@ -69,13 +69,13 @@ const (
 	GroupPods        Group = "pods"
 	GroupSidecarSets Group = "sidecarsets"
 	GroupConversions Group = "conversions"
-	// GroupBarriers is apart from GroupSidecarSets, whose requests wait for answers
+	// GroupProbes is apart from GroupSidecarSets, whose requests wait for answers
 	// to requests of this group.
-	GroupBarriers Group = "barriers"
+	GroupProbes Group = "probes"
 )
 
 // gate admits the requests of one group within its Limits.
-type gate struct {
+type limiter struct {
 	limits          Limits
 	forBody, longer time.Duration // that a body, and an answer, may take
 	large, seats    *semaphore.Weighted
@@ -83,13 +83,13 @@ type gate struct {
 	refused         map[Reason]prometheus.Counter // the Server's metrics fill it
 }
 
-func newGate(l Limits, forBody, longest time.Duration) *gate {
-	return &gate{limits: l, forBody: forBody, longer: longest, refused: map[Reason]prometheus.Counter{},
+func newLimiter(l Limits, forBody, longest time.Duration) *limiter {
+	return &limiter{limits: l, forBody: forBody, longer: longest, refused: map[Reason]prometheus.Counter{},
 		large: semaphore.NewWeighted(l.Large), seats: semaphore.NewWeighted(l.Active)}
 }
 
 // admit gives next the requests whose bodies have been read and that have a seat.
-func (g *gate) admit(next Handler) http.Handler {
+func (g *limiter) admit(next Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), timeToAnswer(r.URL, g.longer))
 		defer cancel()
@@ -98,7 +98,7 @@ func (g *gate) admit(next Handler) http.Handler {
 		held, refusal := g.receive(ctx, w, r, body)
 		defer g.large.Release(held)
 		if refusal == nil {
-			if refusal = g.sit(ctx); refusal == nil {
+			if refusal = g.acquireSeat(ctx); refusal == nil {
 				refusal = g.serve(ctx, w, Request{r.URL.Path, body.Bytes()}, next)
 			} else {
 				refusal.answer(ctx, w, r.URL.Path)
@@ -116,7 +116,7 @@ func (g *gate) admit(next Handler) http.Handler {
 }
 
 // serve answers a request that has a seat.
-func (g *gate) serve(ctx context.Context, w http.ResponseWriter, r Request, next Handler) *Refusal {
+func (g *limiter) serve(ctx context.Context, w http.ResponseWriter, r Request, next Handler) *Refusal {
 	g.active.Add(1)
 	defer func() {
 		g.active.Add(-1)
@@ -126,7 +126,7 @@ func (g *gate) serve(ctx context.Context, w http.ResponseWriter, r Request, next
 }
 
 // sit waits for a seat.
-func (g *gate) sit(ctx context.Context) *Refusal {
+func (g *limiter) acquireSeat(ctx context.Context) *Refusal {
 	if !g.acquire(ctx, g.seats, 1) {
 		return Busy(ReasonBusy, "it is busy")
 	}
@@ -134,7 +134,7 @@ func (g *gate) sit(ctx context.Context) *Refusal {
 }
 
 // acquire reports whether there was room in time.
-func (g *gate) acquire(ctx context.Context, of *semaphore.Weighted, n int64) bool {
+func (g *limiter) acquire(ctx context.Context, of *semaphore.Weighted, n int64) bool {
 	if of.TryAcquire(n) {
 		return true
 	}
@@ -155,7 +155,7 @@ func release(body *bytes.Buffer) {
 }
 
 // receive reads the body. held is what it takes of the room for large bodies.
-func (g *gate) receive(ctx context.Context, w http.ResponseWriter, r *http.Request, body *bytes.Buffer) (held int64, refusal *Refusal) {
+func (g *limiter) receive(ctx context.Context, w http.ResponseWriter, r *http.Request, body *bytes.Buffer) (held int64, refusal *Refusal) {
 	// It also bounds how long net/http reads the rest of a body that is refused. A deadline that
 	// passes while the request is answered would end it. An error means that there is no
 	// connection, as in tests.

@@ -18,8 +18,8 @@ type metrics struct {
 
 func (s *Server) newMetrics() *metrics {
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "sidecarset_webhook_refused_requests_total",
-		Help: "Requests that were refused by a limit, before their content decided anything, by group of paths (pods, sidecarsets, conversions, barriers) and reason: busy, memory, too_large, slow, invalid.",
+		Name: "sidecarset_webhook_rejected_requests_total",
+		Help: "Requests that were refused by a limit, before their content decided anything, by group of paths (pods, sidecarsets, conversions, probes) and reason: busy, memory, too_large, slow, invalid.",
 	}, []string{"group", "reason"})
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -40,15 +40,15 @@ func (s *Server) newMetrics() *metrics {
 			Name: "sidecarset_webhook_rejected_connections_total", Help: "Connections that were closed at once, because there were too many of all clients or of that client.",
 		}, func() float64 { return float64(s.listening().refused.Load()) }),
 	}
-	for group, gate := range s.gates {
+	for group, limiter := range s.limiters {
 		for _, reason := range reasons {
-			gate.refused[reason] = refused.WithLabelValues(string(group), string(reason))
+			limiter.refused[reason] = refused.WithLabelValues(string(group), string(reason))
 		}
 		m.collectors = append(m.collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "sidecarset_webhook_requests_in_flight",
-			Help:        "Requests that are being answered, by group of paths: pods, sidecarsets, conversions, barriers.",
+			Help:        "Requests that are being answered, by group of paths: pods, sidecarsets, conversions, probes.",
 			ConstLabels: prometheus.Labels{"group": string(group)},
-		}, func() float64 { return float64(gate.active.Load()) }))
+		}, func() float64 { return float64(limiter.active.Load()) }))
 	}
 	return m
 }

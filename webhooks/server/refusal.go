@@ -30,7 +30,7 @@ type Refusal struct {
 	// its own time limit; the retry may reach another replica. 0 does not ask.
 	RetryAfter int
 	// Reason, if not empty, counts the refusal in
-	// sidecarset_webhook_refused_requests_total.
+	// sidecarset_webhook_rejected_requests_total.
 	Reason Reason
 }
 

@@ -155,7 +155,7 @@ func TestRefusalsOfHandlersAreCounted(t *testing.T) {
 		}
 	}
 	for reason, want := range map[string]float64{"too_large": 1, "memory": 1, "busy": 0, "invalid": 0} {
-		if got := metric(t, registry, "sidecarset_webhook_refused_requests_total", "sidecarsets", reason); got != want {
+		if got := metric(t, registry, "sidecarset_webhook_rejected_requests_total", "sidecarsets", reason); got != want {
 			t.Errorf("%v refusals are counted as %s, want %v", got, reason, want)
 		}
 	}

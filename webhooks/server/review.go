@@ -39,7 +39,7 @@ func (h Handler) Answer(ctx context.Context, w http.ResponseWriter, r Request) *
 // ServeHTTP implements http.Handler, so that a Handler can be used without a Server. Each
 // request is bounded. All requests together are not.
 func (h Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	newGate(defaultLimits()[GroupPods], defaultBodyTimeout, defaultWriteTimeout).admit(h).ServeHTTP(w, r)
+	newLimiter(defaultLimits()[GroupPods], defaultBodyTimeout, defaultWriteTimeout).admit(h).ServeHTTP(w, r)
 }
 
 // Review returns a Handler that decodes the whole AdmissionReview. decide returns an

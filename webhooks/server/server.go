@@ -70,7 +70,7 @@ type Options struct {
 type Server struct {
 	options  Options
 	mux      *http.ServeMux
-	gates    map[Group]*gate
+	limiters map[Group]*limiter
 	metrics  *metrics
 	draining atomic.Bool
 	listener atomic.Pointer[Listener] // nil until the server listens
@@ -80,11 +80,11 @@ type Server struct {
 // New returns a Server that Start runs.
 func New(options Options) *Server {
 	options.setDefaults()
-	s := &Server{options: options, mux: http.NewServeMux(), gates: map[Group]*gate{}}
+	s := &Server{options: options, mux: http.NewServeMux(), limiters: map[Group]*limiter{}}
 	all := defaultLimits()
 	maps.Copy(all, options.Limits)
 	for group, limits := range all {
-		s.gates[group] = newGate(limits, options.BodyTimeout, options.WriteTimeout)
+		s.limiters[group] = newLimiter(limits, options.BodyTimeout, options.WriteTimeout)
 	}
 	s.metrics = s.newMetrics()
 	s.mux.HandleFunc("/", notFound)
@@ -115,7 +115,7 @@ func (s *Server) Register(group Group, path string, handler Handler) {
 	if group == GroupSidecarSets || group == GroupConversions {
 		handler = s.metrics.counted(path, handler)
 	}
-	admitted := s.gates[group].admit(handler)
+	admitted := s.limiters[group].admit(handler)
 	if s.options.ClientCAs != nil && group != GroupConversions {
 		admitted = knownClients(admitted)
 	}

@@ -184,9 +184,9 @@ func TestQuestionsAboutMadeUpUsersAreBounded(t *testing.T) {
 		const span = 10
 		began, refused := time.Now(), 0
 		var mu sync.Mutex
-		var strangers sync.WaitGroup
+		var clients sync.WaitGroup
 		for i := range 4000 {
-			strangers.Go(func() {
+			clients.Go(func() {
 				<-time.After(time.Duration(i) * span * time.Second / 4000)
 				for namespace := range 20 {
 					if err := ask(fmt.Sprint("ghost-", i/20), i*100+namespace); err != nil {
@@ -203,7 +203,7 @@ func TestQuestionsAboutMadeUpUsersAreBounded(t *testing.T) {
 				t.Errorf("a user who is known: %v", err)
 			}
 		}
-		strangers.Wait()
+		clients.Wait()
 		took := time.Since(began)
 		if most := int(took.Seconds()+2) * 500; api.count() > most || refused == 0 {
 			t.Errorf("the API server was asked %d times in %v, want %d at most; %d questions were refused", api.count(), took, most, refused)

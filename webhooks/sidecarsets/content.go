@@ -24,14 +24,14 @@ import (
 // SidecarSets. A question costs the API server about 4 ms. The burst is enough for a tool that
 // applies all SidecarSets of a cluster at once.
 const (
-	contentSeats = 4
-	contentRate  = 20 // in a second
-	contentBurst = 500
+	templateSeats = 4
+	templateRate  = 20 // in a second
+	templateBurst = 500
 )
 
-// ContentCheck asks the API server whether Pods may have the containers and volumes of a
-// SidecarSet, and whether it keeps what they have. It is safe for concurrent use. A nil ContentCheck asks nothing.
-type ContentCheck struct {
+// TemplateCheck asks the API server whether Pods may have the containers and volumes of a
+// SidecarSet, and whether it keeps what they have. It is safe for concurrent use. A nil TemplateCheck asks nothing.
+type TemplateCheck struct {
 	client    rest.Interface
 	namespace string
 	seats     chan struct{}
@@ -43,9 +43,9 @@ type ContentCheck struct {
 	keepsPodResources bool
 }
 
-// NewContentCheck returns a ContentCheck that asks in a namespace. registry takes the metrics;
+// NewTemplateCheck returns a TemplateCheck that asks in a namespace. registry takes the metrics;
 // they are not exposed if it is nil.
-func NewContentCheck(config *rest.Config, client *http.Client, namespace string, registry prometheus.Registerer) (*ContentCheck, error) {
+func NewTemplateCheck(config *rest.Config, client *http.Client, namespace string, registry prometheus.Registerer) (*TemplateCheck, error) {
 	config = rest.CopyConfig(config)
 	config.WarningHandler = rest.NoWarnings{} // they are read from the answer
 	server, err := discovery.NewDiscoveryClientForConfigAndClient(config, client)
@@ -53,28 +53,28 @@ func NewContentCheck(config *rest.Config, client *http.Client, namespace string,
 		return nil, fmt.Errorf("making a client for questions about containers: %w", err)
 	}
 	total := promauto.With(registry).NewCounterVec(prometheus.CounterOpts{
-		Name: "sidecarset_content_checks_total",
+		Name: "sidecarset_template_checks_total",
 		Help: "SidecarSets whose containers and volumes the API server was to check, by result: accepted, refused, unchecked.",
 	}, []string{"result"})
 	for _, result := range []string{"accepted", "refused", "unchecked"} {
 		total.WithLabelValues(result)
 	}
-	return &ContentCheck{
+	return &TemplateCheck{
 		client: server.RESTClient(), namespace: namespace, total: total,
-		seats: make(chan struct{}, contentSeats), rate: rate.NewLimiter(contentRate, contentBurst),
+		seats: make(chan struct{}, templateSeats), rate: rate.NewLimiter(templateRate, templateBurst),
 	}, nil
 }
 
-// contentAnswer is what the API server says about a SidecarSet, and about the one that it
+// templateAnswer is what the API server says about a SidecarSet, and about the one that it
 // replaces, if an update may keep what is wrong with that one.
-type contentAnswer struct{ now, before podtemplate.Verdict }
+type templateAnswer struct{ now, before podtemplate.Verdict }
 
 // check asks about a SidecarSet that is about to be created or to replace old. It asks nothing
 // if old has the same containers and volumes. isRefused says that another rule refuses the
 // SidecarSet: such questions are the first to be left out. If there is no verdict, the answer
 // has a warning only, because the reason is not the author's.
-func (c *ContentCheck) check(ctx context.Context, set, old *hub.SidecarSet, isRefused, mayKeep bool) contentAnswer {
-	var answer contentAnswer
+func (c *TemplateCheck) check(ctx context.Context, set, old *hub.SidecarSet, isRefused, mayKeep bool) templateAnswer {
+	var answer templateAnswer
 	if c == nil {
 		return answer
 	}
@@ -85,7 +85,7 @@ func (c *ContentCheck) check(ctx context.Context, set, old *hub.SidecarSet, isRe
 			return answer
 		}
 	}
-	if isRefused && c.rate.Tokens() < contentBurst/2 {
+	if isRefused && c.rate.Tokens() < templateBurst/2 {
 		return answer
 	}
 	err := c.askBoth(ctx, question, before, old != nil && mayKeep, &answer)
@@ -94,7 +94,7 @@ func (c *ContentCheck) check(ctx context.Context, set, old *hub.SidecarSet, isRe
 		c.total.WithLabelValues("unchecked").Inc()
 		logf.FromContext(ctx).Info("Could not ask the API server about containers", "SidecarSet", set.Set.Name, "reason", err.Error())
 		const longest = 500
-		answer = contentAnswer{now: podtemplate.Verdict{Warnings: []string{fmt.Sprintf(
+		answer = templateAnswer{now: podtemplate.Verdict{Warnings: []string{fmt.Sprintf(
 			"spec: the API server could not check the containers and volumes, so that it may refuse Pods with them: %s", text.Cut(err.Error(), longest))}}}
 	case len(answer.now.Refused) > 0:
 		c.total.WithLabelValues("refused").Inc()
@@ -108,7 +108,7 @@ var errTooMany = errors.New("this replica of the operator is asked about too man
 
 // askBoth asks one question and, if the API server refuses it and an update may keep problems,
 // the question about the stored SidecarSet.
-func (c *ContentCheck) askBoth(ctx context.Context, now, before podtemplate.Question, mayKeep bool, answer *contentAnswer) (err error) {
+func (c *TemplateCheck) askBoth(ctx context.Context, now, before podtemplate.Question, mayKeep bool, answer *templateAnswer) (err error) {
 	if !c.rate.Allow() {
 		return errTooMany
 	}
@@ -127,7 +127,7 @@ func (c *ContentCheck) askBoth(ctx context.Context, now, before podtemplate.Ques
 	return err
 }
 
-func (c *ContentCheck) ask(ctx context.Context, q podtemplate.Question) (podtemplate.Verdict, error) {
+func (c *TemplateCheck) ask(ctx context.Context, q podtemplate.Question) (podtemplate.Verdict, error) {
 	result := c.post(ctx, q.Body())
 	var warnings []string
 	for _, warning := range result.Warnings() {
@@ -141,7 +141,7 @@ func (c *ContentCheck) ask(ctx context.Context, q podtemplate.Question) (podtemp
 	return q.Read(answer, warnings, err)
 }
 
-func (c *ContentCheck) post(ctx context.Context, body []byte) rest.Result {
+func (c *TemplateCheck) post(ctx context.Context, body []byte) rest.Result {
 	return c.client.Post().AbsPath("/api/v1/namespaces", c.namespace, "podtemplates").
 		Param("dryRun", podtemplate.DryRun).Param("fieldValidation", podtemplate.FieldValidation).
 		SetHeader("Content-Type", "application/json").Body(body).MaxRetries(0).Do(ctx)
@@ -153,7 +153,7 @@ const resourcesKnownFor = time.Minute
 
 // KeepsPodResources reports whether API servers keep spec.resources of Pods. It reports true if
 // they do not answer.
-func (c *ContentCheck) KeepsPodResources(ctx context.Context) bool {
+func (c *TemplateCheck) KeepsPodResources(ctx context.Context) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if time.Since(c.resourcesAskedAt) > resourcesKnownFor {

@@ -67,12 +67,12 @@ func (s *apiServer) questions() int {
 func (s *apiServer) validator(t *testing.T) http.Handler {
 	t.Helper()
 	config := &rest.Config{Host: s.URL, QPS: -1}
-	content, err := sidecarsets.NewContentCheck(config, s.Client(), "ours", nil)
+	template, err := sidecarsets.NewTemplateCheck(config, s.Client(), "ours", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	reader := &live{}
-	return sidecarsets.NewValidator(sidecarsets.ValidatorOptions{Stored: reader.catalog, Reader: reader, Namespace: "ours", Content: content})
+	return sidecarsets.NewValidator(sidecarsets.ValidatorOptions{Stored: reader.store, Reader: reader, Namespace: "ours", Template: template})
 }
 
 func invalid(fields ...string) func(map[string]any) (int, any) { return invalidValue("", fields...) }
@@ -231,12 +231,12 @@ func TestTheAPIServerIsAskedWhetherItKeepsResourcesOfPods(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newAPIServer(t)
 			s.answer = tc.answer
-			content, err := sidecarsets.NewContentCheck(&rest.Config{Host: s.URL, QPS: -1}, s.Client(), "ours", nil)
+			template, err := sidecarsets.NewTemplateCheck(&rest.Config{Host: s.URL, QPS: -1}, s.Client(), "ours", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for range 3 {
-				if got := content.KeepsPodResources(t.Context()); got != tc.want || s.questions() != 1 {
+				if got := template.KeepsPodResources(t.Context()); got != tc.want || s.questions() != 1 {
 					t.Errorf("got %v after %d questions, want %v after one", got, s.questions(), tc.want)
 				}
 			}

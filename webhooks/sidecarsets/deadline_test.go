@@ -32,7 +32,7 @@ func (hanging) List(ctx context.Context, _ client.ObjectList, _ ...client.ListOp
 // If one of several look-ups hangs, the API server gets an answer that names it before it
 // stops waiting.
 func TestALookUpThatHangsIsNamedBeforeTheAPIServerGivesUp(t *testing.T) {
-	ask := sidecarsets.NewValidator(sidecarsets.ValidatorOptions{Stored: (&live{}).catalog, Reader: hanging{}, Namespace: "ours"})
+	ask := sidecarsets.NewValidator(sidecarsets.ValidatorOptions{Stored: (&live{}).store, Reader: hanging{}, Namespace: "ours"})
 	body := sidecarSetReview(t, defaulted(t, betaManifest+"  injectionStrategy: {revision: {revisionName: s-1}}\n"), "")
 	synctest.Test(t, func(t *testing.T) {
 		waits, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -94,10 +94,10 @@ func (w *written) isWritten(member string) bool {
 	metadata, _ := w.sent["metadata"].(map[string]any)
 	managers, _ := metadata["managedFields"].([]any)
 	return slices.ContainsFunc(managers, func(manager any) bool {
-		entry, _ := manager.(map[string]any)
-		fields, _ := entry["fieldsV1"].(map[string]any)
+		webhook, _ := manager.(map[string]any)
+		fields, _ := webhook["fieldsV1"].(map[string]any)
 		spec, _ := fields["f:spec"].(map[string]any)
 		_, wrote := spec["f:"+member]
-		return wrote && entry["apiVersion"] == w.sent["apiVersion"]
+		return wrote && webhook["apiVersion"] == w.sent["apiVersion"]
 	})
 }

@@ -11,20 +11,20 @@ import (
 // last: a Namespace that was created right before the SidecarSet is then known. A SidecarSet that
 // injects a recorded revision into all Pods gets no warning, because its content goes into none.
 func (v *validator) podSecurity(set *hub.SidecarSet) []string {
-	var catalog *match.Snapshot
+	var store *match.Snapshot
 	if v.Current != nil {
-		catalog = v.Current()
+		store = v.Current()
 	}
-	if catalog == nil {
+	if store == nil {
 		return nil
 	}
-	namespaces := podsecurity.Read(catalog, v.ExcludedNamespaces)
+	namespaces := podsecurity.Read(store, v.ExcludedNamespaces)
 	if namespaces.None() {
 		return nil
 	}
-	program, err := inject.Compile(set.Object)
-	if err != nil || program.Bypassed() {
+	compiled, err := inject.Compile(set.Object)
+	if err != nil || compiled.Bypassed() {
 		return nil
 	}
-	return podsecurity.Warnings(namespaces.Refusals(program, program))
+	return podsecurity.Warnings(namespaces.Refusals(compiled, compiled))
 }

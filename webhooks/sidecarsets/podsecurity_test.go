@@ -36,10 +36,10 @@ func TestAuthorsAreWarnedOfPodSecurity(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			reader := &live{revisions: []appsv1.ControllerRevision{{ObjectMeta: metav1.ObjectMeta{Name: "log-1", Labels: map[string]string{"kruise.io/sidecarset-name": "log"}}}}}
 			handler := sidecarsets.NewValidator(sidecarsets.ValidatorOptions{
-				Stored: reader.catalog, Reader: reader, Namespace: "ours", ExcludedNamespaces: []string{"ours", "kube-system"},
+				Stored: reader.store, Reader: reader, Namespace: "ours", ExcludedNamespaces: []string{"ours", "kube-system"},
 				Current: func() *match.Snapshot { return match.Build(nil, tc.namespaces) },
 			})
-			answer := fixtures.Review(t, handler, widenReview(t, defaulted(t, tc.manifest), "", tc.dryRun))
+			answer := fixtures.Review(t, handler, registerReview(t, defaulted(t, tc.manifest), "", tc.dryRun))
 			told := 0
 			for _, warning := range answer.Warnings {
 				if strings.HasPrefix(warning, "Pod Security ") {

@@ -44,8 +44,8 @@ const maxReviews = 8
 // RequesterCheckOptions is what a RequesterCheck needs.
 type RequesterCheckOptions struct {
 	Mode RequesterMode
-	// Catalog returns the snapshot that knows the Namespaces; nil until there is one.
-	Catalog func() *match.Snapshot
+	// Store returns the snapshot that knows the Namespaces; nil until there is one.
+	Store func() *match.Snapshot
 	// Access answers questions about what users may do.
 	Access AccessReviewer
 	// Revisions finds the recorded revision that a SidecarSet injects.
@@ -123,11 +123,11 @@ func (c *RequesterCheck) Check(ctx context.Context, author authenticationv1.User
 func (c *RequesterCheck) missing(ctx context.Context, user authenticationv1.UserInfo, set *hub.SidecarSet) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()
-	catalog := c.Catalog()
-	if catalog == nil {
+	store := c.Store()
+	if store == nil {
 		return nil, errors.New("this replica of the operator has not read all Namespaces yet")
 	}
-	demand, err := c.demand(ctx, catalog, set)
+	demand, err := c.demand(ctx, store, set)
 	if err != nil {
 		return nil, err
 	}
@@ -145,9 +145,9 @@ func (c *RequesterCheck) missing(ctx context.Context, user authenticationv1.User
 
 // demand returns the rights that the SidecarSet takes. If it injects a recorded revision,
 // they include those that the revision takes.
-func (c *RequesterCheck) demand(ctx context.Context, catalog *match.Snapshot, set *hub.SidecarSet) (requester.Demand, error) {
+func (c *RequesterCheck) demand(ctx context.Context, store *match.Snapshot, set *hub.SidecarSet) (requester.Demand, error) {
 	demand := requester.NewDemand(set.Object, set.Set, requester.Cluster{
-		Select:   func(selector labels.Selector) []string { return slices.Collect(catalog.NamespacesWith(selector)) },
+		Select:   func(selector labels.Selector) []string { return slices.Collect(store.NamespacesWith(selector)) },
 		Excluded: c.ExcludedNamespaces,
 	})
 	recorded, err := c.Revisions.Named(ctx, set.Set)

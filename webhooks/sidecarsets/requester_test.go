@@ -46,9 +46,9 @@ func checked(mode sidecarsets.RequesterMode, access *rights, registry prometheus
 	reader := &live{revisions: recorded}
 	none := match.Build(nil, map[string]labels.Set{"team-a": {"team": "a"}, "team-b": {"team": "b"}})
 	return sidecarsets.NewValidator(sidecarsets.ValidatorOptions{
-		Stored: reader.catalog, Reader: reader, Namespace: "ours",
+		Stored: reader.store, Reader: reader, Namespace: "ours",
 		Requester: sidecarsets.NewRequesterCheck(sidecarsets.RequesterCheckOptions{
-			Mode: mode, Access: access, Catalog: func() *match.Snapshot { return none }, ExcludedNamespaces: []string{"ours"}, Registry: registry,
+			Mode: mode, Access: access, Store: func() *match.Snapshot { return none }, ExcludedNamespaces: []string{"ours"}, Registry: registry,
 			Revisions: snapshot.RecordedRevisions{Reader: reader, Namespace: "ours"},
 		}),
 	})

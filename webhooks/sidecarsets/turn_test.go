@@ -23,10 +23,10 @@ func (late) Allowed(context.Context, authenticationv1.UserInfo, requester.Questi
 	return false, fmt.Errorf("reviewing access: %w", errNoTurn)
 }
 
-// The check is never skipped: a stranger who uses up the questions must not turn it off.
+// The check is never skipped: an unauthenticated client who uses up the questions must not turn it off.
 func TestAReviewWithoutATurnIsNotAdmitted(t *testing.T) {
 	for _, mode := range []RequesterMode{RequesterWarn, RequesterEnforce} {
-		check := NewRequesterCheck(RequesterCheckOptions{Mode: mode, Access: late{}, Catalog: func() *match.Snapshot { return match.Build(nil, nil) }})
+		check := NewRequesterCheck(RequesterCheckOptions{Mode: mode, Access: late{}, Store: func() *match.Snapshot { return match.Build(nil, nil) }})
 		set := &hub.SidecarSet{Object: fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map(), Set: fixtures.LogSet(1)}
 		warnings, err := check.Check(t.Context(), authenticationv1.UserInfo{Username: "ghost"}, set, nil)
 		refusal := new(server.Refusal)

@@ -44,7 +44,7 @@ type ValidatorOptions struct {
 	Reader client.Reader
 	// Content asks the API server about containers, volumes and pull secrets. If it is nil,
 	// nothing that Kubernetes says of them is known.
-	Content *ContentCheck
+	Template *TemplateCheck
 	// Namespace holds the ControllerRevisions, and the ConfigMap that says which
 	// annotations patchPodMetadata may set.
 	Namespace string
@@ -53,8 +53,8 @@ type ValidatorOptions struct {
 	PatchPodMetadataAllowed bool
 	// ExcludedNamespaces are never injected; naming one gives a warning.
 	ExcludedNamespaces []string
-	// Widener, if not nil, is called for each SidecarSet that is about to be stored.
-	Widener Widener
+	// Registrar, if not nil, is called for each SidecarSet that is about to be stored.
+	Registrar Registrar
 	// Requester asks whether the author of a SidecarSet has the rights that it takes. If
 	// it is nil, no rights are needed.
 	Requester *RequesterCheck
@@ -78,7 +78,7 @@ func NewValidator(options ValidatorOptions) server.Handler {
 type validator struct{ ValidatorOptions }
 
 // review reads the SidecarSet, judges it, asks for the rights of its author, and
-// widens the webhook entries. It gives warnings, or the reason why the SidecarSet may
+// registers the Pod webhooks. It gives warnings, or the reason why the SidecarSet may
 // not be stored.
 func (v *validator) review(ctx context.Context, req *admissionv1.AdmissionRequest) ([]string, error) {
 	w, err := read(ctx, req)
@@ -88,12 +88,12 @@ func (v *validator) review(ctx context.Context, req *admissionv1.AdmissionReques
 	old := w.replaced()
 	warnings, err := v.validate(ctx, w.SidecarSet, old)
 	if err == nil {
-		var lacking []string
-		lacking, err = v.Requester.Check(ctx, req.UserInfo, w.SidecarSet, old)
-		warnings = append(warnings, lacking...)
+		var uninjected []string
+		uninjected, err = v.Requester.Check(ctx, req.UserInfo, w.SidecarSet, old)
+		warnings = append(warnings, uninjected...)
 	}
 	if err == nil {
-		warnings = append(warnings, v.widen(ctx, w.request, w.SidecarSet, old)...)
+		warnings = append(warnings, v.register(ctx, w.request, w.SidecarSet, old)...)
 		warnings = append(warnings, v.podSecurity(w.SidecarSet)...)
 	}
 	return warnings, err
@@ -136,8 +136,8 @@ func (v *validator) validate(ctx context.Context, set, old *hub.SidecarSet) ([]s
 	env.Object, env.Replaced = set.Object, replaced
 	if old == nil {
 		errs := validation.Create(set.Set, env)
-		content := v.Content.check(ctx, set, nil, len(errs) > 0, false).now
-		return append(validation.Warnings(set.Set, env), content.Warnings...), refuse(set.Set, append(errs, content.Refused...))
+		template := v.Template.check(ctx, set, nil, len(errs) > 0, false).now
+		return append(validation.Warnings(set.Set, env), template.Warnings...), refuse(set.Set, append(errs, template.Refused...))
 	}
 	env.SameWithoutImages = sameWithoutImages(set.Object, old.Object)
 	return v.update(ctx, set, old, env)
@@ -147,20 +147,20 @@ func (v *validator) validate(ctx context.Context, set, old *hub.SidecarSet) ([]s
 // are warnings. It looks for them only if the updated one has problems.
 func (v *validator) update(ctx context.Context, set, old *hub.SidecarSet, env validation.Environment) (warnings []string, err error) {
 	errs, mayKeep := validation.Update(set.Set, old.Set, env), validation.MayKeep(set.Set, old.Set, old.Object)
-	content := v.Content.check(ctx, set, old, len(errs) > 0, mayKeep)
-	if errs = append(errs, content.now.Refused...); len(errs) > 0 && mayKeep {
+	template := v.Template.check(ctx, set, old, len(errs) > 0, mayKeep)
+	if errs = append(errs, template.now.Refused...); len(errs) > 0 && mayKeep {
 		before, err := v.gather(ctx, old.Set)
 		if err != nil {
 			return nil, err
 		}
 		before.Object = old.Object
-		worse, kept := validation.Keep(errs, set.Object, old.Set, before, content.before.Refused)
+		worse, kept := validation.Keep(errs, set.Object, old.Set, before, template.before.Refused)
 		errs = worse
 		for _, problem := range kept[:min(len(kept), maxProblems)] {
 			warnings = append(warnings, problem.Error()+" (the stored SidecarSet has this problem already)")
 		}
 	}
-	return slices.Concat(warnings, validation.Warnings(set.Set, env), content.now.Warnings), refuse(set.Set, errs)
+	return slices.Concat(warnings, validation.Warnings(set.Set, env), template.now.Warnings), refuse(set.Set, errs)
 }
 
 // sameWithoutImages reports whether the content hashes without images of two SidecarSets are
@@ -227,14 +227,14 @@ func (v *validator) gather(ctx context.Context, set *appsv1beta1.SidecarSet) (va
 // that cannot be decoded injects nothing, so it is left out. The result shares the objects of
 // the snapshot, so that many reviews at a time need no copies.
 func (v *validator) others(ctx context.Context) ([]*appsv1beta1.SidecarSet, error) {
-	catalog, err := v.Stored(ctx)
+	store, err := v.Stored(ctx)
 	if err != nil {
 		return nil, lookUpError("the other SidecarSets", err)
 	}
-	programs := catalog.Programs()
-	others := make([]*appsv1beta1.SidecarSet, 0, len(programs))
-	for _, program := range programs {
-		others = append(others, program.Set)
+	sidecarSets := store.SidecarSets()
+	others := make([]*appsv1beta1.SidecarSet, 0, len(sidecarSets))
+	for _, compiled := range sidecarSets {
+		others = append(others, compiled.Set)
 	}
 	return others, nil
 }

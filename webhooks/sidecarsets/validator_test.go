@@ -47,22 +47,22 @@ func (l *live) List(_ context.Context, list client.ObjectList, _ ...client.ListO
 	return nil
 }
 
-// catalog returns a snapshot of the SidecarSets in stored.
-func (l *live) catalog(context.Context) (*match.Snapshot, error) {
+// store returns a snapshot of the SidecarSets in stored.
+func (l *live) store(context.Context) (*match.Snapshot, error) {
 	if l.err != nil {
 		return nil, l.err
 	}
-	var programs []*inject.Program
+	var sidecarSets []*inject.Compiled
 	for _, manifest := range l.stored {
 		var object map[string]any
 		if err := yaml.Unmarshal([]byte(manifest), &object); err != nil {
 			return nil, err
 		}
-		if program, _ := inject.Compile(object); program != nil {
-			programs = append(programs, program)
+		if compiled, _ := inject.Compile(object); compiled != nil {
+			sidecarSets = append(sidecarSets, compiled)
 		}
 	}
-	return match.Build(programs, nil), nil
+	return match.Build(sidecarSets, nil), nil
 }
 
 func (l *live) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
@@ -87,7 +87,7 @@ func (l *live) Get(_ context.Context, key client.ObjectKey, object client.Object
 
 func validator(reader *live) http.Handler {
 	return sidecarsets.NewValidator(sidecarsets.ValidatorOptions{
-		Stored: reader.catalog, Reader: reader, Namespace: "ours", ExcludedNamespaces: []string{"kube-system", "sidecarset-system"},
+		Stored: reader.store, Reader: reader, Namespace: "ours", ExcludedNamespaces: []string{"kube-system", "sidecarset-system"},
 	})
 }
 
@@ -210,7 +210,7 @@ func TestTheRulesAskForWhatTheyNeed(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			handler := sidecarsets.NewValidator(sidecarsets.ValidatorOptions{Stored: tc.live.catalog, Reader: &tc.live, Namespace: "ours", PatchPodMetadataAllowed: tc.allowed})
+			handler := sidecarsets.NewValidator(sidecarsets.ValidatorOptions{Stored: tc.live.store, Reader: &tc.live, Namespace: "ours", PatchPodMetadataAllowed: tc.allowed})
 			answer := fixtures.Review(t, handler, sidecarSetReview(t, defaulted(t, tc.manifest), ""))
 			if answer.Allowed != (tc.refused == "") || !answer.Allowed && !strings.Contains(answer.Result.Message, tc.refused) {
 				t.Errorf("allowed is %v: %v", answer.Allowed, answer.Result)
@@ -307,7 +307,7 @@ func TestADeletedSidecarSetInTheSnapshotRefusesNoOther(t *testing.T) {
 func TestAClashThatCannotBeConfirmedIsAnError(t *testing.T) {
 	reader := &live{stored: []string{strings.Replace(betaManifest, "{name: log}", "{name: other}", 1)}}
 	handler := sidecarsets.NewValidator(sidecarsets.ValidatorOptions{
-		Stored: reader.catalog, Reader: &live{err: errors.New("boom")}, Namespace: "ours",
+		Stored: reader.store, Reader: &live{err: errors.New("boom")}, Namespace: "ours",
 	})
 	answer := fixtures.Review(t, handler, sidecarSetReview(t, defaulted(t, betaManifest), ""))
 	if answer.Allowed || answer.Result.Code != http.StatusInternalServerError || !strings.Contains(answer.Result.Message, "looking up SidecarSet other, try again: boom") {

@@ -10,22 +10,22 @@ import (
 	"github.com/sidecarset/operator/internal/hub"
 )
 
-// Widener makes API servers call us for the Pods that a SidecarSet selects.
-type Widener interface {
-	// Widen is for a SidecarSet that is about to be stored. It returns nil once every
+// Registrar makes API servers call us for the Pods that a SidecarSet selects.
+type Registrar interface {
+	// Register is for a SidecarSet that is about to be stored. It returns nil once every
 	// API server calls us for its Pods, and an error if ctx ends before.
-	Widen(ctx context.Context, set *appsv1beta1.SidecarSet) error
+	Register(ctx context.Context, set *appsv1beta1.SidecarSet) error
 }
 
-// widenTimeout is how long the author of a SidecarSet waits for API servers at most. It
+// registerTimeout is how long the author of a SidecarSet waits for API servers at most. It
 // usually takes 10 to 50 ms.
-const widenTimeout = 500 * time.Millisecond
+const registerTimeout = 500 * time.Millisecond
 
-// widen is the last step before a SidecarSet is stored. If it succeeds, the webhook entry is
+// register is the last step before a SidecarSet is stored. If it succeeds, the Pod webhook is
 // in force for Pods that directly follow the SidecarSet. If it fails, the author gets a
 // warning and no refusal, because the leader writes the entry later.
-func (v *validator) widen(ctx context.Context, request *admissionv1.AdmissionRequest, set, old *hub.SidecarSet) []string {
-	if v.Widener == nil { // this process may not write entries
+func (v *validator) register(ctx context.Context, request *admissionv1.AdmissionRequest, set, old *hub.SidecarSet) []string {
+	if v.Registrar == nil { // this process may not write entries
 		return nil
 	}
 	if request.DryRun != nil && *request.DryRun {
@@ -34,9 +34,9 @@ func (v *validator) widen(ctx context.Context, request *admissionv1.AdmissionReq
 	if old != nil && set.Set.Generation == old.Set.Generation { // so the selectors are the same
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, widenTimeout)
+	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
 	defer cancel()
-	if err := v.Widener.Widen(ctx, set.Set); err != nil {
+	if err := v.Registrar.Register(ctx, set.Set); err != nil {
 		return []string{"not in force yet; before you create Pods, wait for the condition " + appsv1beta1.ConditionReady + ": " + err.Error()}
 	}
 	return nil

@@ -16,14 +16,14 @@ import (
 	"github.com/sidecarset/operator/webhooks/sidecarsets"
 )
 
-// widener remembers the SidecarSets for which Widen was called.
-type widener struct {
+// registrar remembers the SidecarSets for which Register was called.
+type registrar struct {
 	err   error
 	hangs bool
 	sets  []string // apiVersion and name
 }
 
-func (w *widener) Widen(ctx context.Context, set *appsv1beta1.SidecarSet) error {
+func (w *registrar) Register(ctx context.Context, set *appsv1beta1.SidecarSet) error {
 	w.sets = append(w.sets, set.APIVersion+" "+set.Name)
 	if left, bounded := ctx.Deadline(); !bounded || time.Until(left) > time.Second {
 		return errors.New("the author would wait for long")
@@ -35,7 +35,7 @@ func (w *widener) Widen(ctx context.Context, set *appsv1beta1.SidecarSet) error 
 	return w.err
 }
 
-func TestSidecarSetIsWidenedWhileItIsAdmitted(t *testing.T) {
+func TestSidecarSetIsRegisteredWhileItIsAdmitted(t *testing.T) {
 	alpha := strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1)
 	changed := strings.Replace(betaManifest, "{name: log}", "{name: log, generation: 2}", 1) // as the API server counts
 	annotated := strings.Replace(betaManifest, "{name: log}", "{name: log, annotations: {sidecarset.io/failure-policy: Ignore}}", 1)
@@ -55,33 +55,33 @@ func TestSidecarSetIsWidenedWhileItIsAdmitted(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			w := &widener{}
-			answer := fixtures.Review(t, widening(w), widenReview(t, tc.manifest, tc.old, tc.dryRun))
+			w := &registrar{}
+			answer := fixtures.Review(t, registration(w), registerReview(t, tc.manifest, tc.old, tc.dryRun))
 			if !answer.Allowed || len(answer.Warnings) != 0 {
 				t.Fatalf("got %+v, warnings %v", answer.Result, answer.Warnings)
 			}
 			if diff := cmp.Diff(tc.want, w.sets); diff != "" {
-				t.Errorf("widened (-want +got):\n%s", diff)
+				t.Errorf("registered (-want +got):\n%s", diff)
 			}
 		})
 	}
 	t.Run("one that is refused is not", func(t *testing.T) {
-		w := &widener{}
-		answer := fixtures.Review(t, widening(w), sidecarSetReview(t, strings.Replace(defaulted(t, betaManifest), `"app":"web"`, `"app":"not a value"`, 1), ""))
+		w := &registrar{}
+		answer := fixtures.Review(t, registration(w), sidecarSetReview(t, strings.Replace(defaulted(t, betaManifest), `"app":"web"`, `"app":"not a value"`, 1), ""))
 		if answer.Allowed || len(w.sets) != 0 {
-			t.Errorf("allowed %v, widened %v", answer.Allowed, w.sets)
+			t.Errorf("allowed %v, registered %v", answer.Allowed, w.sets)
 		}
 	})
 }
 
-// If Widen fails, the SidecarSet is allowed with a warning: the leader writes the entry later.
-func TestSidecarSetIsAdmittedThoughItIsNotWidened(t *testing.T) {
-	for want, w := range map[string]*widener{
+// If Register fails, the SidecarSet is allowed with a warning: the leader writes the entry later.
+func TestSidecarSetIsAdmittedThoughItIsNotRegistered(t *testing.T) {
+	for want, w := range map[string]*registrar{
 		"no API server answers":     {err: errors.New("no API server answers")},
 		"context deadline exceeded": {hangs: true},
 	} {
 		t.Run(want, func(t *testing.T) {
-			answer := fixtures.Review(t, widening(w), widenReview(t, betaManifest, "", false))
+			answer := fixtures.Review(t, registration(w), registerReview(t, betaManifest, "", false))
 			if !answer.Allowed || len(answer.Warnings) != 1 || !strings.Contains(answer.Warnings[0], want) || !strings.Contains(answer.Warnings[0], "wait for the condition Ready") {
 				t.Errorf("allowed %v, warnings %q", answer.Allowed, answer.Warnings)
 			}
@@ -89,12 +89,12 @@ func TestSidecarSetIsAdmittedThoughItIsNotWidened(t *testing.T) {
 	}
 }
 
-func widening(w *widener) http.Handler {
-	return sidecarsets.NewValidator(sidecarsets.ValidatorOptions{Stored: (&live{}).catalog, Reader: &live{}, Namespace: "ours", Widener: w})
+func registration(w *registrar) http.Handler {
+	return sidecarsets.NewValidator(sidecarsets.ValidatorOptions{Stored: (&live{}).store, Reader: &live{}, Namespace: "ours", Registrar: w})
 }
 
-// widenReview is the review that the validating webhook gets.
-func widenReview(t *testing.T, manifest, old string, dryRun bool) []byte {
+// registerReview is the review that the validating webhook gets.
+func registerReview(t *testing.T, manifest, old string, dryRun bool) []byte {
 	t.Helper()
 	if old != "" {
 		old = defaulted(t, old)

@@ -13,7 +13,7 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 )
 
-// CacheOptions are the options of the manager's cache that a Catalog needs: watches begin again
+// CacheOptions are the options of the manager's cache that a Store needs: watches begin again
 // soon after an outage, objects have no managed fields, only ControllerRevisions of SidecarSets in
 // one namespace are watched, and a read starts no informer. Other packages add ByObject
 // options for the kinds that they read.

@@ -1,8 +1,8 @@
-// Package snapshot knows what is stored, on every replica: a Catalog follows
+// Package snapshot knows what is stored, on every replica: a Store follows
 // SidecarSets, Namespaces and ControllerRevisions by the manager's informers and
 // publishes a match.Snapshot, by which package pods decides about Pods.
 //
-// Catalog.Holds says whether the snapshot holds what a call requires, and Catalog.WaitFor
+// Store.HasObserved says whether the snapshot holds what a call requires, and Store.WaitFor
 // waits for given versions. Health ends the process if etcd
 // was restored from a backup. Shared asks the API server once for all requests that need the
 // same answer. RecordedRevisions reads revisions live.

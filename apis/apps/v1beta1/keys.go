@@ -147,7 +147,7 @@ const (
 	// it and whose selectors do not compile.
 	ConditionAccepted = "Accepted"
 	// ReasonAccepted is the reason of a true Accepted condition.
-	ReasonAccepted = "Compiled"
+	ReasonAccepted = "Accepted"
 	// ReasonInvalid is the reason of a false Accepted condition, and of a false
 	// Ready condition if every selected Pod is refused. The message names the field
 	// and the remedy.
@@ -157,8 +157,8 @@ const (
 	// be injected as its spec of observedGeneration says. It is absent while the author
 	// pauses the injection: spec.injectionStrategy.paused.
 	ConditionReady = "Ready"
-	// ReasonReady is the reason of a true Ready condition.
-	ReasonReady = "InForce"
+	// ReasonInjecting is the reason of a true Ready condition.
+	ReasonInjecting = "Injecting"
 	// ReasonPaused is the reason of an Event: spec.injectionStrategy.paused keeps new Pods from
 	// being injected. It is also a reason of a false Progressing condition, if Pods are not updated
 	// because updateStrategy.paused is true or maxUnavailable is 0.
@@ -168,23 +168,23 @@ const (
 	ReasonNothingSelected = "NothingSelected"
 	// ReasonNoReplica says that no replica of the operator answers webhooks.
 	ReasonNoReplica = "NoReplica"
-	// ReasonEntryMissing says that there is no object for the webhook entry. Only a user
+	// ReasonWebhookConfigurationMissing says that there is no object for the Pod webhook. Only a user
 	// can apply one: the message has the command.
-	ReasonEntryMissing = "EntryMissing"
-	// ReasonEntryEdited says that another program keeps editing the webhook entry, or leaves
+	ReasonWebhookConfigurationMissing = "WebhookConfigurationMissing"
+	// ReasonWebhookModified says that another program keeps editing the Pod webhook, or leaves
 	// out every namespace that the SidecarSet selects. The message names the program, or what
 	// it leaves out.
-	ReasonEntryEdited = "EntryEdited"
-	// ReasonEntryRefused says that no webhook entry can have the selectors, which were stored while
+	ReasonWebhookModified = "WebhookModified"
+	// ReasonWebhookRejected says that no Pod webhook can have the selectors, which were stored while
 	// no webhook validated them. The message names the field.
-	ReasonEntryRefused = "EntryRefused"
-	// ReasonNotInForce says that the webhook entry is not written, for example because there
+	ReasonWebhookRejected = "WebhookRejected"
+	// ReasonPending says that the Pod webhook is not written, for example because there
 	// is no place for it, or that an API server does not use it.
-	ReasonNotInForce = "NotInForce"
-	// ReasonNotProven says that the webhook entry is written, and that the operator cannot prove
+	ReasonPending = "Pending"
+	// ReasonWebhookUnverified says that the Pod webhook is written, and that the operator cannot prove
 	// that API servers use it, because a quota, a policy or a missing right refuses its questions.
 	// The message has the refusal.
-	ReasonNotProven = "NotProven"
+	ReasonWebhookUnverified = "WebhookUnverified"
 	// ReasonConflict says that the SidecarSet writes the same part of a Pod as one that was created
 	// before, and that both may select one Pod. Such Pods are refused. Reviews refuse such
 	// SidecarSets, unless both are created at the same moment.
@@ -309,8 +309,8 @@ const (
 	// ReasonNotUpgradable says that Pods cannot be updated in place. The Event is that
 	// of OpenKruise.
 	ReasonNotUpgradable = "NotUpgradablePods"
-	// ReasonPodRefused says that the API server refused to update Pods.
-	ReasonPodRefused = "PodRefused"
+	// ReasonPodUpdateRejected says that the API server refused to update Pods.
+	ReasonPodUpdateRejected = "PodUpdateRejected"
 	// ReasonContainerReset says that the hot upgrade of a Pod was ended. The Event is that of
 	// OpenKruise.
 	ReasonContainerReset = "ResetContainerSucceed"

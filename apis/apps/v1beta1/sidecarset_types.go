@@ -17,7 +17,7 @@ import (
 // +kubebuilder:printcolumn:name="MATCHED",type="integer",JSONPath=".status.matchedPods",description="Pods that carry this SidecarSet's sidecars"
 // +kubebuilder:printcolumn:name="UPDATED",type="integer",JSONPath=".status.updatedPods",description="Matched Pods that carry the current revision"
 // +kubebuilder:printcolumn:name="READY",type="integer",JSONPath=".status.readyPods",description="Matched Pods that are ready"
-// +kubebuilder:printcolumn:name="IN-FORCE",type="string",JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="The condition Ready: whether the next Pod that is selected will be injected"
+// +kubebuilder:printcolumn:name="INJECTION",type="string",JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="The reason of the condition Ready, Injecting if it is True: whether the next Pod that is selected will be injected"
 // +kubebuilder:printcolumn:name="ROLLOUT",type="string",JSONPath=`.status.conditions[?(@.type=="Progressing")].reason`,description="The reason of the condition Progressing: the state of the update of running Pods"
 // +kubebuilder:printcolumn:name="AGE",type="date",JSONPath=".metadata.creationTimestamp",description="Time since the SidecarSet was created"
 // +kubebuilder:printcolumn:name="UNINJECTED",type="integer",priority=1,JSONPath=".status.uninjectedPods",description="Pods that are selected and do not carry the sidecars"

@@ -57,11 +57,11 @@ copy prints an object of files/, a copy of a manifest of config/, for this relea
 {{- end }}
 
 {{/*
-deployments prints the Deployments of the layout. The subjects of a role are their ServiceAccounts.
+deployments prints the Deployments of the profile. The subjects of a role are their ServiceAccounts.
 */}}
 {{- define "sidecarset.deployments" -}}
-{{- if eq .Values.layout "all" -}}
-- {name: sidecarset-operator, role: all, component: operator, replicas: {{ .Values.replicas.all }}}
+{{- if eq .Values.profile "default" -}}
+- {name: sidecarset-operator, role: all, component: operator, replicas: {{ .Values.replicas.default }}}
 {{- else -}}
 - {name: sidecarset-webhook, role: webhook, component: webhook, replicas: {{ .Values.replicas.webhook }}}
 - {name: sidecarset-controller, role: controller, component: controller, replicas: {{ .Values.replicas.controller }}}
@@ -139,7 +139,7 @@ selector prints the labels by which Services and policies select the Pods that s
 */}}
 {{- define "sidecarset.serving" -}}
 app.kubernetes.io/name: sidecarset-operator
-{{- if eq .Values.layout "hardened" }}
+{{- if eq .Values.profile "hardened" }}
 app.kubernetes.io/component: webhook
 {{- end }}
 {{- end }}

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/clusterview"
 )
 
 // pageSize is how many objects one answer of an API server has at most.
@@ -112,7 +112,7 @@ func (a *app) namespaces(ctx context.Context, c client.Client, into map[string]l
 
 // readCluster takes SidecarSets and their revisions from the cluster. Namespaces are read when
 // they are needed.
-func (a *app) readCluster(ctx context.Context, parts *world.Parts) error {
+func (a *app) readCluster(ctx context.Context, parts *clusterview.Parts) error {
 	c, _, err := a.client()
 	if err != nil {
 		return err

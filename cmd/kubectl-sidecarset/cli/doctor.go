@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/clusterview"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/doctor"
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
 )
 
 func (a *app) doctor() *cobra.Command {
@@ -61,7 +61,7 @@ func (a *app) examine(ctx context.Context, wait time.Duration) ([]doctor.Result,
 	if err != nil {
 		return nil, err
 	}
-	cluster := doctor.Cluster{Client: c, Namespace: a.operatorNamespace, Read: func(ctx context.Context, parts *world.Parts) error {
+	cluster := doctor.Cluster{Client: c, Namespace: a.operatorNamespace, Read: func(ctx context.Context, parts *clusterview.Parts) error {
 		parts.Namespaces = map[string]labels.Set{}
 		return errors.Join(a.namespaces(ctx, c, parts.Namespaces), a.readCluster(ctx, parts))
 	}}

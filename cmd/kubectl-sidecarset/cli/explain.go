@@ -20,9 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/clusterview"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/explain"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/manifest"
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
 )
 
 func (a *app) explain() *cobra.Command {
@@ -138,7 +138,7 @@ func (e *explanation) readWorld(ctx context.Context, files []*manifest.File, nam
 			fmt.Fprintf(e.ErrOut, "warning: old revisions are not known: %v\n", err)
 		}
 	}
-	e.World, e.Revisions = world.New(*parts), parts.Revisions
+	e.World, e.Revisions = clusterview.New(*parts), parts.Revisions
 	for _, name := range names {
 		if !e.World.Snapshot.Has(name) && e.World.Unusable[name] == nil {
 			return fmt.Errorf("there is no SidecarSet %q", name)
@@ -327,13 +327,13 @@ func (e *explanation) print(r *explain.Report, all bool) {
 			what.text += ", revision " + a.Revision
 		}
 		fmt.Fprintf(e.Out, "\n%s: %s\n", paint.bold(a.SidecarSet), what.paint(paint, what.text))
-		for _, m := range a.Misses {
+		for _, m := range a.Mismatches {
 			fmt.Fprintf(e.Out, "    %s\n", m)
 		}
-		for _, because := range a.Because {
+		for _, because := range a.Reasons {
 			fmt.Fprintf(e.Out, "    %s\n", because)
 		}
-		for _, do := range a.Do {
+		for _, do := range a.Remedies {
 			fmt.Fprintf(e.Out, "    %s %s\n", paint.bold("To do:"), do)
 		}
 	}
@@ -352,16 +352,16 @@ var words = map[explain.Decision]struct {
 	paint func(painter, string) string
 }{
 	explain.Injects:           {"injected", painter.green},
-	explain.NotInForce:        {"selects it, but may not be injected", painter.red},
+	explain.NotReady:          {"selects it, but may not be injected", painter.red},
 	explain.AlreadyInjected:   {"not injected, because the manifest says that it is injected already", painter.yellow},
-	explain.Refused:           {"the Pod is refused because of it", painter.red},
-	explain.PodRefused:        {"not injected, because the Pod is refused", painter.red},
+	explain.Denied:            {"the Pod is refused because of it", painter.red},
+	explain.PodDenied:         {"not injected, because the Pod is refused", painter.red},
 	explain.Current:           {"injected, current", painter.green},
 	explain.Outdated:          {"injected, outdated", painter.yellow},
 	explain.Altered:           {"injected, and changed by another program", painter.red},
 	explain.ByRecord:          {"injected, as the Pod records", painter.green},
-	explain.Unproven:          {"claimed by the Pod, not proven", painter.red},
-	explain.Lacking:           {"not injected, although it selects the Pod", painter.red},
+	explain.Unverified:        {"claimed by the Pod, not proven", painter.red},
+	explain.Uninjected:        {"not injected, although it selects the Pod", painter.red},
 	explain.NoLongerSelected:  {"injected, but does not select the Pod any more", painter.yellow},
 	explain.NoSuchSidecarSet:  {"injected, but there is no such SidecarSet", painter.yellow},
 	explain.Paused:            {"not injected, paused", painter.yellow},

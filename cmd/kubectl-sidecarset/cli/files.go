@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/clusterview"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/manifest"
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
 )
 
 // filesFlags are those of the commands that read manifests.
@@ -61,22 +61,22 @@ func now() (time.Time, error) {
 }
 
 // world returns what decides about the Pods of the manifests.
-func (f *filesFlags) world(ctx context.Context, a *app, manifests []*manifest.File) (*world.World, error) {
+func (f *filesFlags) world(ctx context.Context, a *app, manifests []*manifest.File) (*clusterview.View, error) {
 	parts, err := f.parts(ctx, a, manifests)
 	if err != nil {
 		return nil, err
 	}
-	return world.New(*parts), nil
+	return clusterview.New(*parts), nil
 }
 
 // parts returns what a World about the Pods of the manifests is made of. If SidecarSets come
 // from files, so do the Namespaces; those of the manifests count, too.
-func (f *filesFlags) parts(ctx context.Context, a *app, manifests []*manifest.File) (*world.Parts, error) {
+func (f *filesFlags) parts(ctx context.Context, a *app, manifests []*manifest.File) (*clusterview.Parts, error) {
 	at, err := now()
 	if err != nil {
 		return nil, err
 	}
-	parts := world.Parts{Namespaces: map[string]labels.Set{}, Excluded: append([]string{a.operatorNamespace}, f.excluded...), Now: at}
+	parts := clusterview.Parts{Namespaces: map[string]labels.Set{}, Excluded: append([]string{a.operatorNamespace}, f.excluded...), Now: at}
 	if len(f.sidecarSets) == 0 {
 		if err := addParts(&parts, manifests, false); err != nil {
 			return nil, err
@@ -100,7 +100,7 @@ func (f *filesFlags) parts(ctx context.Context, a *app, manifests []*manifest.Fi
 }
 
 // addParts takes Namespaces from manifests and, if all is set, SidecarSets and their revisions.
-func addParts(parts *world.Parts, files []*manifest.File, all bool) error {
+func addParts(parts *clusterview.Parts, files []*manifest.File, all bool) error {
 	generated := 0
 	for _, o := range objectsOf(files) {
 		switch {

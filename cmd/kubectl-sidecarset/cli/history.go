@@ -30,7 +30,7 @@ import (
 type history struct {
 	name     string
 	recorded revision.History
-	content  []byte // what a revision of the stored spec records
+	revision []byte // what a revision of the stored spec records
 	status   []appsv1beta1.SidecarSetRevisionPods
 }
 
@@ -45,7 +45,7 @@ func (a *app) historyOf(ctx context.Context, c client.Client, object *unstructur
 		return nil, fmt.Errorf("no revision of SidecarSet %q is in namespace %s; --operator-namespace names the operator's namespace", name, a.operatorNamespace)
 	}
 	spec, _ := object.Object["spec"].(map[string]any)
-	if h.content, err = revision.Data(spec); err != nil {
+	if h.revision, err = revision.Data(spec); err != nil {
 		return nil, fmt.Errorf("reading SidecarSet %q: %w", name, err)
 	}
 	set, err := hub.Typed(object.Object)
@@ -57,7 +57,7 @@ func (a *app) historyOf(ctx context.Context, c client.Client, object *unstructur
 }
 
 func (h *history) isCurrent(r *appsv1.ControllerRevision) bool {
-	return bytes.Equal(r.Data.Raw, h.content)
+	return bytes.Equal(r.Data.Raw, h.revision)
 }
 
 // back returns the revision that undo goes to: the one with most ready Pods of those with another content

@@ -10,8 +10,8 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/clusterview"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/manifest"
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
 	"github.com/sidecarset/operator/internal/inject"
 )
 
@@ -88,7 +88,7 @@ func (a *app) injected(ctx context.Context, flags *filesFlags) ([]*manifest.File
 }
 
 // injectObject injects the Pod or the Pod template of an object, if it has one.
-func (a *app) injectObject(ctx context.Context, w *world.World, o *manifest.Object, namespace string) error {
+func (a *app) injectObject(ctx context.Context, w *clusterview.View, o *manifest.Object, namespace string) error {
 	template, err := o.Template()
 	if template == nil {
 		a.noteHidden(o)
@@ -104,8 +104,8 @@ func (a *app) injectObject(ctx context.Context, w *world.World, o *manifest.Obje
 	case decision.Refused != nil:
 		return o.Errorf("the webhook would refuse the Pod: %w", decision.Refused)
 	}
-	for _, notice := range decision.Plan.Notices {
-		fmt.Fprintf(a.ErrOut, "%s: %s\n", o.Describe(), notice.Text)
+	for _, warning := range decision.Plan.Warnings {
+		fmt.Fprintf(a.ErrOut, "%s: %s\n", o.Describe(), warning.Text)
 	}
 	if len(decision.Pod.ImagePullSecrets) == 0 && slices.ContainsFunc(decision.Plan.Insertions, func(e inject.Edit) bool { return e.List == inject.ImagePullSecrets }) {
 		fmt.Fprintf(a.ErrOut, "%s: a SidecarSet brings imagePullSecrets: with them in the manifest, the API server does not add those of the Pod's ServiceAccount. Add these to the manifest, if it has any\n", o.Describe())

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/clusterview"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/lint"
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
 	"github.com/sidecarset/operator/internal/validation"
 )
 
@@ -74,7 +74,7 @@ func (f *filesFlags) lintInput(a *app) (in lint.Input, unread, err error) {
 	if len(files) == 0 && unread != nil {
 		return in, nil, unread
 	}
-	parts := world.Parts{Namespaces: map[string]labels.Set{}}
+	parts := clusterview.Parts{Namespaces: map[string]labels.Set{}}
 	if err := addParts(&parts, files, true); err != nil {
 		return in, unread, err
 	}

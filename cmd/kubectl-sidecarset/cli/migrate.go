@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/clusterview"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/migrate"
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
 	"github.com/sidecarset/operator/internal/validation"
 )
 
@@ -62,7 +62,7 @@ func (a *app) lookAtOpenKruise(ctx context.Context) ([]migrate.Note, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts := &world.Parts{Namespaces: map[string]labels.Set{}, Excluded: []string{"kube-system", a.operatorNamespace}}
+	parts := &clusterview.Parts{Namespaces: map[string]labels.Set{}, Excluded: []string{"kube-system", a.operatorNamespace}}
 	if err := a.readCluster(ctx, parts); err != nil {
 		return nil, err
 	}

@@ -23,10 +23,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/clusterview"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/explain"
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/forecast"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/manifest"
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/outcome"
 	"github.com/sidecarset/operator/internal/hub"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
@@ -87,7 +87,7 @@ type planner struct {
 	*app
 	client  client.Client
 	resizes bool
-	parts   world.Parts
+	parts   clusterview.Parts
 	nodes   map[string]inplace.Node
 	// warnings are what the API server has warned about since the last SidecarSet.
 	warnings []string
@@ -110,7 +110,7 @@ type sidecarSetPlan struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// Missing are the ConfigMaps and Secrets that the sidecars need and that Namespaces lack.
 	Missing []*missing `json:"missing,omitempty"`
-	*forecast.Forecast
+	*outcome.Plan
 }
 
 func (p *planner) run(ctx context.Context, flags *filesFlags, output string) error {
@@ -161,7 +161,7 @@ func (p *planner) read(ctx context.Context, excluded []string) error {
 	if err != nil {
 		return err
 	}
-	p.parts = world.Parts{Namespaces: map[string]labels.Set{}, Excluded: append([]string{p.operatorNamespace}, excluded...), Now: at}
+	p.parts = clusterview.Parts{Namespaces: map[string]labels.Set{}, Excluded: append([]string{p.operatorNamespace}, excluded...), Now: at}
 	sets, err := sidecarSets(ctx, p.client)
 	if err != nil {
 		return err
@@ -193,36 +193,36 @@ func (p *planner) planOne(ctx context.Context, o *manifest.Object) (*sidecarSetP
 		}
 		plan.Action = "update"
 	}
-	before := world.New(p.parts)
+	before := clusterview.New(p.parts)
 	p.parts.SidecarSets = append(slices.DeleteFunc(slices.Clone(p.parts.SidecarSets), func(object map[string]any) bool {
 		return hub.NameOf(object) == o.Name
 	}), applied)
-	after := world.New(p.parts)
-	var programs []*inject.Program
-	for _, w := range []*world.World{before, after} {
-		if program, ok := w.Snapshot.Get(o.Name); ok {
-			programs = append(programs, program)
+	after := clusterview.New(p.parts)
+	var sidecarSets []*inject.Compiled
+	for _, w := range []*clusterview.View{before, after} {
+		if compiled, ok := w.Snapshot.Get(o.Name); ok {
+			sidecarSets = append(sidecarSets, compiled)
 		}
 	}
-	pods, err := p.pods(ctx, programs)
+	pods, err := p.pods(ctx, sidecarSets)
 	if err != nil {
 		return nil, err
 	}
 	if len(pods) > 1000 { // takes longer than a second
 		fmt.Fprintf(p.ErrOut, "judging %d Pods\n", len(pods))
 	}
-	if program, ok := after.Snapshot.Get(o.Name); ok {
+	if compiled, ok := after.Snapshot.Get(o.Name); ok {
 		spec, _ := applied["spec"].(map[string]any)
-		content, err := explain.Content(spec)
+		revision, err := explain.Revision(spec)
 		if err != nil {
 			return nil, o.Errorf("%w", err)
 		}
-		plan.Missing = p.missing(ctx, program, content, after.Excluded, pods)
-		if longer := p.longerMinReady(ctx, program, pods); longer != "" {
+		plan.Missing = p.missing(ctx, compiled, revision, after.Excluded, pods)
+		if longer := p.longerMinReady(ctx, compiled, pods); longer != "" {
 			plan.Warnings = append(plan.Warnings, longer)
 		}
 	}
-	plan.Forecast, err = forecast.Of(ctx, forecast.Input{
+	plan.Plan, err = outcome.Of(ctx, outcome.Input{
 		Old: old, New: applied, Before: before, After: after, Revisions: p.parts.Revisions, Pods: pods, Resizes: p.resizes,
 		Node: func(name string) (inplace.Node, error) { return p.node(ctx, name) },
 	})
@@ -248,7 +248,7 @@ func (p *planner) apply(ctx context.Context, o *manifest.Object) (old, applied m
 	case meta.IsNoMatchError(err):
 		return nil, nil, errNoKind
 	case err == nil:
-		if old, err = world.Stored(stored.Object); err != nil {
+		if old, err = clusterview.Stored(stored.Object); err != nil {
 			return nil, nil, err
 		}
 	case !apierrors.IsNotFound(err):
@@ -277,7 +277,7 @@ func (p *planner) apply(ctx context.Context, o *manifest.Object) (old, applied m
 		err = p.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(sent), client.DryRunAll, client.ForceOwnership, owner)
 	}
 	if err == nil {
-		applied, err = world.Stored(sent.Object)
+		applied, err = clusterview.Stored(sent.Object)
 	}
 	return old, applied, err
 }
@@ -316,20 +316,20 @@ func difference(old, applied map[string]any) string {
 }
 
 // pods reads the Pods that one of the Programs selects.
-func (p *planner) pods(ctx context.Context, programs []*inject.Program) (pods []*corev1.Pod, err error) {
+func (p *planner) pods(ctx context.Context, sidecarSets []*inject.Compiled) (pods []*corev1.Pod, err error) {
 	known, read := map[types.UID]bool{}, map[string]bool{}
-	for _, program := range programs {
+	for _, compiled := range sidecarSets {
 		namespaces := []string{""}
-		if !program.NamespaceSelector.Empty() {
+		if !compiled.NamespaceSelector.Empty() {
 			namespaces = nil
 			for name, set := range p.parts.Namespaces {
-				if program.NamespaceSelector.Matches(set) {
+				if compiled.NamespaceSelector.Matches(set) {
 					namespaces = append(namespaces, name)
 				}
 			}
 		}
 		for _, namespace := range namespaces {
-			key := namespace + "/" + program.Selector.String()
+			key := namespace + "/" + compiled.Selector.String()
 			if read[key] {
 				continue
 			}
@@ -344,7 +344,7 @@ func (p *planner) pods(ctx context.Context, programs []*inject.Program) (pods []
 					}
 				}
 				list.Items = nil // the next page must not overwrite these
-			}, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: program.Selector})
+			}, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: compiled.Selector})
 			if err != nil {
 				return nil, err
 			}

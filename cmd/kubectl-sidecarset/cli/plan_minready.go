@@ -23,19 +23,19 @@ import (
 
 // longerMinReady names the workload of selected Pods that has the longest minReadySeconds, if that is
 // longer than the SidecarSet's, because a rollout does not read it; "" if there is none.
-func (p *planner) longerMinReady(ctx context.Context, program *inject.Program, pods []*corev1.Pod) string {
-	if program.Set.Spec.UpdateStrategy.Type == appsv1beta1.NotUpdateSidecarSetStrategyType {
+func (p *planner) longerMinReady(ctx context.Context, compiled *inject.Compiled, pods []*corev1.Pod) string {
+	if compiled.Set.Spec.UpdateStrategy.Type == appsv1beta1.NotUpdateSidecarSetStrategyType {
 		return ""
 	}
 	type place struct{ kind, namespace string }
 	owners, places := map[types.UID]bool{}, map[place]bool{}
 	for _, pod := range pods {
 		owner := metav1.GetControllerOf(pod)
-		if owner != nil && owner.APIVersion == appsv1.SchemeGroupVersion.String() && program.Selector.Matches(labels.Set(pod.Labels)) {
+		if owner != nil && owner.APIVersion == appsv1.SchemeGroupVersion.String() && compiled.Selector.Matches(labels.Set(pod.Labels)) {
 			owners[owner.UID], places[place{owner.Kind, pod.Namespace}] = true, true
 		}
 	}
-	ours := rollout.NewStrategy(program.Set).MinReadySeconds()
+	ours := rollout.NewStrategy(compiled.Set).MinReadySeconds()
 	longest, name := ours, ""
 	inOrder := slices.SortedFunc(maps.Keys(places), func(a, b place) int {
 		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.kind, b.kind))

@@ -17,8 +17,8 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 )
 
-// maxLacking is how many Namespaces are named.
-const maxLacking = 50
+// maxUninjected is how many Namespaces are named.
+const maxUninjected = 50
 
 // missing is a ConfigMap or Secret that the sidecars cannot start without, and that Namespaces lack.
 type missing struct {
@@ -45,38 +45,38 @@ func (m *missing) String() string {
 }
 
 // missing finds what Namespaces of a SidecarSet lack. It reads metadata only.
-func (p *planner) missing(ctx context.Context, program *inject.Program, content corev1.PodSpec, excluded inject.Exclusions, pods []*corev1.Pod) (all []*missing) {
+func (p *planner) missing(ctx context.Context, compiled *inject.Compiled, revision corev1.PodSpec, excluded inject.Exclusions, pods []*corev1.Pod) (all []*missing) {
 	in := map[string]bool{}
-	if program.NamespaceSelector.Empty() {
+	if compiled.NamespaceSelector.Empty() {
 		for _, pod := range pods {
-			in[pod.Namespace] = in[pod.Namespace] || program.Selector.Matches(labels.Set(pod.Labels))
+			in[pod.Namespace] = in[pod.Namespace] || compiled.Selector.Matches(labels.Set(pod.Labels))
 		}
 	} else {
 		for name, set := range p.parts.Namespaces {
-			in[name] = program.NamespaceSelector.Matches(set)
+			in[name] = compiled.NamespaceSelector.Matches(set)
 		}
 	}
 	maps.DeleteFunc(in, func(name string, is bool) bool { return !is || excluded.Namespace(name) })
-	for _, ref := range explain.References(content.Containers, content.Volumes) {
+	for _, ref := range explain.References(revision.Containers, revision.Volumes) {
 		if len(in) == 0 {
 			break
 		}
 		m := &missing{Kind: ref.Kind, Name: ref.Name}
-		lacking := maps.Clone(in)
+		uninjected := maps.Clone(in)
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(ref.Kind))
 		err := each(ctx, p.client, io.Discard, ref.Kind+"s", list, func() {
 			for i := range list.Items {
-				delete(lacking, list.Items[i].Namespace)
+				delete(uninjected, list.Items[i].Namespace)
 			}
 		}, client.MatchingFields{metav1.ObjectNameField: ref.Name})
 		if err != nil {
 			m.Unknown = err.Error()
-		} else if len(lacking) == 0 {
+		} else if len(uninjected) == 0 {
 			continue
 		} else {
-			names := slices.Sorted(maps.Keys(lacking))
-			m.Namespaces = names[:min(maxLacking, len(names))]
+			names := slices.Sorted(maps.Keys(uninjected))
+			m.Namespaces = names[:min(maxUninjected, len(names))]
 			m.More = len(names) - len(m.Namespaces)
 		}
 		all = append(all, m)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/forecast"
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/outcome"
 )
 
 // printPlan prints one plan for people.
@@ -15,12 +15,12 @@ func (a *app) printPlan(p *sidecarSetPlan) {
 	fmt.Fprintln(a.Out, paint.bold("SidecarSet "+p.Name+": "+title))
 	a.printUnified(p.Diff)
 	a.printList("Warnings", p.Warnings)
-	var lacking []string
+	var uninjected []string
 	for _, m := range p.Missing {
-		lacking = append(lacking, m.String())
+		uninjected = append(uninjected, m.String())
 	}
-	a.printList("Missing", lacking)
-	if p.Forecast == nil {
+	a.printList("Missing", uninjected)
+	if p.Plan == nil {
 		return
 	}
 	fmt.Fprintln(a.Out, paint.bold("Running Pods:"))
@@ -37,7 +37,7 @@ func (a *app) printPlan(p *sidecarSetPlan) {
 		if why != "" {
 			names += "\t" + why
 		}
-		fmt.Fprintf(table, "  %d\t%s\t%s\n", g.Pods, ways[g.Fate], names)
+		fmt.Fprintf(table, "  %d\t%s\t%s\n", g.Pods, ways[g.Outcome], names)
 	}
 	if p.Current == 0 && len(p.Pods) == 0 {
 		fmt.Fprintln(table, "  none that it concerns")
@@ -64,11 +64,11 @@ func (a *app) printList(title string, lines []string) {
 	}
 }
 
-// ways are the fates of Pods in words.
-var ways = map[forecast.Fate]string{
-	forecast.InPlace: "in place", forecast.Resize: "resized in place", forecast.HotUpgrade: "hot upgrade",
-	forecast.Recreate: "need recreation", forecast.Blocked: "blocked", forecast.Kept: "kept as they are",
-	forecast.Deselected: "fall out of selection", forecast.Selected: "come into selection", forecast.Uninjected: "lack the sidecars",
+// ways are the outcomes of Pods in words.
+var ways = map[outcome.Outcome]string{
+	outcome.InPlace: "in place", outcome.Resize: "resized in place", outcome.HotUpgrade: "hot upgrade",
+	outcome.Recreate: "need recreation", outcome.Blocked: "blocked", outcome.Kept: "kept as they are",
+	outcome.Deselected: "fall out of selection", outcome.Selected: "come into selection", outcome.Uninjected: "lack the sidecars",
 }
 
 func podsText(n int) string {

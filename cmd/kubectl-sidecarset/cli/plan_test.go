@@ -24,8 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/clusterview"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/manifest"
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
 )
 
 // updating says whether to write the golden files. internal/fixtures defines the flag.
@@ -71,7 +71,7 @@ func TestPlans(t *testing.T) {
 				t.Errorf("the stored SidecarSet: %d, %s", code, text)
 			}
 			text, code := planned(t, objects, filepath.Join(dir, "image.yaml"), "yaml")
-			for _, part := range []string{"action: update", "+++ new", "fate: InPlace"} {
+			for _, part := range []string{"action: update", "+++ new", "outcome: InPlace"} {
 				if code != exitChanges || !strings.Contains(text, part) {
 					t.Errorf("%d, no %q in\n%s", code, part, text)
 				}
@@ -88,7 +88,7 @@ func TestPlans(t *testing.T) {
 // stored returns the objects of a cluster.
 func stored(t *testing.T, dir string) (objects []client.Object) {
 	t.Helper()
-	var parts world.Parts
+	var parts clusterview.Parts
 	parts.Namespaces = map[string]labels.Set{"shop": {}}
 	for _, name := range []string{"sets.yaml", "more.yaml", "nodes.yaml", "pods.yaml"} {
 		files, err := manifest.Read([]string{filepath.Join(dir, name)}, false, nil)
@@ -104,7 +104,7 @@ func stored(t *testing.T, dir string) (objects []client.Object) {
 				parts.SidecarSets = append(parts.SidecarSets, o.Value)
 			}
 			if name == "pods.yaml" {
-				decision, err := world.New(parts).Decide(t.Context(), o.Namespace, o.Value)
+				decision, err := clusterview.New(parts).Decide(t.Context(), o.Namespace, o.Value)
 				if err != nil || decision.Refused != nil {
 					t.Fatalf("%v, %v", err, decision.Refused)
 				}

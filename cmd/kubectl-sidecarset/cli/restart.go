@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/clusterview"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/explain"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/manifest"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/restart"
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/revision"
@@ -87,7 +87,7 @@ func (a *app) restart(ctx context.Context, c client.Client, name string, options
 	if err != nil {
 		return err
 	}
-	pods, err := p.pods(ctx, []*inject.Program{judge.Program})
+	pods, err := p.pods(ctx, []*inject.Compiled{judge.Compiled})
 	if err != nil {
 		return err
 	}
@@ -104,15 +104,15 @@ func (a *app) restart(ctx context.Context, c client.Client, name string, options
 	case len(todo) == 0:
 		return nil
 	}
-	lacking, err := restart.Lacking(ctx, c, todo)
+	uninjected, err := restart.Uninjected(ctx, c, todo)
 	if err != nil {
 		return err
 	}
-	if len(lacking) > 0 {
-		return fmt.Errorf("nothing was restarted: you may not %s", strings.Join(lacking, "; "))
+	if len(uninjected) > 0 {
+		return fmt.Errorf("nothing was restarted: you may not %s", strings.Join(uninjected, "; "))
 	}
 	run := &restart.Run{
-		Client: c, Judge: judge, MinReady: rollout.NewStrategy(judge.Program.Set).MinReady(), Timeout: options.timeout,
+		Client: c, Judge: judge, MinReady: rollout.NewStrategy(judge.Compiled.Set).MinReady(), Timeout: options.timeout,
 		Next: func(ctx context.Context, w *restart.Workload) (string, error) {
 			set, err := typedSet(ctx, c, name)
 			if err != nil {
@@ -121,10 +121,10 @@ func (a *app) restart(ctx context.Context, c client.Client, name string, options
 			if why, _ := restart.Stopped(set); why != "" {
 				return "", errors.New(why)
 			}
-			if set.Generation != judge.Program.Set.Generation {
+			if set.Generation != judge.Compiled.Set.Generation {
 				return "", fmt.Errorf("SidecarSet %q was changed; run the command again", name)
 			}
-			return a.nextLacks(ctx, c, judge, w), nil
+			return a.nextUninjected(ctx, c, judge, w), nil
 		},
 		Say: func(w *restart.Workload, text string) {
 			fmt.Fprintf(a.Out, "%s: %s\n", w, text)
@@ -172,12 +172,12 @@ func (p *planner) judge(ctx context.Context, name string) (*restart.Judge, error
 	if err := p.read(ctx, nil); err != nil {
 		return nil, err
 	}
-	w := world.New(p.parts)
-	program, usable := w.Snapshot.Get(name)
+	w := clusterview.New(p.parts)
+	compiled, usable := w.Snapshot.Get(name)
 	if !usable {
 		return nil, w.Unusable[name]
 	}
-	updater, err := explain.NewUpdater(w, program, revision.NewHistory(p.parts.Revisions, revision.Owner{Name: name, UID: program.Set.UID}))
+	updater, err := explain.NewUpdater(w, compiled, revision.NewHistory(p.parts.Revisions, revision.Owner{Name: name, UID: compiled.Set.UID}))
 	if err != nil {
 		return nil, err
 	}
@@ -229,9 +229,9 @@ func (a *app) printSurvey(s *restart.Survey, name string) (todo []*restart.Workl
 	return todo
 }
 
-// nextLacks asks the API server in a dry run for the next Pod of a workload, and says why that Pod
+// nextUninjected asks the API server in a dry run for the next Pod of a workload, and says why that Pod
 // would not get the content; "" if it would, or if that is not known.
-func (a *app) nextLacks(ctx context.Context, c client.Client, judge *restart.Judge, w *restart.Workload) string {
+func (a *app) nextUninjected(ctx context.Context, c client.Client, judge *restart.Judge, w *restart.Workload) string {
 	if w.Object == nil {
 		return ""
 	}
@@ -265,5 +265,5 @@ func (a *app) nextLacks(ctx context.Context, c client.Client, judge *restart.Jud
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(made.Object, pod); err != nil || judge.Has(pod) {
 		return ""
 	}
-	return fmt.Sprintf("its next Pod would not get the current content of SidecarSet %s; kubectl sidecarset explain %s/%s -n %s says why", judge.Program.Name(), strings.ToLower(w.Kind), w.Name, w.Namespace)
+	return fmt.Sprintf("its next Pod would not get the current content of SidecarSet %s; kubectl sidecarset explain %s/%s -n %s says why", judge.Compiled.Name(), strings.ToLower(w.Kind), w.Name, w.Namespace)
 }

@@ -32,7 +32,7 @@ status:
   blockedPods: [{reason: ImmutableFieldChanged, pods: 5, first: [shop/web-1, shop/web-2, shop/web-3]}]
   uninjected: [{reason: OlderThanSidecarSet, pods: 1, first: [shop/old]}]
   conditions:
-  - {type: Ready, status: "True", reason: InForce, message: New Pods get the sidecars., observedGeneration: 2}
+  - {type: Ready, status: "True", reason: Injecting, message: New Pods get the sidecars., observedGeneration: 2}
   - {type: Progressing, status: "True", reason: RollingOut, message: 14 of 40 matched Pods are updated. 26 Pods are still to be updated., observedGeneration: 2}
   - {type: Degraded, status: "True", reason: PodsBlocked, message: 5 Pods cannot be updated., observedGeneration: 2}
 `
@@ -64,7 +64,7 @@ status:
 
 func TestPicture(t *testing.T) {
 	for state, want := range map[string]string{inTheMiddle: `sidecarset/log-agent: 14 of 40 Pods updated, 12 of these ready
-  new Pods      InForce: New Pods get the sidecars.
+  new Pods      Injecting: New Pods get the sidecars.
   rollout       RollingOut: 14 of 40 matched Pods are updated. 26 Pods are still to be updated.
   revision      log-agent-a: 26 Pods, 26 ready
   revision      log-agent-b: 14 Pods, 12 ready, current
@@ -151,11 +151,11 @@ func TestStatusOfAllShowsFirstWhatNeedsALook(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	const want = `NAME        MATCHED   UPDATED   READY   NEW PODS   ROLLOUT      TO DO
-log-agent   40        14        12      InForce    RollingOut   kubectl sidecarset status log-agent
-new         40        14        12      Unknown    RollingOut   kubectl sidecarset status new
-b           40        14        12      InForce    RollingOut
-a           40        14        12      InForce    Complete
+	const want = `NAME        MATCHED   UPDATED   READY   NEW PODS    ROLLOUT      TO DO
+log-agent   40        14        12      Injecting   RollingOut   kubectl sidecarset status log-agent
+new         40        14        12      Unknown     RollingOut   kubectl sidecarset status new
+b           40        14        12      Injecting   RollingOut
+a           40        14        12      Injecting   Complete
 `
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", out, want)

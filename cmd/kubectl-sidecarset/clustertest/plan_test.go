@@ -21,8 +21,8 @@ type planned struct {
 		Action   string
 		Warnings []string
 		Pods     []struct {
-			Fate, Reason, Message string
-			Pods                  int
+			Outcome, Reason, Message string
+			Pods                     int
 		}
 		Partition int
 	}

@@ -11,7 +11,7 @@ import (
 func TestStatusShowsWhatIsBlocked(t *testing.T) {
 	t.Parallel()
 	name := app(t, 2, "")
-	wants(t, []string{"status", name}, "sidecarset/"+name+": 2 of 2 Pods updated, 2 of these ready\n", "InForce", "Complete: ", "2 Pods, 2 ready, current")
+	wants(t, []string{"status", name}, "sidecarset/"+name+": 2 of 2 Pods updated, 2 of these ready\n", "Injecting", "Complete: ", "2 Pods, 2 ready, current")
 
 	// Another variable cannot be changed in place.
 	apply(t, name, strings.Replace(sidecarSet, `v1"}`, `v1", env: [{name: A, value: b}]}`, 1))

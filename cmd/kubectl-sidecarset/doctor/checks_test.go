@@ -146,7 +146,7 @@ func TestPodsThatAreRefused(t *testing.T) {
 		"the operator is down":      {calling, nil, []string{"error|cannot call the operator"}, ""},
 		"and another program, too":  {calling, quota, []string{"error|cannot call the operator"}, ""},
 	}
-	p := place{&inject.Program{Set: &appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{Name: "log"}}}, "shop"}
+	p := place{&inject.Compiled{Set: &appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{Name: "log"}}}, "shop"}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			var err error

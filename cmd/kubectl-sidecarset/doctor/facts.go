@@ -15,7 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/clusterview"
 )
 
 // Cluster is how a cluster is reached.
@@ -24,7 +24,7 @@ type Cluster struct {
 	// Namespace is the operator's.
 	Namespace string
 	// Read reads the SidecarSets, and the Namespaces with their labels.
-	Read func(context.Context, *world.Parts) error
+	Read func(context.Context, *clusterview.Parts) error
 }
 
 // facts are what several checks look at.
@@ -37,7 +37,7 @@ type facts struct {
 	mutating    admissionregistrationv1.MutatingWebhookConfigurationList
 	validating  admissionregistrationv1.ValidatingWebhookConfigurationList
 	crd         apiextensionsv1.CustomResourceDefinition // empty if there is none
-	parts       world.Parts
+	parts       clusterview.Parts
 	// unread says why parts is not complete; nil if it is.
 	unread error
 }
@@ -48,7 +48,7 @@ const (
 	definition              = "sidecarsets.apps.kruise.io"
 	// LeaseName is the name of the leader's Lease, in the operator's namespace.
 	LeaseName  = "sidecarset-operator"
-	applyAgain = "apply the manifests of the operator again (kubectl apply -k config/default, or the layout that you installed)"
+	applyAgain = "apply the manifests of the operator again (kubectl apply -k config/default, or the profile that you installed)"
 )
 
 func gather(ctx context.Context, c Cluster) (*facts, error) {
@@ -71,7 +71,7 @@ func gather(ctx context.Context, c Cluster) (*facts, error) {
 		return nil, fmt.Errorf("namespace %s has neither a Deployment of the operator nor its Lease: name the operator's namespace with --operator-namespace; if there is none, install the operator (docs/install.md)", c.Namespace)
 	}
 	f.installation = newInstallation(c.Namespace, f.deployments.Items, f.called())
-	f.parts = world.Parts{Excluded: f.excluded(), Now: time.Now()}
+	f.parts = clusterview.Parts{Excluded: f.excluded(), Now: time.Now()}
 	f.unread = c.Read(ctx, &f.parts)
 	return f, nil
 }

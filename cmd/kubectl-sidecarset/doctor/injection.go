@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/clusterview"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/sample"
@@ -24,7 +24,7 @@ const maxTried = 200
 
 // place is a Namespace that a SidecarSet selects.
 type place struct {
-	program   *inject.Program
+	program   *inject.Compiled
 	namespace string
 }
 
@@ -33,13 +33,13 @@ type place struct {
 // other programs, too. The level of Pod Security of the other Namespaces is in the message of
 // Ready.
 func (f *facts) lookAtInjection(ctx context.Context, r *Result) {
-	w := world.New(f.parts)
+	w := clusterview.New(f.parts)
 	limited, err := f.limited(ctx)
 	if err != nil {
 		r.skip(err)
 	}
 	var all, more []place
-	for _, program := range w.Snapshot.Programs() {
+	for _, program := range w.Snapshot.SidecarSets() {
 		names := slices.DeleteFunc(slices.Sorted(w.Snapshot.NamespacesWith(program.NamespaceSelector)), w.Excluded.Namespace)
 		for i, name := range names {
 			if i == 0 {
@@ -90,7 +90,7 @@ func probe(namespace string, labels map[string]string) *corev1.Pod {
 }
 
 // try creates a Pod under dry-run. If it is refused, it tries the same Pod without sidecars.
-func (f *facts) try(ctx context.Context, w *world.World, p place, r *Result) error {
+func (f *facts) try(ctx context.Context, w *clusterview.View, p place, r *Result) error {
 	name := p.program.Name()
 	pod := probe(p.namespace, sample.Labels(p.program.Set.Spec.Selector))
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)

@@ -26,7 +26,7 @@ func Leads(lease *coordinationv1.Lease) bool {
 func (f *facts) lookAtReplicas(_ context.Context, r *Result) {
 	describe := "kubectl -n " + f.namespace + " describe pods, and look at the logs"
 	if !Leads(&f.lease) {
-		r.add(Error, "Lease "+f.namespace+"/"+LeaseName, pageProcess, describe, "no process leads: webhook entries, certificates, the status of SidecarSets and rollouts stand still")
+		r.add(Error, "Lease "+f.namespace+"/"+LeaseName, pageProcess, describe, "no process leads: Pod webhooks, certificates, the status of SidecarSets and rollouts stand still")
 	}
 	if f.url == "" && !f.answers() {
 		r.add(Error, "Service "+f.namespace+"/"+f.service(), "docs/troubleshooting.md#failed-calling-webhook", describe, "no replica answers API servers: selected Pods are refused")

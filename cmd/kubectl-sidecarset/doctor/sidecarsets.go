@@ -15,7 +15,7 @@ import (
 const pageReady = "docs/troubleshooting.md#ready-is-false"
 
 // inForce is what Ready says when there is nothing else to say.
-var inForce = readiness.Of(readiness.SidecarSet{Entry: readiness.Entry{Written: true, Proven: true}}).Message
+var inForce = readiness.Of(readiness.SidecarSet{Webhook: readiness.Webhook{Written: true, Propagated: true}}).Message
 
 // lookAtSidecarSets says which SidecarSets need a look by their conditions.
 func (f *facts) lookAtSidecarSets(_ context.Context, r *Result) {

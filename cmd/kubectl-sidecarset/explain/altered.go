@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/clusterview"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/revision"
@@ -24,7 +24,7 @@ import (
 const findTheProgram = "Find the program: kubectl get mutatingwebhookconfigurations lists those that may change Pods, and so does mutatingadmissionpolicies where the cluster has them. Update it, or have it leave these Pods alone."
 
 // injectedPod is a Pod with the sidecars that the webhook injects.
-func injectedPod(pod map[string]any, decision *world.Decision) (*corev1.Pod, error) {
+func injectedPod(pod map[string]any, decision *clusterview.Decision) (*corev1.Pod, error) {
 	text, err := json.Marshal(pod)
 	if err != nil {
 		return nil, err
@@ -86,18 +86,18 @@ func altered(want *corev1.Container, pod *corev1.Pod) (said []string) {
 }
 
 // isAltered reports whether another program has changed sidecars of a running Pod, and answers so.
-func (r *running) isAltered(p *inject.Program, u *Updater, a *Answer) bool {
+func (r *running) isAltered(p *inject.Compiled, u *Updater, a *Answer) bool {
 	said := r.alteredOf(p, u)
 	if len(said) == 0 {
 		return false
 	}
-	a.Decision, a.Because, a.Do = Altered, said, []string{findTheProgram, "After that, recreate the Pod: " + r.renewal()}
+	a.Decision, a.Reasons, a.Remedies = Altered, said, []string{findTheProgram, "After that, recreate the Pod: " + r.renewal()}
 	return true
 }
 
 // alteredOf says what another program has changed of the sidecars of a running Pod: of the content that
 // the Pod records, as far as that is known.
-func (r *running) alteredOf(p *inject.Program, u *Updater) (said []string) {
+func (r *running) alteredOf(p *inject.Compiled, u *Updater) (said []string) {
 	spec := u.spec
 	if name := p.Name(); r.record.Hash(name) != p.Hash {
 		recorded := u.Recorded(r.pod)
@@ -109,12 +109,12 @@ func (r *running) alteredOf(p *inject.Program, u *Updater) (said []string) {
 			return lostByRecord(r.record, name, r.pod)
 		}
 	}
-	content, err := Content(spec)
+	revision, err := Revision(spec)
 	if err != nil {
 		return nil
 	}
-	for i := range content.Containers {
-		if c := &content.Containers[i]; podHas(r.pod, c.Name) { // what is missing has a reason of its own; hot upgrades have other names
+	for i := range revision.Containers {
+		if c := &revision.Containers[i]; podHas(r.pod, c.Name) { // what is missing has a reason of its own; hot upgrades have other names
 			said = append(said, altered(c, r.pod)...)
 		}
 	}
@@ -123,10 +123,10 @@ func (r *running) alteredOf(p *inject.Program, u *Updater) (said []string) {
 
 // Content is what the spec of a SidecarSet brings, as a PodSpec: its containers and init containers are all
 // Containers.
-func Content(spec map[string]any) (content corev1.PodSpec, err error) {
-	err = runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"containers": spec["containers"], "initContainers": spec["initContainers"], "volumes": spec["volumes"]}, &content)
-	content.Containers, content.InitContainers = slices.Concat(content.InitContainers, content.Containers), nil
-	return content, err
+func Revision(spec map[string]any) (revision corev1.PodSpec, err error) {
+	err = runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"containers": spec["containers"], "initContainers": spec["initContainers"], "volumes": spec["volumes"]}, &revision)
+	revision.Containers, revision.InitContainers = slices.Concat(revision.InitContainers, revision.Containers), nil
+	return revision, err
 }
 
 func podHas(pod *corev1.Pod, name string) bool {
@@ -216,7 +216,7 @@ func References(containers []corev1.Container, volumes []corev1.Volume) []Refere
 }
 
 // lacking says which ConfigMaps and Secrets of these containers of a Pod its Namespace lacks.
-func (e *Explainer) lacking(ctx context.Context, pod *corev1.Pod, namespace string, names []string, a *Answer) {
+func (e *Explainer) uninjected(ctx context.Context, pod *corev1.Pod, namespace string, names []string, a *Answer) {
 	if e.Exists == nil {
 		return
 	}
@@ -229,10 +229,10 @@ func (e *Explainer) lacking(ctx context.Context, pod *corev1.Pod, namespace stri
 	for _, ref := range References(containers, pod.Spec.Volumes) {
 		switch exists, err := e.Exists(ctx, ref, namespace); {
 		case err != nil:
-			a.Because = append(a.Because, fmt.Sprintf("It needs %s in namespace %s. Whether that exists is not known: %v.", ref, namespace, err))
+			a.Reasons = append(a.Reasons, fmt.Sprintf("It needs %s in namespace %s. Whether that exists is not known: %v.", ref, namespace, err))
 		case !exists:
-			a.Because = append(a.Because, fmt.Sprintf("It needs %s, which namespace %s does not have: the container does not start.", ref, namespace))
-			a.Do = append(a.Do, fmt.Sprintf("Create %s in namespace %s, or have the SidecarSet's author mark it as optional.", ref, namespace))
+			a.Reasons = append(a.Reasons, fmt.Sprintf("It needs %s, which namespace %s does not have: the container does not start.", ref, namespace))
+			a.Remedies = append(a.Remedies, fmt.Sprintf("Create %s in namespace %s, or have the SidecarSet's author mark it as optional.", ref, namespace))
 		}
 	}
 }
@@ -246,13 +246,13 @@ func (e *Explainer) Recorded(ctx context.Context, pod *corev1.Pod) *Report {
 		a := Answer{SidecarSet: name, Decision: ByRecord, Revision: record.Revision(name)}
 		for _, sidecar := range sidecars[name] {
 			if c, _ := find(pod, sidecar); c != nil {
-				a.Because = append(a.Because, fmt.Sprintf("Brings container %s, image %s.", c.Name, c.Image))
+				a.Reasons = append(a.Reasons, fmt.Sprintf("Brings container %s, image %s.", c.Name, c.Image))
 			}
 		}
 		if lost := lostByRecord(record, name, pod); len(lost) > 0 {
-			a.Decision, a.Because, a.Do = Altered, append(a.Because, lost...), append(a.Do, findTheProgram)
+			a.Decision, a.Reasons, a.Remedies = Altered, append(a.Reasons, lost...), append(a.Remedies, findTheProgram)
 		}
-		e.lacking(ctx, pod, pod.Namespace, sidecars[name], &a)
+		e.uninjected(ctx, pod, pod.Namespace, sidecars[name], &a)
 		r.SidecarSets = append(r.SidecarSets, a)
 	}
 	return r

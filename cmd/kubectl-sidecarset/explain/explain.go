@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/clusterview"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/podstate"
 )
@@ -30,17 +30,17 @@ type Decision string
 // The decisions about new Pods, about running Pods, and about both.
 const (
 	Injects         Decision = "Injects"
-	NotInForce      Decision = "NotInForce"      // API servers may create the Pod without the sidecars
+	NotReady        Decision = "NotReady"        // API servers may create the Pod without the sidecars
 	AlreadyInjected Decision = "AlreadyInjected" // the template says that it carries the content
-	Refused         Decision = "Refused"         // the Pod is refused because of this SidecarSet
-	PodRefused      Decision = "PodRefused"      // the Pod is refused for another reason
+	Denied          Decision = "Denied"          // the Pod is refused because of this SidecarSet
+	PodDenied       Decision = "PodDenied"       // the Pod is refused for another reason
 
 	Current          Decision = "Current"
 	Outdated         Decision = "Outdated"
-	Altered          Decision = "Altered"  // another program changed the sidecars after the injection
-	ByRecord         Decision = "ByRecord" // the Pod records it; the SidecarSet cannot be read
-	Unproven         Decision = "Unproven" // the Pod claims to carry it, and no record proves that
-	Lacking          Decision = "Lacking"  // it selects the Pod, which lacks it
+	Altered          Decision = "Altered"    // another program changed the sidecars after the injection
+	ByRecord         Decision = "ByRecord"   // the Pod records it; the SidecarSet cannot be read
+	Unverified       Decision = "Unverified" // the Pod claims to carry it, and no record proves that
+	Uninjected       Decision = "Uninjected" // it selects the Pod, which lacks it
 	NoLongerSelected Decision = "NoLongerSelected"
 	NoSuchSidecarSet Decision = "NoSuchSidecarSet"
 
@@ -60,12 +60,12 @@ type Answer struct {
 	// Revision names the ControllerRevision that the Pod carries, or would get; "" if none is
 	// known.
 	Revision string `json:"revision,omitempty"`
-	// Because and Do say why, and what to do, in sentences. Do is empty if there is nothing to do.
-	Because []string `json:"because,omitempty"`
-	Do      []string `json:"do,omitempty"`
-	// Misses are the terms of the selectors that are not met, for NotSelected and
+	// Reasons and Remedies say why, and what to do, in sentences. Remedies is empty if there is nothing to do.
+	Reasons  []string `json:"reasons,omitempty"`
+	Remedies []string `json:"remedies,omitempty"`
+	// Mismatches are the terms of the selectors that are not met, for NotSelected and
 	// NoLongerSelected.
-	Misses []Miss `json:"misses,omitempty"`
+	Mismatches []Mismatch `json:"mismatches,omitempty"`
 	// Near says that a SidecarSet that does not select the Pod comes close to it.
 	Near bool `json:"near,omitempty"`
 
@@ -83,7 +83,7 @@ type Report struct {
 	File      string `json:"file,omitempty"`
 	// Running: the answers are about a Pod that exists. Otherwise they are about the next one.
 	Running bool `json:"running"`
-	// Refused says why the Pod would not be created; nil if it would.
+	// Denied says why the Pod would not be created; nil if it would.
 	Refused *Refusal `json:"refused,omitempty"`
 	// Notes are about the Pod as a whole.
 	Notes       []string `json:"notes,omitempty"`
@@ -103,7 +103,7 @@ type Refusal struct {
 
 // Explainer has what answers depend on. It is not safe for concurrent use.
 type Explainer struct {
-	World *world.World
+	World *clusterview.View
 	// Revisions are the ControllerRevisions of SidecarSets, all of them or none.
 	Revisions []*appsv1.ControllerRevision
 	// Exists reports whether a ConfigMap or Secret is in a Namespace; nil without a cluster.
@@ -113,14 +113,14 @@ type Explainer struct {
 // subject is one Pod and what is known of it.
 type subject struct {
 	*Explainer
-	decision  world.Decision
+	decision  clusterview.Decision
 	labels    labels.Set
 	namespace labels.Set // the labels of the Namespace
 	known     bool       // these are all of them
 	record    podstate.Hashes
 	listed    []string
 	adds      map[string][]string // the containers that the plan adds, by SidecarSet
-	undecided []*inject.Program   // by the labels of the Namespace, which are not known
+	undecided []*inject.Compiled  // by the labels of the Namespace, which are not known
 	why       error               // they are not known
 }
 
@@ -144,31 +144,31 @@ func (e *Explainer) look(ctx context.Context, namespace string, pod map[string]a
 }
 
 // answers asks for an answer about each SidecarSet that can be used, and sorts them.
-func (s *subject) answers(of func(p *inject.Program, selected bool) Answer) []Answer {
+func (s *subject) answers(of func(p *inject.Compiled, selected bool) Answer) []Answer {
 	var all []Answer
 	for name, err := range s.World.Unusable {
 		problem := strings.ReplaceAll(err.Error(), fmt.Sprintf("compiling SidecarSet %q: ", name), "")
-		all = append(all, Answer{SidecarSet: name, Decision: Unusable, Because: []string{problem}, Do: []string{"Correct the SidecarSet. Until then it injects nothing."}})
+		all = append(all, Answer{SidecarSet: name, Decision: Unusable, Reasons: []string{problem}, Remedies: []string{"Correct the SidecarSet. Until then it injects nothing."}})
 	}
-	for _, p := range s.World.Snapshot.Programs() {
+	for _, p := range s.World.Snapshot.SidecarSets() {
 		if s.World.Unusable[p.Name()] != nil {
 			continue
 		}
 		if slices.Contains(s.undecided, p) {
 			all = append(all, Answer{
 				SidecarSet: p.Name(), Decision: Unknown,
-				Because: []string{fmt.Sprintf("Its selector selects the Pod. Whether its namespaceSelector selects Namespace %s is not known: %s.", s.decision.Namespace, s.why)},
+				Reasons: []string{fmt.Sprintf("Its selector selects the Pod. Whether its namespaceSelector selects Namespace %s is not known: %s.", s.decision.Namespace, s.why)},
 			})
 			continue
 		}
 		d := Between(p, s.labels, s.namespace, s.known)
-		a := of(p, len(d.Misses) == 0)
-		a.SidecarSet, a.Misses, a.met = p.Name(), d.Misses, d.met
+		a := of(p, len(d.Mismatches) == 0)
+		a.SidecarSet, a.Mismatches, a.met = p.Name(), d.Mismatches, d.met
 		a.Near = a.Decision == NotSelected && d.isNear()
 		all = append(all, a)
 	}
 	slices.SortFunc(all, func(a, b Answer) int {
-		return cmp.Or(cmp.Compare(a.rank(), b.rank()), cmp.Compare(len(a.Misses), len(b.Misses)), cmp.Compare(b.met, a.met), strings.Compare(a.SidecarSet, b.SidecarSet))
+		return cmp.Or(cmp.Compare(a.rank(), b.rank()), cmp.Compare(len(a.Mismatches), len(b.Mismatches)), cmp.Compare(b.met, a.met), strings.Compare(a.SidecarSet, b.SidecarSet))
 	})
 	return all
 }
@@ -186,9 +186,9 @@ func (a *Answer) rank() int {
 }
 
 // skipped answers for a SidecarSet that selects the Pod and that the engine leaves out.
-func (s *subject) skipped(p *inject.Program) (Answer, bool) {
+func (s *subject) skipped(p *inject.Compiled) (Answer, bool) {
 	if s.decision.Excluded {
-		return Answer{Decision: NamespaceExcluded, Because: []string{fmt.Sprintf("Pods in namespace %s are never injected: the operator excludes it (--excluded-namespaces, and its own).", s.decision.Namespace)}}, true
+		return Answer{Decision: NamespaceExcluded, Reasons: []string{fmt.Sprintf("Pods in namespace %s are never injected: the operator excludes it (--excluded-namespaces, and its own).", s.decision.Namespace)}}, true
 	}
 	i := slices.IndexFunc(s.decision.Plan.Skipped, func(skip inject.Skip) bool { return skip.SidecarSet == p.Name() })
 	if i < 0 {
@@ -196,18 +196,18 @@ func (s *subject) skipped(p *inject.Program) (Answer, bool) {
 	}
 	switch skip := s.decision.Plan.Skipped[i]; skip.Reason {
 	case inject.SkipPaused:
-		return Answer{Decision: Paused, Because: []string{"spec.injectionStrategy.paused is true."}, Do: []string{"Set it to false, if new Pods are to get the sidecars."}}, true
+		return Answer{Decision: Paused, Reasons: []string{"spec.injectionStrategy.paused is true."}, Remedies: []string{"Set it to false, if new Pods are to get the sidecars."}}, true
 	case inject.SkipCanary:
-		return Answer{Decision: ReplacedByCanary, Because: []string{fmt.Sprintf("Its canary %s selects the Pod, too, and takes its place.", skip.By)}}, true
+		return Answer{Decision: ReplacedByCanary, Reasons: []string{fmt.Sprintf("Its canary %s selects the Pod, too, and takes its place.", skip.By)}}, true
 	case inject.SkipMirrorPod:
-		return Answer{Decision: MirrorPod, Because: []string{"The Pod is the API server's copy of a static Pod, which admission cannot change."}}, true
+		return Answer{Decision: MirrorPod, Reasons: []string{"The Pod is the API server's copy of a static Pod, which admission cannot change."}}, true
 	}
 	return Answer{}, false
 }
 
-// strangers names the containers that say that they were injected, although no record of the
+// unauthenticated clients names the containers that say that they were injected, although no record of the
 // Pod, and not the plan, says by whom.
-func (s *subject) strangers() (notes []string) {
+func (s *subject) clients() (notes []string) {
 	owned := map[string]bool{}
 	for set, sidecars := range s.record.Sidecars() {
 		for _, name := range sidecars {

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/clusterview"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/explain"
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/revision"
@@ -42,7 +42,7 @@ func explainer(t *testing.T, sets ...members) *explain.Explainer {
 		}
 		e.Revisions = append(e.Revisions, r)
 	}
-	e.World = world.New(world.Parts{SidecarSets: sets, Namespaces: map[string]labels.Set{"default": {}}, Excluded: []string{"kube-system"}, Now: now})
+	e.World = clusterview.New(clusterview.Parts{SidecarSets: sets, Namespaces: map[string]labels.Set{"default": {}}, Excluded: []string{"kube-system"}, Now: now})
 	return e
 }
 
@@ -95,7 +95,7 @@ func TestRunning(t *testing.T) {
 	const early, late = "2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z"
 	current := stored(logging())
 	old := fixtures.SidecarSet("log").Container("log", "log:v0").Map() // its content is recorded
-	ready := condition("Ready", "True", "InForce")
+	ready := condition("Ready", "True", "Injecting")
 	blocked := stored(logging())
 	blocked["status"].(members)["blockedPods"] = []any{members{"reason": "NodeNotReady", "pods": int64(1), "first": []any{"default/web"}, "message": "node n"}}
 	annotated := func(key, value string) members { return stored(logging().Annotation(key, value)) }
@@ -116,23 +116,23 @@ func TestRunning(t *testing.T) {
 		"a deleted SidecarSet of the same name": {
 			current, with(injected(t, fixtures.SidecarSet("log").Container("log", "log:other").Map()), "creationTimestamp", early), explain.Outdated, []string{"a deleted one of the same name"},
 		},
-		"an unknown content":    {current, injected(t, fixtures.SidecarSet("log").Container("log", "log:other").Map()), explain.Unproven, []string{"neither the SidecarSet nor any of its recorded revisions has"}},
-		"an unmarked container": {current, unmark(injected(t, current)), explain.Unproven, []string{`"log" lacks IS_INJECTED=true`}},
-		"an older Pod":          {current, plain(early), explain.Lacking, []string{"is older than the SidecarSet", "Recreate the Pod"}},
-		"no known cause":        {current, plain(late), explain.Lacking, []string{"audit log"}},
-		"policy Ignore":         {annotated("sidecarset.io/failure-policy", "Ignore"), plain(late), explain.Lacking, []string{"failure-policy: Ignore"}},
-		"in force later":        {stored(logging(), ready), plain(late), explain.Lacking, []string{"condition Ready changed after that (2026-01-05T00:00:00Z, now True)"}},
-		"paused":                {stored(logging().Paused()), plain(late), explain.Lacking, []string{"would not get it either (Paused)", "Set it to false"}},
-		"not in force":          {stored(logging(), condition("Ready", "False", "NoReplica")), plain(late), explain.Lacking, []string{"would not get it either (NotInForce)", "NoReplica"}},
-		"refused now":           {current, running(fixtures.Pod("web").Label("app", "web").Container("log", "own").Obj(), late), explain.Lacking, []string{"(Refused)", `brings the container "log"`}},
+		"an unknown content":    {current, injected(t, fixtures.SidecarSet("log").Container("log", "log:other").Map()), explain.Unverified, []string{"neither the SidecarSet nor any of its recorded revisions has"}},
+		"an unmarked container": {current, unmark(injected(t, current)), explain.Unverified, []string{`"log" lacks IS_INJECTED=true`}},
+		"an older Pod":          {current, plain(early), explain.Uninjected, []string{"is older than the SidecarSet", "Recreate the Pod"}},
+		"no known cause":        {current, plain(late), explain.Uninjected, []string{"audit log"}},
+		"policy Ignore":         {annotated("sidecarset.io/failure-policy", "Ignore"), plain(late), explain.Uninjected, []string{"failure-policy: Ignore"}},
+		"in force later":        {stored(logging(), ready), plain(late), explain.Uninjected, []string{"condition Ready changed after that (2026-01-05T00:00:00Z, now True)"}},
+		"paused":                {stored(logging().Paused()), plain(late), explain.Uninjected, []string{"would not get it either (Paused)", "Set it to false"}},
+		"not in force":          {stored(logging(), condition("Ready", "False", "NoReplica")), plain(late), explain.Uninjected, []string{"would not get it either (NotReady)", "NoReplica"}},
+		"refused now":           {current, running(fixtures.Pod("web").Label("app", "web").Container("log", "own").Obj(), late), explain.Uninjected, []string{"(Denied)", `brings the container "log"`}},
 		"a list without sidecars": {
-			current, with(plain(late), "annotations", members{appsv1beta1.AnnotationInjectedList: "log"}), explain.Lacking, []string{"lacks log", "another program wrote the list"},
+			current, with(plain(late), "annotations", members{appsv1beta1.AnnotationInjectedList: "log"}), explain.Uninjected, []string{"lacks log", "another program wrote the list"},
 		},
-		"a removed record":           {current, with(injected(t, current), "annotations", members{appsv1beta1.AnnotationHash: `{"log":{"hash":"x","sidecarList":["log"]}}`}), explain.Lacking, []string{"has removed the SidecarSet from its annotation"}},
+		"a removed record":           {current, with(injected(t, current), "annotations", members{appsv1beta1.AnnotationHash: `{"log":{"hash":"x","sidecarList":["log"]}}`}), explain.Uninjected, []string{"has removed the SidecarSet from its annotation"}},
 		"an excluded namespace":      {current, with(plain(late), "namespace", "kube-system"), explain.NamespaceExcluded, []string{"--excluded-namespaces"}},
 		"a static Pod":               {current, with(plain(late), "annotations", members{"kubernetes.io/config.mirror": "x"}), explain.MirrorPod, nil},
 		"labels that changed":        {current, with(injected(t, current), "labels", members{"app": "other"}), explain.NoLongerSelected, []string{"Restore the label"}},
-		"a list of another Pod":      {current, with(with(plain(late), "labels", members{"app": "other"}), "annotations", members{appsv1beta1.AnnotationInjectedList: "log"}), explain.Unproven, []string{"no container of the Pod was injected", "Remove the annotations"}},
+		"a list of another Pod":      {current, with(with(plain(late), "labels", members{"app": "other"}), "annotations", members{appsv1beta1.AnnotationInjectedList: "log"}), explain.Unverified, []string{"no container of the Pod was injected", "Remove the annotations"}},
 		"labels of another Pod":      {current, with(plain(late), "labels", members{"app": "other"}), explain.NotSelected, nil},
 		"a SidecarSet with an error": {stored(logging().Spec("selector", members{})), plain(late), explain.Unusable, []string{"spec.selector"}},
 	}
@@ -166,7 +166,7 @@ func check(t *testing.T, report *explain.Report, name string, want explain.Decis
 	if a.Decision != want {
 		t.Errorf("decision %s, want %s", a.Decision, want)
 	}
-	text := strings.Join(append(a.Because, a.Do...), "\n")
+	text := strings.Join(append(a.Reasons, a.Remedies...), "\n")
 	for _, part := range says {
 		if !strings.Contains(text, part) {
 			t.Errorf("%q is not said:\n%s", part, text)
@@ -206,7 +206,7 @@ func native() members {
 
 // What another program has changed of a sidecar is told, for the next Pod, for a running one, and to those
 // who may not read SidecarSets.
-func TestWhatAnotherProgramChangedIsTold(t *testing.T) {
+func TestWhatAnotherCompiledChangedIsTold(t *testing.T) {
 	t.Parallel()
 	for says, change := range map[string]func(*corev1.Pod){
 		"":                                   func(*corev1.Pod) {},
@@ -264,7 +264,7 @@ func TestWhatTheNamespaceLacksIsNamed(t *testing.T) {
 	}
 	for _, report := range []*explain.Report{next, running, e.Recorded(t.Context(), created(t, set))} {
 		check(t, report, "log", report.SidecarSets[0].Decision, "It needs ConfigMap config, which namespace default does not have", "Create ConfigMap config in namespace default", "It needs Secret token in namespace default. Whether that exists is not known: you may not read it")
-		if text := strings.Join(report.SidecarSets[0].Because, " "); strings.Contains(text, "more") {
+		if text := strings.Join(report.SidecarSets[0].Reasons, " "); strings.Contains(text, "more") {
 			t.Errorf("an optional one is named: %s", text)
 		}
 	}
@@ -284,11 +284,11 @@ func TestTheAPIServersAnswer(t *testing.T) {
 	report := next(log, mesh)
 	report.Created(created(t, log))
 	check(t, report, "log", explain.Injects)
-	check(t, report, "mesh", explain.NotInForce, "dry run of the API server returned the Pod without it")
+	check(t, report, "mesh", explain.NotReady, "dry run of the API server returned the Pod without it")
 
-	report = next(stored(logging(), condition("Ready", "False", "NotInForce")))
+	report = next(stored(logging(), condition("Ready", "False", "Pending")))
 	report.Created(created(t, log))
-	check(t, report, "log", explain.NotInForce, "Ready is False, NotInForce", "did get it just now")
+	check(t, report, "log", explain.NotReady, "Ready is False, Pending", "did get it just now")
 
 	for message, by := range map[string]string{
 		`pods "x" is forbidden: violates PodSecurity "baseline:latest": privileged (container "proxy" must not)`: `PodSecurity "baseline:latest"`,
@@ -305,10 +305,10 @@ func TestTheAPIServersAnswer(t *testing.T) {
 		if report.Refused == nil || report.Refused.By != by {
 			t.Errorf("%s: refused by %+v, want %s", message, report.Refused, by)
 		}
-		check(t, report, "mesh", explain.Refused, `about container "proxy"`)
-		check(t, report, "log", explain.PodRefused)
+		check(t, report, "mesh", explain.Denied, `about container "proxy"`)
+		check(t, report, "log", explain.PodDenied)
 		if strings.Contains(message, "app") {
-			check(t, report, "mesh", explain.Refused, `the Pod's own container "app", too`)
+			check(t, report, "mesh", explain.Denied, `the Pod's own container "app", too`)
 		}
 	}
 }
@@ -317,7 +317,7 @@ func TestTheAPIServersAnswer(t *testing.T) {
 func TestNextAgreesWithTheEngine(t *testing.T) {
 	injects := 0
 	for _, c := range fixtures.Cases(t) {
-		e := &explain.Explainer{World: world.New(world.Parts{
+		e := &explain.Explainer{World: clusterview.New(clusterview.Parts{
 			SidecarSets: c.SidecarSets, Revisions: c.Revisions, Namespaces: c.Namespaces, Excluded: []string{"kube-system"}, Now: now,
 		})}
 		decision, err := e.World.Decide(t.Context(), c.Namespace, c.Pod)

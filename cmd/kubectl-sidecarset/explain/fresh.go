@@ -29,7 +29,7 @@ func (e *Explainer) Next(ctx context.Context, namespace string, template map[str
 			s.adds[edit.SidecarSet] = append(s.adds[edit.SidecarSet], edit.Name)
 		}
 	}
-	r := &Report{Namespace: namespace, Notes: s.strangers(), adds: s.adds, plan: s.decision.Plan}
+	r := &Report{Namespace: namespace, Notes: s.clients(), adds: s.adds, plan: s.decision.Plan}
 	for _, c := range slices.Concat(s.decision.Pod.InitContainers, s.decision.Pod.Containers) {
 		r.own = append(r.own, c.Name)
 	}
@@ -44,15 +44,15 @@ func (e *Explainer) Next(ctx context.Context, namespace string, template map[str
 		return nil, err
 	}
 	for i := range r.SidecarSets {
-		if a := &r.SidecarSets[i]; a.Decision == Injects || a.Decision == NotInForce {
-			e.lacking(ctx, r.injected, namespace, s.adds[a.SidecarSet], a)
+		if a := &r.SidecarSets[i]; a.Decision == Injects || a.Decision == NotReady {
+			e.uninjected(ctx, r.injected, namespace, s.adds[a.SidecarSet], a)
 		}
 	}
 	return r, nil
 }
 
 // next answers for the next Pod.
-func (s *subject) next(p *inject.Program, selected bool) Answer {
+func (s *subject) next(p *inject.Compiled, selected bool) Answer {
 	if !selected {
 		return Answer{Decision: NotSelected}
 	}
@@ -63,37 +63,37 @@ func (s *subject) next(p *inject.Program, selected bool) Answer {
 	if slices.ContainsFunc(plan.Skipped, func(skip inject.Skip) bool { return skip.SidecarSet == name }) {
 		return Answer{
 			Decision: AlreadyInjected, Revision: s.record.Revision(name),
-			Because: []string{"The annotations and containers in the manifest say that the Pod carries this content, as in a copy of a running Pod. The webhook leaves it alone."},
-			Do:      []string{"Remove the annotations kruise.io/sidecarset-* and the sidecars from the manifest, or annotate the SidecarSet with " + appsv1beta1.AnnotationEnforce + ": \"true\"."},
+			Reasons:  []string{"The annotations and containers in the manifest say that the Pod carries this content, as in a copy of a running Pod. The webhook leaves it alone."},
+			Remedies: []string{"Remove the annotations kruise.io/sidecarset-* and the sidecars from the manifest, or annotate the SidecarSet with " + appsv1beta1.AnnotationEnforce + ": \"true\"."},
 		}
 	}
 	if err := s.decision.Refused; err != nil {
 		if refusal, is := errors.AsType[inject.Refusal](err); is && slices.Contains(refusal.SidecarSets(), name) {
-			return Answer{Decision: Refused}
+			return Answer{Decision: Denied}
 		}
-		return Answer{Decision: PodRefused}
+		return Answer{Decision: PodDenied}
 	}
 	a := Answer{Decision: Injects, Revision: podstate.ParseHashes(plan.Annotations[appsv1beta1.AnnotationHash]).Revision(name)}
 	if len(s.adds[name]) > 0 {
-		a.Because = append(a.Because, "Brings container "+strings.Join(s.adds[name], ", ")+".")
+		a.Reasons = append(a.Reasons, "Brings container "+strings.Join(s.adds[name], ", ")+".")
 	}
 	if ref, names := p.Refers(); names {
-		a.Because = append(a.Because, fmt.Sprintf("spec.injectionStrategy.revision injects %s (policy %s).", ref, cmp.Or(p.Set.Spec.InjectionStrategy.Revision.Policy, appsv1beta1.AlwaysSidecarSetInjectRevisionPolicy)))
+		a.Reasons = append(a.Reasons, fmt.Sprintf("spec.injectionStrategy.revision injects %s (policy %s).", ref, cmp.Or(p.Set.Spec.InjectionStrategy.Revision.Policy, appsv1beta1.AlwaysSidecarSetInjectRevisionPolicy)))
 	}
 	if slices.Contains(plan.Replaces, name) {
-		a.Because = append(a.Because, "The manifest records another content of it, which is replaced.")
+		a.Reasons = append(a.Reasons, "The manifest records another content of it, which is replaced.")
 	}
-	for _, notice := range plan.Notices {
-		if notice.SidecarSet == name {
-			a.Because = append(a.Because, sentence(notice.Text))
+	for _, warning := range plan.Warnings {
+		if warning.SidecarSet == name {
+			a.Reasons = append(a.Reasons, sentence(warning.Text))
 		}
 	}
 	if problem := inForce(p.Set); problem != "" {
-		a.Decision = NotInForce
-		a.Because = append(a.Because, problem, onFailure(p.Set))
-		a.Do = []string{"kubectl describe sidecarset " + name + "; docs/troubleshooting.md#ready-is-false has what to do for each reason."}
+		a.Decision = NotReady
+		a.Reasons = append(a.Reasons, problem, onFailure(p.Set))
+		a.Remedies = []string{"kubectl describe sidecarset " + name + "; docs/troubleshooting.md#ready-is-false has what to do for each reason."}
 	}
-	a.Because = append(a.Because, required(p.Set)...)
+	a.Reasons = append(a.Reasons, required(p.Set)...)
 	return a
 }
 
@@ -125,27 +125,27 @@ func (r *Report) RefusedBy(message string) {
 	r.Refused = &Refusal{by, message}
 	for i := range r.SidecarSets {
 		a := &r.SidecarSets[i]
-		if a.Decision != Injects && a.Decision != NotInForce {
+		if a.Decision != Injects && a.Decision != NotReady {
 			continue
 		}
-		a.Decision = PodRefused
+		a.Decision = PodDenied
 		if edits := r.plan.Named(message); slices.ContainsFunc(edits, func(e inject.Edit) bool { return e.SidecarSet == a.SidecarSet }) {
-			a.Decision = Refused
+			a.Decision = Denied
 			for _, e := range edits {
 				if e.SidecarSet == a.SidecarSet {
-					a.Because = append(a.Because, fmt.Sprintf("The refusal is about %s %q, which this SidecarSet brings.", members.Element(string(e.List)), e.Name))
+					a.Reasons = append(a.Reasons, fmt.Sprintf("The refusal is about %s %q, which this SidecarSet brings.", members.Element(string(e.List)), e.Name))
 				}
 			}
-			a.Do = append(a.Do, "Change it in the SidecarSet, or the field of the Pod that the refusal is about; or leave this Pod out in the SidecarSet's selector.")
+			a.Remedies = append(a.Remedies, "Change it in the SidecarSet, or the field of the Pod that the refusal is about; or leave this Pod out in the SidecarSet's selector.")
 			continue
 		}
 		about := func(name string) bool { return isAbout(message, name) }
 		if at := slices.IndexFunc(r.adds[a.SidecarSet], about); at >= 0 {
-			a.Decision = Refused
-			a.Because = append(a.Because, fmt.Sprintf("The refusal is about container %q, which this SidecarSet brings.", r.adds[a.SidecarSet][at]))
-			a.Do = append(a.Do, "Change that container of the SidecarSet, or "+by+".")
+			a.Decision = Denied
+			a.Reasons = append(a.Reasons, fmt.Sprintf("The refusal is about container %q, which this SidecarSet brings.", r.adds[a.SidecarSet][at]))
+			a.Remedies = append(a.Remedies, "Change that container of the SidecarSet, or "+by+".")
 			if at := slices.IndexFunc(r.own, about); at >= 0 {
-				a.Because = append(a.Because, fmt.Sprintf("It is about the Pod's own container %q, too.", r.own[at]))
+				a.Reasons = append(a.Reasons, fmt.Sprintf("It is about the Pod's own container %q, too.", r.own[at]))
 			}
 		}
 	}
@@ -163,13 +163,13 @@ func (r *Report) Created(pod *corev1.Pod) {
 	listed := podstate.ParseInjectedList(pod.Annotations[appsv1beta1.AnnotationInjectedList])
 	for i := range r.SidecarSets {
 		a := &r.SidecarSets[i]
-		if a.Decision == NotInForce && slices.Contains(listed, a.SidecarSet) {
-			a.Because = append(a.Because, "But a dry run of the API server did get it just now.")
+		if a.Decision == NotReady && slices.Contains(listed, a.SidecarSet) {
+			a.Reasons = append(a.Reasons, "But a dry run of the API server did get it just now.")
 		}
 		if a.Decision == Injects && len(r.adds[a.SidecarSet]) > 0 && !slices.Contains(listed, a.SidecarSet) {
-			a.Decision = NotInForce
-			a.Because = append(a.Because, "But a dry run of the API server returned the Pod without it: the API server did not call the operator, or the operator excludes the namespace.")
-			a.Do = append(a.Do, "Look at the operator's Pods, and at the webhooks in MutatingWebhookConfigurations sidecarset-pods-*.")
+			a.Decision = NotReady
+			a.Reasons = append(a.Reasons, "But a dry run of the API server returned the Pod without it: the API server did not call the operator, or the operator excludes the namespace.")
+			a.Remedies = append(a.Remedies, "Look at the operator's Pods, and at the webhooks in MutatingWebhookConfigurations sidecarset-pods-*.")
 		}
 		if r.injected == nil || !slices.Contains(listed, a.SidecarSet) {
 			continue
@@ -180,7 +180,7 @@ func (r *Report) Created(pod *corev1.Pod) {
 			said = append(said, altered(want, pod)...)
 		}
 		if len(said) > 0 {
-			a.Decision, a.Because, a.Do = Altered, append(a.Because, said...), append(a.Do, findTheProgram)
+			a.Decision, a.Reasons, a.Remedies = Altered, append(a.Reasons, said...), append(a.Remedies, findTheProgram)
 		}
 	}
 }

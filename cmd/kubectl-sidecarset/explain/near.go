@@ -11,9 +11,9 @@ import (
 	"github.com/sidecarset/operator/internal/selectors"
 )
 
-// Miss is a term of a SidecarSet's selectors that the labels of a Pod or of its Namespace do not
+// Mismatch is a term of a SidecarSet's selectors that the labels of a Pod or of its Namespace do not
 // meet.
-type Miss struct {
+type Mismatch struct {
 	// Field is spec.selector or spec.namespaceSelector.
 	Field string `json:"field"`
 	// Term is the term as kubectl writes selectors, such as "team in (a,b)" or "!team".
@@ -31,7 +31,7 @@ const (
 )
 
 // String says what the SidecarSet wants and what there is.
-func (m Miss) String() string {
+func (m Mismatch) String() string {
 	subject := "the Pod"
 	if m.Field == fieldNamespaces {
 		subject = "the Namespace"
@@ -49,8 +49,8 @@ func (m Miss) String() string {
 // Distance is how far a SidecarSet is from selecting a Pod. The zero value is that of one that
 // selects it.
 type Distance struct {
-	// Misses are the terms that are not met: those first whose label has another value.
-	Misses []Miss
+	// Mismatches are the terms that are not met: those first whose label has another value.
+	Mismatches []Mismatch
 	// met is how many terms that name a value are met.
 	met int
 }
@@ -58,11 +58,11 @@ type Distance struct {
 // Between returns the distance between the selectors of a SidecarSet, which can be used, and a
 // Pod with these labels in a Namespace with these.
 // known: these are all labels of the Namespace, and not its name alone.
-func Between(p *inject.Program, pod, namespace labels.Set, known bool) Distance {
+func Between(p *inject.Compiled, pod, namespace labels.Set, known bool) Distance {
 	var d Distance
 	d.measure(fieldPods, p.Selector, pod, true)
 	d.measure(fieldNamespaces, p.NamespaceSelector, namespace, known)
-	slices.SortStableFunc(d.Misses, func(a, b Miss) int {
+	slices.SortStableFunc(d.Mismatches, func(a, b Mismatch) int {
 		if (a.Has == nil) == (b.Has == nil) {
 			return 0
 		}
@@ -82,16 +82,16 @@ func (d *Distance) measure(field string, selector labels.Selector, set labels.Se
 			}
 			continue
 		}
-		m := Miss{Field: field, Term: term.String(), Label: term.Key(), Unknown: unknown}
+		m := Mismatch{Field: field, Term: term.String(), Label: term.Key(), Unknown: unknown}
 		if value, has := set[m.Label]; has {
 			m.Has = &value
 		}
-		d.Misses = append(d.Misses, m)
+		d.Mismatches = append(d.Mismatches, m)
 	}
 }
 
 // isNear reports whether it may be a mistake that the SidecarSet does not select the Pod: a term
 // is met, or a label that it names has another value.
 func (d *Distance) isNear() bool {
-	return d.met > 0 || slices.ContainsFunc(d.Misses, func(m Miss) bool { return m.Field == fieldPods && m.Has != nil })
+	return d.met > 0 || slices.ContainsFunc(d.Mismatches, func(m Mismatch) bool { return m.Field == fieldPods && m.Has != nil })
 }

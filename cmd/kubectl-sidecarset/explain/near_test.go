@@ -16,9 +16,9 @@ import (
 
 type members = map[string]any
 
-func selecting(t *testing.T, pods, namespaces any) *inject.Program {
+func selecting(t *testing.T, pods, namespaces any) *inject.Compiled {
 	t.Helper()
-	return fixtures.Program(t, fixtures.SidecarSet("s").Spec("selector", pods).Spec("namespaceSelector", namespaces).Container("c", "c:v1").Map())
+	return fixtures.Compiled(t, fixtures.SidecarSet("s").Spec("selector", pods).Spec("namespaceSelector", namespaces).Container("c", "c:v1").Map())
 }
 
 func expression(key, operator string, values ...any) members {
@@ -32,7 +32,7 @@ func expression(key, operator string, values ...any) members {
 func TestMissesInWords(t *testing.T) {
 	pod, namespace := labels.Set{"app": "web", "team": "a"}, labels.Set{"kubernetes.io/metadata.name": "shop", "env": "dev"}
 	all := members{"matchLabels": members{"app": "web"}}
-	for want, p := range map[string]*inject.Program{
+	for want, p := range map[string]*inject.Compiled{
 		"": selecting(t, all, members{}),
 		"spec.selector wants team=b; the Pod has team=a":                                                                    selecting(t, members{"matchLabels": members{"team": "b"}}, members{}),
 		"spec.selector wants team in (b,c); the Pod has team=a":                                                             selecting(t, expression("team", "In", "c", "b"), members{}),
@@ -45,7 +45,7 @@ func TestMissesInWords(t *testing.T) {
 		"spec.selector wants team=b; the Pod has team=a | spec.selector wants a=1; the Pod has no label a":                  selecting(t, members{"matchLabels": members{"a": "1", "team": "b"}}, members{}),
 	} {
 		var got []string
-		for _, m := range explain.Between(p, pod, namespace, true).Misses {
+		for _, m := range explain.Between(p, pod, namespace, true).Mismatches {
 			got = append(got, m.String())
 		}
 		if text := strings.Join(got, " | "); text != want {
@@ -86,15 +86,15 @@ func TestNothingIsMissedExactlyIfThePodIsSelected(t *testing.T) {
 		p := selecting(t, term("a", "b"), term("a", "b", "kubernetes.io/metadata.name"))
 		pod, namespace := set(), set()
 		namespace["kubernetes.io/metadata.name"] = value()
-		got, err := match.Build([]*inject.Program{p}, nil).Select(namespace["kubernetes.io/metadata.name"], pod, func(string) (labels.Set, error) { return namespace, nil })
+		got, err := match.Build([]*inject.Compiled{p}, nil).Select(namespace["kubernetes.io/metadata.name"], pod, func(string) (labels.Set, error) { return namespace, nil })
 		if err != nil {
 			t.Fatal(err)
 		}
-		misses := explain.Between(p, pod, namespace, true).Misses
-		if (len(got.Programs) > 0) != (len(misses) == 0) {
-			t.Fatalf("selected: %v, misses %v; Pod %v, Namespace %v, %+v", len(got.Programs) > 0, misses, pod, namespace, p.Set.Spec)
+		misses := explain.Between(p, pod, namespace, true).Mismatches
+		if (len(got.SidecarSets) > 0) != (len(misses) == 0) {
+			t.Fatalf("selected: %v, misses %v; Pod %v, Namespace %v, %+v", len(got.SidecarSets) > 0, misses, pod, namespace, p.Set.Spec)
 		}
-		selected += len(got.Programs)
+		selected += len(got.SidecarSets)
 	}
 	if selected < 100 {
 		t.Errorf("only %d Pods were selected", selected)

@@ -41,7 +41,7 @@ func (e *Explainer) Running(ctx context.Context, object map[string]any) (*Report
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{Namespace: pod.Namespace, Running: true, Notes: s.strangers()}
+	r := &Report{Namespace: pod.Namespace, Running: true, Notes: s.clients()}
 	if !podstate.FromPod(pod).Active {
 		r.Notes = append(r.Notes, "The Pod has finished or is being deleted: it counts in no status, and nothing updates it.")
 		pod.DeletionTimestamp, pod.Status.Phase = nil, corev1.PodRunning
@@ -50,7 +50,7 @@ func (e *Explainer) Running(ctx context.Context, object map[string]any) (*Report
 	if run.seen.TooLarge {
 		return nil, errors.New("the Pod is too large for the operator, which counts it nowhere: shorten its labels and annotations (docs/reference/status.md)")
 	}
-	r.SidecarSets = append(run.deleted(), s.answers(func(p *inject.Program, selected bool) Answer { return run.answer(ctx, p, selected) })...)
+	r.SidecarSets = append(run.deleted(), s.answers(func(p *inject.Compiled, selected bool) Answer { return run.answer(ctx, p, selected) })...)
 	return r, nil
 }
 
@@ -66,42 +66,42 @@ func (r *running) deleted() (all []Answer) {
 			}
 			all = append(all, Answer{
 				SidecarSet: name, Decision: NoSuchSidecarSet, Revision: r.record.Revision(name),
-				Because: []string{"The Pod records it, and there is no SidecarSet of that name. The sidecars go on running, and nothing updates them."},
-				Do:      []string{"Recreate the Pod to remove them: " + r.renewal()},
+				Reasons:  []string{"The Pod records it, and there is no SidecarSet of that name. The sidecars go on running, and nothing updates them."},
+				Remedies: []string{"Recreate the Pod to remove them: " + r.renewal()},
 			})
 		}
 	}
 	return all
 }
 
-func (r *running) answer(ctx context.Context, p *inject.Program, selected bool) Answer {
+func (r *running) answer(ctx context.Context, p *inject.Compiled, selected bool) Answer {
 	name := p.Name()
-	content := inplace.ContentOf(p)
-	count := content.Count(r.seen, r.World.Now.Unix())
+	revision := inplace.RevisionOf(p)
+	count := revision.Count(r.seen, r.World.Now.Unix())
 	a := Answer{Revision: r.record.Revision(name)}
 	switch {
 	case !selected && (slices.Contains(r.listed, name) || r.record.Has(name)) && r.untouched():
 		return r.claim()
 	case !selected && (slices.Contains(r.listed, name) || r.record.Has(name)):
 		a.Decision = NoLongerSelected
-		a.Because = []string{"The Pod carries it, but the labels or selectors have changed since. Nothing updates the sidecars, and the Pod counts in no status."}
-		a.Do = []string{"Restore the label or the selector, or recreate the Pod without the sidecars: " + r.renewal()}
+		a.Reasons = []string{"The Pod carries it, but the labels or selectors have changed since. Nothing updates the sidecars, and the Pod counts in no status."}
+		a.Remedies = []string{"Restore the label or the selector, or recreate the Pod without the sidecars: " + r.renewal()}
 	case !selected:
 		a.Decision = NotSelected
 	case count&inplace.Matched != 0:
 		r.carried(p, count, &a)
-		if why, sidecar := content.Trouble(r.seen); why.IsFailure() {
+		if why, sidecar := revision.Trouble(r.seen); why.IsFailure() {
 			meaning, remedy := NotRunning(why.String())
-			a.Because = append(a.Because, fmt.Sprintf("Its sidecar %s does not run (%s): %s.", sidecar, why, meaning))
-			a.Do = append(a.Do, sentence(remedy))
+			a.Reasons = append(a.Reasons, fmt.Sprintf("Its sidecar %s does not run (%s): %s.", sidecar, why, meaning))
+			a.Remedies = append(a.Remedies, sentence(remedy))
 		}
-		r.lacking(ctx, r.pod, r.pod.Namespace, maps.Collect(r.record.Sidecars())[name], &a)
+		r.uninjected(ctx, r.pod, r.pod.Namespace, maps.Collect(r.record.Sidecars())[name], &a)
 	default:
 		if skip, is := r.skipped(p); is && skip.Decision != Paused {
 			return skip
 		}
-		a.Decision = Lacking
-		r.lack(p, content, &a)
+		a.Decision = Uninjected
+		r.lack(p, revision, &a)
 	}
 	return a
 }
@@ -117,13 +117,13 @@ func (r *running) untouched() bool {
 // Pod's annotations name it.
 func (r *running) claim() Answer {
 	return Answer{
-		Decision: Unproven, Because: []string{"The annotations of the Pod name it, but no container of the Pod was injected: another program wrote them, or they were copied."},
-		Do: []string{"Remove the annotations kruise.io/sidecarset-* of the Pod."},
+		Decision: Unverified, Reasons: []string{"The annotations of the Pod name it, but no container of the Pod was injected: another program wrote them, or they were copied."},
+		Remedies: []string{"Remove the annotations kruise.io/sidecarset-* of the Pod."},
 	}
 }
 
 // carried answers for a Pod that carries the SidecarSet, by its record.
-func (r *running) carried(p *inject.Program, count inplace.Count, a *Answer) {
+func (r *running) carried(p *inject.Compiled, count inplace.Count, a *Answer) {
 	name := p.Name()
 	hash := r.record.Hash(name)
 	u, err := NewUpdater(r.World, p, revision.NewHistory(r.Revisions, revision.Owner{Name: name, UID: p.Set.UID}))
@@ -133,29 +133,29 @@ func (r *running) carried(p *inject.Program, count inplace.Count, a *Answer) {
 			known, a.Revision = true, cmp.Or(a.Revision, recorded.Name)
 		}
 	}
-	a.Decision = Unproven
+	a.Decision = Unverified
 	switch unmarked := r.unmarked(p); {
 	case unmarked != "":
-		a.Because = []string{fmt.Sprintf("The Pod lists it, but its container %q lacks %s=true, which every injected container has.", unmarked, appsv1beta1.EnvInjected)}
+		a.Reasons = []string{fmt.Sprintf("The Pod lists it, but its container %q lacks %s=true, which every injected container has.", unmarked, appsv1beta1.EnvInjected)}
 	case err == nil && r.isAltered(p, u, a):
 		return
 	case count&inplace.Updated != 0:
 		a.Decision = Current
 		return
 	case hash == "":
-		a.Because = []string{"The Pod lists it, but records no hash of what was injected."}
+		a.Reasons = []string{"The Pod lists it, but records no hash of what was injected."}
 	case err == nil && len(u.History) > 0 && !known && hash != p.Hash && !r.older(p):
-		a.Because = []string{fmt.Sprintf("The Pod records the hash %s, which neither the SidecarSet nor any of its recorded revisions has: somebody else wrote it, or the revision was deleted.", hash[:min(len(hash), 16)])}
+		a.Reasons = []string{fmt.Sprintf("The Pod records the hash %s, which neither the SidecarSet nor any of its recorded revisions has: somebody else wrote it, or the revision was deleted.", hash[:min(len(hash), 16)])}
 	default:
 		a.Decision = Outdated
 		r.outdated(p, u, err, a)
 		return
 	}
-	a.Do = []string{"Recreate the Pod: " + r.renewal(), "If the Pod's author is not trusted, annotate the SidecarSet with " + appsv1beta1.AnnotationEnforce + ": \"true\"."}
+	a.Remedies = []string{"Recreate the Pod: " + r.renewal(), "If the Pod's author is not trusted, annotate the SidecarSet with " + appsv1beta1.AnnotationEnforce + ": \"true\"."}
 }
 
 // unmarked names a sidecar of the SidecarSet that does not say in the Pod that it was injected.
-func (r *running) unmarked(p *inject.Program) string {
+func (r *running) unmarked(p *inject.Compiled) string {
 	for _, c := range slices.Concat(r.decision.Pod.InitContainers, r.decision.Pod.Containers) {
 		if !c.Injected && slices.Contains(p.SidecarList, c.Name) {
 			return c.Name
@@ -165,13 +165,13 @@ func (r *running) unmarked(p *inject.Program) string {
 }
 
 // older reports whether the Pod was created before the SidecarSet.
-func (r *running) older(p *inject.Program) bool {
+func (r *running) older(p *inject.Compiled) bool {
 	return r.pod.CreationTimestamp.Before(&p.Set.CreationTimestamp)
 }
 
 // outdated says what a rollout does to the Pod. err is why that is not known.
-func (r *running) outdated(p *inject.Program, u *Updater, err error, a *Answer) {
-	say := func(format string, args ...any) { a.Because = append(a.Because, fmt.Sprintf(format, args...)) }
+func (r *running) outdated(p *inject.Compiled, u *Updater, err error, a *Answer) {
+	say := func(format string, args ...any) { a.Reasons = append(a.Reasons, fmt.Sprintf(format, args...)) }
 	if r.older(p) {
 		say("The Pod is older than the SidecarSet, and carries the content of a deleted one of the same name.")
 	} else if p.Revision() != "" {
@@ -182,7 +182,7 @@ func (r *running) outdated(p *inject.Program, u *Updater, err error, a *Answer) 
 	if err == nil {
 		update, fields, err = u.Update(r.pod, nil, r.World.Now)
 	}
-	if err == nil && len(u.History) == 0 && u.Content.Differs(r.seen) {
+	if err == nil && len(u.History) == 0 && u.Revision.Differs(r.seen) {
 		err = errors.New("no revision of the SidecarSet was found")
 	}
 	if err != nil {
@@ -201,7 +201,7 @@ func (r *running) outdated(p *inject.Program, u *Updater, err error, a *Answer) 
 	switch {
 	case strategy.Type == appsv1beta1.NotUpdateSidecarSetStrategyType:
 		say("Running Pods are not updated: spec.updateStrategy.type is NotUpdate.")
-		a.Do = []string{"Recreate the Pod: " + r.renewal()}
+		a.Remedies = []string{"Recreate the Pod: " + r.renewal()}
 	case err == nil && !selector.Matches(r.labels):
 		say("Rollouts leave the Pod out: spec.updateStrategy.selector does not select it.")
 	case reason != "":
@@ -215,13 +215,13 @@ func (r *running) outdated(p *inject.Program, u *Updater, err error, a *Answer) 
 		}
 		switch {
 		case remedy == recreateIt:
-			a.Do = []string{"Recreate the Pod: " + r.renewal()}
+			a.Remedies = []string{"Recreate the Pod: " + r.renewal()}
 		default:
-			a.Do = []string{sentence(remedy)}
+			a.Remedies = []string{sentence(remedy)}
 		}
 	case strategy.Paused:
 		say("The rollout is paused: spec.updateStrategy.paused is true.")
-		a.Do = []string{"Set it to false, if running Pods are to be updated."}
+		a.Remedies = []string{"Set it to false, if running Pods are to be updated."}
 	case progressing != nil && progressing.Reason != appsv1beta1.ReasonComplete:
 		say("A rollout updates it in place. It is %s: %s", progressing.Reason, sentence(progressing.Message))
 	default:
@@ -230,36 +230,36 @@ func (r *running) outdated(p *inject.Program, u *Updater, err error, a *Answer) 
 }
 
 // lack says why the Pod does not carry a SidecarSet that selects it.
-func (r *running) lack(p *inject.Program, content *inplace.Content, a *Answer) {
-	why := content.WhyLacking(r.seen)
+func (r *running) lack(p *inject.Compiled, revision *inplace.Revision, a *Answer) {
+	why := revision.WhyUninjected(r.seen)
 	created := r.pod.CreationTimestamp.UTC().Format(time.RFC3339)
 	switch why {
 	case appsv1beta1.ReasonOlderThanSidecarSet:
-		a.Because = append(a.Because, fmt.Sprintf("The Pod (%s) is older than the SidecarSet (%s).", created, p.Set.CreationTimestamp.UTC().Format(time.RFC3339)))
+		a.Reasons = append(a.Reasons, fmt.Sprintf("The Pod (%s) is older than the SidecarSet (%s).", created, p.Set.CreationTimestamp.UTC().Format(time.RFC3339)))
 	case appsv1beta1.ReasonSidecarsMissing:
-		a.Because = append(a.Because, "The Pod lists it, but lacks "+cmp.Or(strings.Join(r.missing(p), ", "), "the record of a hot upgrade")+": another program wrote the list, or the sidecar was added to the SidecarSet later.")
+		a.Reasons = append(a.Reasons, "The Pod lists it, but lacks "+cmp.Or(strings.Join(r.missing(p), ", "), "the record of a hot upgrade")+": another program wrote the list, or the sidecar was added to the SidecarSet later.")
 	case appsv1beta1.ReasonRecordRemoved:
-		a.Because = append(a.Because, "The Pod was injected, and somebody has removed the SidecarSet from its annotation "+appsv1beta1.AnnotationInjectedList+".")
+		a.Reasons = append(a.Reasons, "The Pod was injected, and somebody has removed the SidecarSet from its annotation "+appsv1beta1.AnnotationInjectedList+".")
 	default:
-		a.Because = append(a.Because, fmt.Sprintf("The Pod was created (%s) without it.", created))
-		a.Because = append(a.Because, r.clues(p)...)
+		a.Reasons = append(a.Reasons, fmt.Sprintf("The Pod was created (%s) without it.", created))
+		a.Reasons = append(a.Reasons, r.clues(p)...)
 	}
 	// what a new Pod would get
 	switch next := r.next(p, true); next.Decision {
 	case Injects, AlreadyInjected:
-		a.Do = append(a.Do, "Recreate the Pod: "+r.renewal())
+		a.Remedies = append(a.Remedies, "Recreate the Pod: "+r.renewal())
 	default:
-		if next.Decision == PodRefused || next.Decision == Refused {
-			next.Because = []string{sentence(r.decision.Refused.Error())}
+		if next.Decision == PodDenied || next.Decision == Denied {
+			next.Reasons = []string{sentence(r.decision.Refused.Error())}
 		}
-		a.Because = append(a.Because, fmt.Sprintf("A new Pod would not get it either (%s).", next.Decision))
-		a.Because = append(a.Because, next.Because...)
-		a.Do = append(append(a.Do, next.Do...), "After that, recreate the Pod: "+r.renewal())
+		a.Reasons = append(a.Reasons, fmt.Sprintf("A new Pod would not get it either (%s).", next.Decision))
+		a.Reasons = append(a.Reasons, next.Reasons...)
+		a.Remedies = append(append(a.Remedies, next.Remedies...), "After that, recreate the Pod: "+r.renewal())
 	}
 }
 
 // missing are the sidecars that the Pod lacks.
-func (r *running) missing(p *inject.Program) []string {
+func (r *running) missing(p *inject.Compiled) []string {
 	return slices.DeleteFunc(slices.Clone(p.SidecarList), func(name string) bool {
 		hot, _ := appsv1beta1.HotUpgradeNames(name)
 		return podstate.Find(r.pod.Spec.Containers, name) != nil || podstate.Find(r.pod.Spec.InitContainers, name) != nil || podstate.Find(r.pod.Spec.Containers, hot) != nil
@@ -267,7 +267,7 @@ func (r *running) missing(p *inject.Program) []string {
 }
 
 // clues are what may have kept the SidecarSet from the Pod when it was created.
-func (r *running) clues(p *inject.Program) (clues []string) {
+func (r *running) clues(p *inject.Compiled) (clues []string) {
 	created := r.pod.CreationTimestamp
 	if ready := meta.FindStatusCondition(p.Set.Status.Conditions, appsv1beta1.ConditionReady); ready != nil && created.Before(&ready.LastTransitionTime) {
 		clues = append(clues, fmt.Sprintf("The SidecarSet's condition Ready changed after that (%s, now %s).", ready.LastTransitionTime.UTC().Format(time.RFC3339), ready.Status))

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/clusterview"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
@@ -17,27 +17,27 @@ import (
 
 // Updater asks the leader's rules how running Pods can follow one SidecarSet.
 type Updater struct {
-	Program *inject.Program
+	Compiled *inject.Compiled
 	// Content is compared with the contents that History records.
-	Content *inplace.Content
-	History revision.History
+	Revision *inplace.Revision
+	History  revision.History
 
 	spec map[string]any
 }
 
-// NewUpdater returns an Updater of a SidecarSet of the World.
-func NewUpdater(w *world.World, p *inject.Program, history revision.History) (*Updater, error) {
+// NewUpdater returns an Updater of a SidecarSet of the View.
+func NewUpdater(w *clusterview.View, p *inject.Compiled, history revision.History) (*Updater, error) {
 	spec, err := inject.SpecOf(w.Objects[p.Name()])
 	if err != nil {
 		return nil, err
 	}
 	differences, err := inplace.Differences(nil).With(history, spec, p.HashWithoutImage)
-	return &Updater{p, inplace.ContentOf(p).With(differences), history, spec}, err
+	return &Updater{p, inplace.RevisionOf(p).With(differences), history, spec}, err
 }
 
 // Recorded returns the newest revision with the content that a Pod records, nil if there is none.
 func (u *Updater) Recorded(pod *corev1.Pod) *appsv1.ControllerRevision {
-	hash := podstate.ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash]).Hash(u.Program.Name())
+	hash := podstate.ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash]).Hash(u.Compiled.Name())
 	for _, r := range slices.Backward(u.History) {
 		if hash != "" && r.Annotations[appsv1beta1.AnnotationHash] == hash {
 			return r
@@ -49,10 +49,10 @@ func (u *Updater) Recorded(pod *corev1.Pod) *appsv1.ControllerRevision {
 // Update is what the leader would write to a Pod. If only a new Pod can get the content, fields
 // are those because of which; without any, Message says why.
 func (u *Updater) Update(pod *corev1.Pod, node func(name string) (inplace.Node, error), now time.Time) (update inplace.Update, fields []string, err error) {
-	in := inplace.UpdateInput{Pod: pod, Program: u.Program, Content: u.Content, Now: now}
+	in := inplace.UpdateInput{Pod: pod, Compiled: u.Compiled, Revision: u.Revision, Now: now}
 	recorded := u.Recorded(pod)
 	if recorded != nil {
-		in.Previous, _ = inject.CompileRevision(u.Program, recorded) // without it, every image counts as changed
+		in.Previous, _ = inject.CompileRevision(u.Compiled, recorded) // without it, every image counts as changed
 	}
 	update, err = inplace.UpdateInPlace(in)
 	if v := update.Verdict; err == nil && v.Changed.Has(podstate.Native) && v.Reason == "" && pod.Spec.NodeName != "" && node != nil {

@@ -12,10 +12,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
-	"github.com/sidecarset/operator/internal/entry"
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/clusterview"
 	"github.com/sidecarset/operator/internal/hub"
 	"github.com/sidecarset/operator/internal/injectors"
+	"github.com/sidecarset/operator/internal/podwebhook"
 	"github.com/sidecarset/operator/internal/validation"
 )
 
@@ -40,7 +40,7 @@ const Namespace = "kruise-system"
 
 // SidecarSets judges the SidecarSets by the rules of the webhook, but for conflicts between them,
 // which OpenKruise refuses as well. whitelist is the content of OpenKruise's ConfigMap.
-func SidecarSets(parts *world.Parts, whitelist string) (notes []Note) {
+func SidecarSets(parts *clusterview.Parts, whitelist string) (notes []Note) {
 	sets := map[string]*hub.SidecarSet{}
 	for _, object := range parts.SidecarSets {
 		hub.Object(object).Default()
@@ -78,10 +78,10 @@ func SidecarSets(parts *world.Parts, whitelist string) (notes []Note) {
 
 // Namespaces are those that will be injected from now on: OpenKruise leaves out Namespaces with
 // the label control-plane.
-func Namespaces(parts *world.Parts) (notes []Note) {
-	w := world.New(*parts)
+func Namespaces(parts *clusterview.Parts) (notes []Note) {
+	w := clusterview.New(*parts)
 	by := map[string][]string{}
-	for _, program := range w.Snapshot.Programs() {
+	for _, program := range w.Snapshot.SidecarSets() {
 		for name := range w.Snapshot.NamespacesWith(program.NamespaceSelector) {
 			if parts.Namespaces[name].Has("control-plane") && !w.Excluded.Namespace(name) {
 				by[name] = append(by[name], program.Name())
@@ -127,7 +127,7 @@ func Between(configurations []admissionregistrationv1.MutatingWebhookConfigurati
 		c := &configurations[i]
 		if injectors.Find(c) != nil {
 			after = true
-		} else if after && c.Name < entry.ConfigurationName(0) && !strings.HasPrefix(c.Name, "sidecarset-") && injectors.CoversPods(c) {
+		} else if after && c.Name < podwebhook.ConfigurationName(0) && !strings.HasPrefix(c.Name, "sidecarset-") && injectors.CoversPods(c) {
 			notes = append(notes, Note{"MutatingWebhookConfiguration " + c.Name, "is called after OpenKruise and before this operator: it sees Pods without the sidecars from now on, unless it has reinvocationPolicy: IfNeeded", false})
 		}
 	}

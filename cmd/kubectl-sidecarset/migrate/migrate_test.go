@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/clusterview"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/migrate"
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
 )
 
 // expect fails the test unless the notes are these: the object, and words of the text.
@@ -29,9 +29,9 @@ func expect(t *testing.T, got []migrate.Note, want ...[2]string) {
 	}
 }
 
-func partsOf(t *testing.T, manifests ...string) *world.Parts {
+func partsOf(t *testing.T, manifests ...string) *clusterview.Parts {
 	t.Helper()
-	parts := &world.Parts{Excluded: []string{"kube-system"}}
+	parts := &clusterview.Parts{Excluded: []string{"kube-system"}}
 	for _, text := range manifests {
 		var object map[string]any
 		if err := yaml.Unmarshal([]byte(text), &object); err != nil {

@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/clusterview"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/explain"
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inplace"
 )
@@ -64,7 +64,7 @@ func newCluster(t *testing.T, change string) *cluster {
 	if err := yaml.Unmarshal([]byte(sidecarSet+change), &object); err != nil {
 		t.Fatal(err)
 	}
-	w := world.New(world.Parts{SidecarSets: []map[string]any{object}, Namespaces: map[string]labels.Set{"shop": {}}, Now: time.Unix(1_767_225_600, 0)})
+	w := clusterview.New(clusterview.Parts{SidecarSets: []map[string]any{object}, Namespaces: map[string]labels.Set{"shop": {}}, Now: time.Unix(1_767_225_600, 0)})
 	program, usable := w.Snapshot.Get("agent")
 	if !usable {
 		t.Fatal(w.Unusable)

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/clusterview"
 	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/explain"
-	"github.com/sidecarset/operator/cmd/kubectl-sidecarset/world"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
@@ -24,7 +24,7 @@ import (
 // Judge says which Pods only new Pods can replace. It asks the rules of the leader. It is not safe
 // for concurrent use.
 type Judge struct {
-	World *world.World
+	World *clusterview.View
 	// Updater is of the SidecarSet.
 	*explain.Updater
 	// Node returns the state of a Node.
@@ -77,18 +77,18 @@ func (j *Judge) Needs(ctx context.Context, pod *corev1.Pod) (need Need, err erro
 	if err != nil {
 		return need, err
 	}
-	name := j.Program.Name()
-	if !slices.ContainsFunc(programs, func(p *inject.Program) bool { return p.Name() == name }) {
+	name := j.Compiled.Name()
+	if !slices.ContainsFunc(programs, func(p *inject.Compiled) bool { return p.Name() == name }) {
 		return need, nil
 	}
-	switch count := j.Content.Count(record, j.World.Now.Unix()); {
+	switch count := j.Revision.Count(record, j.World.Now.Unix()); {
 	case count&inplace.Updated != 0:
-	case count&inplace.Matched != 0 && !rollout.NewStrategy(j.Program.Set).Selects(labels.Set(pod.Labels)):
+	case count&inplace.Matched != 0 && !rollout.NewStrategy(j.Compiled.Set).Selects(labels.Set(pod.Labels)):
 		need.LeftOut = true
 	case count&inplace.Matched != 0:
 		need.Reason = j.outdated(pod)
-	case count&inplace.Lacking != 0:
-		need.Reason = j.Content.WhyLacking(record)
+	case count&inplace.Uninjected != 0:
+		need.Reason = j.Revision.WhyUninjected(record)
 	}
 	if need.Reason != "" && !inject.Renews(programs, name, pod.Labels) {
 		need.Stays = "a new Pod would not get the current content either: kubectl sidecarset explain " + pod.Name + " -n " + pod.Namespace
@@ -98,7 +98,7 @@ func (j *Judge) Needs(ctx context.Context, pod *corev1.Pod) (need Need, err erro
 
 // outdated says why a Pod with an earlier content cannot be updated in place.
 func (j *Judge) outdated(pod *corev1.Pod) (reason string) {
-	if kind := j.Program.Set.Spec.UpdateStrategy.Type; kind == appsv1beta1.NotUpdateSidecarSetStrategyType {
+	if kind := j.Compiled.Set.Spec.UpdateStrategy.Type; kind == appsv1beta1.NotUpdateSidecarSetStrategyType {
 		return string(kind)
 	}
 	update, _, err := j.Update(pod, j.Node, j.World.Now)
@@ -106,9 +106,9 @@ func (j *Judge) outdated(pod *corev1.Pod) (reason string) {
 	switch {
 	case err != nil:
 		return string(inplace.UpdateImpossible) // the leader cannot compute it either
-	case v.Way == inplace.Resize && !j.Resizes:
+	case v.Method == inplace.Resize && !j.Resizes:
 		return string(inplace.ResizeUnsupported)
-	case v.Way == inplace.Recreate, explain.NewPodHelps(v.Reason):
+	case v.Method == inplace.Recreate, explain.NewPodHelps(v.Reason):
 		return string(v.Reason)
 	}
 	return ""
@@ -116,5 +116,5 @@ func (j *Judge) outdated(pod *corev1.Pod) (reason string) {
 
 // Has reports whether a Pod carries the current content.
 func (j *Judge) Has(pod *corev1.Pod) bool {
-	return j.Content.Count(podstate.FromPod(pod), time.Now().Unix())&inplace.Updated != 0
+	return j.Revision.Count(podstate.FromPod(pod), time.Now().Unix())&inplace.Updated != 0
 }

@@ -77,7 +77,7 @@ func TestAFailureStops(t *testing.T) {
 }
 
 // What the next Pod would get is asked before a Pod is lost.
-func TestNothingIsLostIfTheNextPodWouldNotGetTheContent(t *testing.T) {
+func TestNothingIsLostIfTheNextPodWouldNotGetTheRevision(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, "")

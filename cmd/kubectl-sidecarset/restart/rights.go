@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Lacking names what the user may not do of what the work on these workloads needs.
-func Lacking(ctx context.Context, c client.Client, workloads []*Workload) (lacking []string, err error) {
+// Uninjected names what the user may not do of what the work on these workloads needs.
+func Uninjected(ctx context.Context, c client.Client, workloads []*Workload) (uninjected []string, err error) {
 	var asked []authorizationv1.ResourceAttributes
 	for _, w := range workloads {
 		needs := []authorizationv1.ResourceAttributes{{Verb: "create", Resource: "pods", Subresource: "eviction"}}
@@ -32,9 +32,9 @@ func Lacking(ctx context.Context, c client.Client, workloads []*Workload) (lacki
 				if need.Group != "" {
 					resource += "." + need.Group
 				}
-				lacking = append(lacking, need.Verb+" "+resource+" in namespace "+need.Namespace)
+				uninjected = append(uninjected, need.Verb+" "+resource+" in namespace "+need.Namespace)
 			}
 		}
 	}
-	return lacking, nil
+	return uninjected, nil
 }

@@ -109,7 +109,7 @@ func (j *job) say(format string, args ...any) {
 
 // pods lists the Pods of the workload that are not being deleted, the newest first.
 func (j *job) pods(ctx context.Context) (pods []*corev1.Pod, err error) {
-	selector := j.Judge.Program.Selector
+	selector := j.Judge.Compiled.Selector
 	if spec := specOf(j.w.Object); spec != nil {
 		if selector, err = metav1.LabelSelectorAsSelector(spec.selector); err != nil {
 			return nil, err
@@ -224,11 +224,11 @@ func (j *job) rolledOut(ctx context.Context) (done bool, says, failed string, er
 	if err != nil {
 		return false, "", "", err
 	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(j.w.Object)
+	revision, err := runtime.DefaultUnstructuredConverter.ToUnstructured(j.w.Object)
 	if err != nil {
 		return false, "", "", err
 	}
-	says, done, problem := viewer.Status(&unstructured.Unstructured{Object: content}, 0)
+	says, done, problem := viewer.Status(&unstructured.Unstructured{Object: revision}, 0)
 	if problem != nil {
 		failed = problem.Error()
 	}
@@ -431,7 +431,7 @@ func (j *job) restart(ctx context.Context) (passed string, err error) {
 
 // stopped is the error of a workload whose new Pods fail.
 func (j *job) stopped(format string, args ...any) error {
-	name := j.Judge.Program.Name()
+	name := j.Judge.Compiled.Name()
 	return fmt.Errorf(format+".\nTo go on, correct SidecarSet %s or the app, and run the command again.\nTo undo, run kubectl sidecarset rollout undo %s, and the command again", append(args, name, name)...)
 }
 

@@ -41,16 +41,16 @@ func main() {
 }
 
 func report(ctx context.Context, rounds int, budget, window time.Duration) error {
-	program, err := os.Executable()
+	compiled, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	results := bench.Compare(rounds, budget)
 	printTable(os.Stdout, results)
-	printTargets(os.Stdout, results, bench.CatalogChange(1000, rounds))
+	printTargets(os.Stdout, results, bench.StoreChange(1000, rounds))
 
 	https, err := bench.CompareHTTPS(ctx, rounds, window, func(site bench.Site) *exec.Cmd {
-		command := exec.CommandContext(ctx, program, "-serve="+string(site))
+		command := exec.CommandContext(ctx, compiled, "-serve="+string(site))
 		command.Stderr = os.Stderr
 		return command
 	})

@@ -157,7 +157,7 @@ func (i *installation) checkRights(t *testing.T) {
 func TestCertManager(t *testing.T) {
 	stand.NeedNamespace(t)
 	needCertManager(t)
-	o, err := deploy.InstallLayout(t.Context(), cluster, deploy.CertManager)
+	o, err := deploy.InstallProfile(t.Context(), cluster, deploy.CertManager)
 	program, buildErr := deploy.QuickProgram()
 	if err := errors.Join(err, buildErr); err != nil {
 		t.Fatal(err)
@@ -344,7 +344,7 @@ func replaceFiles(dir, version string, files map[string][]byte) error {
 	return errors.Join(append(errs, os.Symlink(version, link+"_tmp"), os.Rename(link+"_tmp", link))...)
 }
 
-// The documented overlays can be built on top of either layout, and the API server accepts them.
+// The documented overlays can be built on top of either profile, and the API server accepts them.
 func TestOverlaysApply(t *testing.T) { // after TestCertManager, which installs cert-manager's kinds
 	needCertManager(t)
 	if err := installCertManager(t.Context(), cluster); err != nil {
@@ -357,9 +357,9 @@ func TestOverlaysApply(t *testing.T) { // after TestCertManager, which installs 
 	}
 	overlays := map[string]struct{ annotated, rights int }{"cert-manager": {0, 3}, "cert-manager-cainjector": {3, 0}}
 	for overlay, wants := range overlays {
-		for layout, processes := range map[string]int{"../../default": 1, "../hardened": 2} {
-			t.Run(overlay+" on "+layout, func(t *testing.T) {
-				manifests := buildOverlay(t, overlay, layout)
+		for profile, processes := range map[string]int{"../../default": 1, "../hardened": 2} {
+			t.Run(overlay+" on "+profile, func(t *testing.T) {
+				manifests := buildOverlay(t, overlay, profile)
 				if out, err := cluster.Kubectl(t.Context(), manifests, "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-"); err != nil {
 					t.Errorf("%v\n%s", err, out)
 				}
@@ -379,8 +379,8 @@ func TestOverlaysApply(t *testing.T) { // after TestCertManager, which installs 
 	}
 }
 
-// buildOverlay builds an overlay on another layout, as the overlay's comment says.
-func buildOverlay(t *testing.T, overlay, layout string) string {
+// buildOverlay builds an overlay on another profile, as the overlay's comment says.
+func buildOverlay(t *testing.T, overlay, profile string) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -395,7 +395,7 @@ func buildOverlay(t *testing.T, overlay, layout string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replaced := strings.NewReplacer("\n- ../../default\n", "\n- "+back+"/"+layout+"\n", "\n- ../../", "\n- "+back+"/../../").Replace(string(text))
+	replaced := strings.NewReplacer("\n- ../../default\n", "\n- "+back+"/"+profile+"\n", "\n- ../../", "\n- "+back+"/../../").Replace(string(text))
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(replaced), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -17,17 +17,17 @@ import (
 	"github.com/sidecarset/operator/test/manifests"
 )
 
-// The chart and the layouts of config/ install the same.
-func TestTheChartIsTheLayout(t *testing.T) {
-	for layout, assignments := range map[string][]string{
+// The chart and the profiles of config/ install the same.
+func TestTheChartIsTheProfile(t *testing.T) {
+	for profile, assignments := range map[string][]string{
 		"default":                          nil,
-		"overlays/hardened":                {"layout=hardened"},
-		"overlays/single-node":             {"replicas.all=1"},
+		"overlays/hardened":                {"profile=hardened"},
+		"overlays/single-node":             {"replicas.default=1"},
 		"overlays/cert-manager":            {"certificates.mode=cert-manager"},
 		"overlays/cert-manager-cainjector": {"certificates.mode=cainjector"},
 	} {
-		t.Run(layout, func(t *testing.T) {
-			text, err := manifests.Build(filepath.Join(deploy.Root(), "config", layout))
+		t.Run(profile, func(t *testing.T) {
+			text, err := manifests.Build(filepath.Join(deploy.Root(), "config", profile))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -47,18 +47,18 @@ func TestTheChartIsTheLayout(t *testing.T) {
 }
 
 // A list that Helm has applied is Helm's. It owns no entry, so it never removes one.
-func TestSlotsHaveNoEntries(t *testing.T) {
-	slots := 0
+func TestShardsHaveNoEntries(t *testing.T) {
+	shards := 0
 	for name, object := range objects(t, rendered(t, "sidecarset-system")) {
 		if strings.Contains(name, "sidecarset-pods-") {
-			slots++
+			shards++
 			if _, ok := object["webhooks"]; ok {
 				t.Errorf("%s has the key webhooks", name)
 			}
 		}
 	}
-	if slots != 16 {
-		t.Errorf("there are %d slots, want 16", slots)
+	if shards != 16 {
+		t.Errorf("there are %d shards, want 16", shards)
 	}
 }
 
@@ -125,14 +125,14 @@ func TestImages(t *testing.T) {
 
 func TestArgumentsFollowTheValues(t *testing.T) {
 	for assignments, want := range map[string]string{
-		"excludedNamespaces={kube-system,calico-system}":                       "--excluded-namespaces=kube-system,calico-system",
-		"requesterCheck=off":                                                   "--requester-check=off",
-		"certificates.mode=files,certificates.secretName=mine":                 "--cert-mode=files",
-		"extraArgs={--tls-1.2,--excluded-namespaces=a\\,b}":                    "--excluded-namespaces=a,b",
-		"ports.webhook=19443":                                                  "--webhook-bind-address=:19443",
-		"ports.metrics=18443":                                                  "--metrics-bind-address=:18443",
-		"ports.probes=18081":                                                   "--health-probe-bind-address=:18081",
-		"certificates.mode=files,certificates.secretName=mine,layout=hardened": "--cert-dir=/var/run/sidecarset/certs",
+		"excludedNamespaces={kube-system,calico-system}":                        "--excluded-namespaces=kube-system,calico-system",
+		"requesterCheck=off":                                                    "--requester-check=off",
+		"certificates.mode=files,certificates.secretName=mine":                  "--cert-mode=files",
+		"extraArgs={--tls-1.2,--excluded-namespaces=a\\,b}":                     "--excluded-namespaces=a,b",
+		"ports.webhook=19443":                                                   "--webhook-bind-address=:19443",
+		"ports.metrics=18443":                                                   "--metrics-bind-address=:18443",
+		"ports.probes=18081":                                                    "--health-probe-bind-address=:18081",
+		"certificates.mode=files,certificates.secretName=mine,profile=hardened": "--cert-dir=/var/run/sidecarset/certs",
 	} {
 		if args := pod(t, assignments).Containers[0].Args; !slices.Contains(args, want) {
 			t.Errorf("%s: the arguments are %q, want %s", assignments, args, want)
@@ -278,7 +278,7 @@ func TestTheSchemaRefusesWhatIsMisspelt(t *testing.T) {
 			refused(name + ".misspelt=x")
 		}
 	}
-	for _, assignment := range []string{"ports.webhook=443", "extraObjects[0].kind=Secret", "volumes[0].emptyDir.medium=Memory", "layout=single", "replicas.all=0", "image.digest=v1", "extraArgs={tls-1.2}", "failurePolicy=fail", "excludedNamespaces={a b}"} {
+	for _, assignment := range []string{"ports.webhook=443", "extraObjects[0].kind=Secret", "volumes[0].emptyDir.medium=Memory", "profile=single", "replicas.default=0", "image.digest=v1", "extraArgs={tls-1.2}", "failurePolicy=fail", "excludedNamespaces={a b}"} {
 		refused(assignment)
 	}
 }
@@ -291,8 +291,8 @@ var freeForm = []string{"resources", "nodeSelector", "affinity", "labels", "anno
 // NOTES say how to go on, and how to uninstall in the right order.
 func TestNotes(t *testing.T) {
 	for assignments, want := range map[string][]string{
-		"layout=all": {"NO IMAGE IS SET", "rollout status deployment/sidecarset-operator", "kubectl delete sidecarsets --all\n  helm uninstall", "--take-ownership"},
-		"layout=hardened,image.repository=example.com/a": {"deployment/sidecarset-webhook", "deployment/sidecarset-controller"},
+		"profile=default": {"NO IMAGE IS SET", "rollout status deployment/sidecarset-operator", "kubectl delete sidecarsets --all\n  helm uninstall", "--take-ownership"},
+		"profile=hardened,image.repository=example.com/a": {"deployment/sidecarset-webhook", "deployment/sidecarset-controller"},
 		"crd.keep=true":    {"kubectl delete mutatingwebhookconfigurations -l sidecarset.io/pod-webhooks\n  helm uninstall", "Take the operator out"},
 		"crd.keep=false":   {"and with it all SidecarSets"},
 		"crd.create=false": {"is not of this release"},

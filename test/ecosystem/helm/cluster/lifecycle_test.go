@@ -13,14 +13,14 @@ import (
 // A release is installed, upgraded from the chart of before, rolled back and uninstalled, while Pods are created. No Pod
 // is refused, each gets its sidecar while the release is there, and nothing that refuses a Pod is left.
 func TestALifeOfARelease(t *testing.T) {
-	for value, layout := range map[string]deploy.Layout{"all": deploy.Default, "hardened": deploy.Hardened} {
+	for value, profile := range map[string]deploy.Profile{"all": deploy.Default, "hardened": deploy.Hardened} {
 		t.Run(value, func(t *testing.T) {
 			h := newHelm(t, deploy.Namespace)
-			if _, err := h.Install(helm.Release, previousChart(t), nil, "layout="+value); err != nil {
+			if _, err := h.Install(helm.Release, previousChart(t), nil, "profile="+value); err != nil {
 				t.Fatal(err)
 			}
 			defer clean(t, deploy.Namespace)
-			o, err := deploy.Adopt(t.Context(), cluster, layout)
+			o, err := deploy.Adopt(t.Context(), cluster, profile)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -34,10 +34,10 @@ func TestALifeOfARelease(t *testing.T) {
 			pods := load.Start(t.Context())
 			before := entries(t)
 			if len(before) == 0 {
-				t.Error("no slot has an entry")
+				t.Error("no shard has an entry")
 			}
 
-			if err := h.Upgrade(t.Context(), helm.Release, helm.Directory(), nil, "layout="+value, "labels.upgraded=yes"); err != nil {
+			if err := h.Upgrade(t.Context(), helm.Release, helm.Directory(), nil, "profile="+value, "labels.upgraded=yes"); err != nil {
 				t.Fatal(err)
 			}
 			running.replace(t)
@@ -53,7 +53,7 @@ func TestALifeOfARelease(t *testing.T) {
 			}
 			testkit.AwaitReady(t, api, value)
 			figures := pods.Stop()
-			testkit.Report(t, "upgrade and rollback of the layout %s: %s", value, &figures)
+			testkit.Report(t, "upgrade and rollback of the profile %s: %s", value, &figures)
 			if figures.Failed > 0 || figures.Uninjected > 0 || figures.Created == 0 {
 				t.Errorf("Pods: %s; %q", &figures, figures.Errors)
 			}
@@ -79,7 +79,7 @@ func TestALifeOfARelease(t *testing.T) {
 	}
 }
 
-// fleet is the replicas of a release, which a test replaces as the Deployments of the layout would.
+// fleet is the replicas of a release, which a test replaces as the Deployments of the profile would.
 type fleet struct {
 	operator *deploy.Operator
 	roles    []string
@@ -87,10 +87,10 @@ type fleet struct {
 	next     int
 }
 
-func newFleet(t *testing.T, o *deploy.Operator, layout string) *fleet {
+func newFleet(t *testing.T, o *deploy.Operator, profile string) *fleet {
 	t.Helper()
 	f := &fleet{operator: o, roles: []string{"all", "all"}, next: 1}
-	if layout == "hardened" {
+	if profile == "hardened" {
 		f.roles = []string{"controller", "webhook", "webhook"} // the leader makes the certificate without which no webhook is ready
 	}
 	for _, role := range f.roles {
