@@ -54,7 +54,6 @@ type Options struct {
 	webhookAddress string
 	webhookService string
 	webhookSANs    []string
-	tls12          bool
 	clientCAs      string
 	drainGrace     time.Duration
 	certs          certificateOptions
@@ -103,7 +102,6 @@ func (o *Options) flags(excluded, sans *string) *flag.FlagSet {
 	flags.StringVar(&o.webhookAddress, "webhook-bind-address", ":9443", "`address` on which webhooks are served")
 	flags.StringVar(&o.webhookService, "webhook-service", "sidecarset-webhook", "`name` of the Service through which API servers call webhooks and conversions")
 	flags.StringVar(sans, "webhook-san", "", "more DNS `names` or IP addresses for the serving certificate, separated by commas; needed if API servers call webhooks by URL")
-	flags.BoolVar(&o.tls12, "tls-1.2", false, "accept TLS 1.2 as well as 1.3")
 	flags.StringVar(&o.clientCAs, "client-ca-file", "", "`file` with CAs in PEM form: reviews are answered only to clients with a certificate of one of them. Use it if API servers authenticate to webhooks. Conversions are answered to any client. The file may change. Default is any client")
 	flags.DurationVar(&o.drainGrace, "drain-grace", 5*time.Second, "`time` to go on serving after the process is asked to stop, so that its endpoints are withdrawn first")
 	o.certs.bind(flags)
@@ -190,7 +188,6 @@ func (o Options) server(certificate getCertificate, stopping <-chan struct{}) (s
 		Address:        o.webhookAddress,
 		GetCertificate: certificate,
 		Stopping:       stopping,
-		MinTLSVersion:  o.minTLSVersion(),
 	}
 	if o.clientCAs != "" {
 		clients, err := newClientCAs(o.clientCAs, ctrl.Log.WithName("clients"))

@@ -42,7 +42,7 @@ func (o Options) addPorts(ctx context.Context, mgr ctrl.Manager, certificate get
 	scrapes := promhttp.HandlerFor(prometheus.Gatherer(metrics.Registry), promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError, MaxRequestsInFlight: maxScrapes})
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", access.guard(scrapes))
-	return ready, addPort(ctx, mgr, "metrics", o.metricsAddress, &tls.Config{GetCertificate: certificate, MinVersion: o.minTLSVersion()},
+	return ready, addPort(ctx, mgr, "metrics", o.metricsAddress, &tls.Config{GetCertificate: certificate, MinVersion: tls.VersionTLS13},
 		&http.Server{Handler: mux, MaxHeaderBytes: metricsHeaderBytes, IdleTimeout: metricsKeepAlive})
 }
 
@@ -68,14 +68,6 @@ func addPort(ctx context.Context, mgr ctrl.Manager, name, address string, config
 		return fmt.Errorf("adding the server of %s: %w", name, err)
 	}
 	return nil
-}
-
-// minTLSVersion is TLS 1.3, or 1.2 if the flag accepts it.
-func (o Options) minTLSVersion() uint16 {
-	if o.tls12 {
-		return tls.VersionTLS12
-	}
-	return tls.VersionTLS13
 }
 
 // probes answers a kubelet: /healthz says that the process lives, /readyz whether all checks succeed,

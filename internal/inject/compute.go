@@ -45,7 +45,7 @@ func compute(s *selected) (Plan, error) {
 	notePorts(s, &edits, &notes)
 	return Plan{
 		Removals: s.removals, Replacements: edits.replacements, Additions: edits.additions, Insertions: edits.insertions,
-		Annotations: p.annotations.planned, Injected: s.injected(&edits), Skipped: s.skipped(&edits), Replaces: s.replaced(&edits),
+		Annotations: p.annotations.Planned, Injected: s.injected(&edits), Skipped: s.skipped(&edits), Replaces: s.replaced(&edits),
 		Warnings: notes.list(s.targets), podHas: s.submitted,
 	}, nil
 }

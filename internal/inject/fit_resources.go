@@ -73,10 +73,6 @@ func (c *fitter) fitPodResources() error {
 	if c.pod.Spec.Resources == nil || c.pod.Spec.OS == string(corev1.Windows) {
 		return nil
 	}
-	budget, err := c.budget()
-	if err != nil {
-		return err
-	}
 	inits, err := c.consumers(InitContainers)
 	if err != nil {
 		return err
@@ -85,13 +81,18 @@ func (c *fitter) fitPodResources() error {
 	if err != nil {
 		return err
 	}
+	demands := demandsOf(inits, containers)
+	names := slices.Sorted(maps.Keys(demands))
+	budget, err := c.budget(names)
+	if err != nil || len(names) == 0 {
+		return err
+	}
 	for i := range containers {
 		if err := c.fitLimits(&containers[i], &budget); err != nil {
 			return err
 		}
 	}
-	demands := demandsOf(inits, containers)
-	for _, name := range slices.Sorted(maps.Keys(demands)) {
+	for _, name := range names {
 		list, most := requests, budget.Requests[name]
 		if most == nil && (name == string(corev1.ResourceCPU) || name == string(corev1.ResourceMemory)) {
 			list, most = limits, budget.Limits[name] // API servers fill in the request with the sum of the containers

@@ -41,3 +41,29 @@ func (k *keyed) add(e element) {
 		k.keys[e.key] = len(k.list) - 1
 	}
 }
+
+// namedTables find elements of the Pod's lists, and of all sidecars, by name.
+type namedTables struct{ inits, containers, volumes, sidecars map[string]int }
+
+// find returns the place of the first element of that name; -1 if there is none. A long list gets
+// a table, because authors choose how long it is.
+func find[T any](list []T, table *map[string]int, name string, nameOf func(*T) string) int {
+	if len(list) < 32 {
+		for i := range list {
+			if nameOf(&list[i]) == name {
+				return i
+			}
+		}
+		return -1
+	}
+	if *table == nil {
+		*table = make(map[string]int, len(list))
+		for i := range slices.Backward(list) {
+			(*table)[nameOf(&list[i])] = i
+		}
+	}
+	if i, ok := (*table)[name]; ok {
+		return i
+	}
+	return -1
+}

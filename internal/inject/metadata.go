@@ -9,20 +9,21 @@ import (
 	"slices"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/podstate"
 )
 
 // patchMetadata carries out patchPodMetadata of the targets in name order, also for
 // SidecarSets that bring no container. If a target is enforced, it does so again for the
 // SidecarSets that the Pod already carries: of two that write one annotation, the last in
 // name order has to remain the last.
-func (s *selected) patchMetadata(to *annotations) error {
+func (s *selected) patchMetadata(to *podstate.AnnotationEdits) error {
 	enforced := slices.ContainsFunc(s.targets, target.disbelieves)
 	for i := range s.targets {
 		t := &s.targets[i]
 		if t.skip != "" && !(enforced && t.takesPart()) {
 			continue
 		}
-		if err := t.PatchAnnotations(to.get, to.set); err != nil {
+		if err := t.PatchAnnotations(to.Get, to.Set); err != nil {
 			return err
 		}
 	}
@@ -35,16 +36,16 @@ const kubectlContainer = "kubectl.kubernetes.io/default-container"
 
 // nameDefaultContainer has kubectl take the app's first container, if a SidecarSet that is
 // injected now asks for it and no annotation names a container yet.
-func (s *selected) nameDefaultContainer(to *annotations) {
+func (s *selected) nameDefaultContainer(to *podstate.AnnotationEdits) {
 	asks := func(t target) bool {
 		return t.skip == "" && t.Set.Annotations[appsv1beta1.AnnotationDefaultContainer] == appsv1beta1.DefaultContainerApp
 	}
-	if _, named := to.get(kubectlContainer); named || !slices.ContainsFunc(s.targets, asks) {
+	if _, named := to.Get(kubectlContainer); named || !slices.ContainsFunc(s.targets, asks) {
 		return
 	}
 	isApp := func(v ContainerView) bool { return v.Name != "" && !v.Injected && !s.isSidecar(v.Name) }
 	if i := slices.IndexFunc(s.pod.Containers, isApp); i >= 0 {
-		to.set(kubectlContainer, s.pod.Containers[i].Name)
+		to.Set(kubectlContainer, s.pod.Containers[i].Name)
 	}
 }
 

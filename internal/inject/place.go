@@ -9,6 +9,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/podstate"
 )
 
 // placement is what the second step decides. Render reads it, and record adds to its annotations.
@@ -19,7 +20,7 @@ type placement struct {
 	replaced    []Edit     // volumes of the Pod, with those of enforced SidecarSets
 	others      []Edit     // to the lists that are neither of containers nor volumes
 	brought     broughtVolumes
-	annotations annotations
+	annotations podstate.AnnotationEdits
 }
 
 // podList is one of the Pod's two lists of containers, with the sidecars that belong into it.
@@ -57,7 +58,7 @@ func place(s *selected, notes *notes) (placement, error) {
 	slices.SortStableFunc(inits, func(a, b placed) int { return strings.Compare(a.name, b.name) })
 	p := placement{
 		lists:       [2]podList{{InitContainers, s.pod.InitContainers, kindInit, inits}, {Containers, s.pod.Containers, kindContainer, apps}},
-		annotations: annotations{has: s.pod.Annotations},
+		annotations: podstate.AnnotationEdits{Has: s.pod.Annotations},
 	}
 	if err := s.patchMetadata(&p.annotations); err != nil {
 		return p, err
@@ -67,7 +68,7 @@ func place(s *selected, notes *notes) (placement, error) {
 	for i := range p.lists {
 		in, other := &p.lists[i], &p.lists[1-i]
 		for j := range in.sidecars {
-			if err := in.sidecars[j].decide(in, other); err != nil {
+			if err := s.decide(&in.sidecars[j], in, other); err != nil {
 				return p, err
 			}
 			p.injects = p.injects || in.sidecars[j].does >= replaces
@@ -92,29 +93,29 @@ func (s *selected) sidecars(list List) (sidecars []placed) {
 }
 
 // decide finds out what becomes of a sidecar, whose name the Pod may have already.
-func (s *placed) decide(in, other *podList) error {
-	s.at = indexOf(in.containers, s.name)
+func (s *selected) decide(one *placed, in, other *podList) error {
+	one.at = s.containerAt(in.list, one.name)
 	switch {
-	case s.target.skip == SkipInjected:
-		if s.at >= 0 && s.template != nil && s.target.grows() {
-			s.does = extended
+	case one.target.skip == SkipInjected:
+		if one.at >= 0 && one.template != nil && one.target.grows() {
+			one.does = extended
 		}
 		return nil
-	case s.at < 0:
-		if indexOf(other.containers, s.name) >= 0 { // a name is unique over both lists
-			return &ConflictError{Kind: in.kind, Name: s.name, First: s.target.Name(), PodKind: other.kind}
+	case one.at < 0:
+		if s.containerAt(other.list, one.name) >= 0 { // a name is unique over both lists
+			return &ConflictError{Kind: in.kind, Name: one.name, First: one.target.Name(), PodKind: other.kind}
 		}
-		s.does = inserted
+		one.does = inserted
 		return nil
 	}
-	found := &in.containers[s.at]
+	found := &in.containers[one.at]
 	switch {
 	case !found.Injected:
-		return &ConflictError{Kind: in.kind, Name: s.name, First: s.target.Name(), PodKind: in.kind}
-	case !s.target.fresh && (!s.target.sameHash || found.Image != s.image):
-		s.does = replaces
-	case s.template != nil && s.target.grows():
-		s.does = extended
+		return &ConflictError{Kind: in.kind, Name: one.name, First: one.target.Name(), PodKind: in.kind}
+	case !one.target.fresh && (!one.target.sameHash || found.Image != one.image):
+		one.does = replaces
+	case one.template != nil && one.target.grows():
+		one.does = extended
 	}
 	return nil
 }
@@ -161,15 +162,6 @@ func position(containers []ContainerView, sidecars []placed) {
 			next = min(next, s.at)
 		}
 	}
-}
-
-func indexOf(containers []ContainerView, name string) int {
-	for i := range containers {
-		if containers[i].Name == name {
-			return i
-		}
-	}
-	return -1
 }
 
 // insertion is an element that is added to a list of the given length.
@@ -272,7 +264,7 @@ func (s *selected) replaceVolume(t *target, at int, v part, notes *notes) (Edit,
 
 // volumeAt is the place of the Pod's volume of that name; -1 if it has none.
 func (s *selected) volumeAt(name string) int {
-	return slices.IndexFunc(s.pod.Volumes, func(v VolumeView) bool { return v.Name == name })
+	return find(s.pod.Volumes, &s.tables.volumes, name, func(v *VolumeView) string { return v.Name })
 }
 
 // kindOf returns the member of a volume that says where its content is.

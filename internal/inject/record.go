@@ -9,30 +9,6 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// annotations are those of the Pod, with the ones that are planned.
-type annotations struct{ has, planned map[string]string }
-
-// get is a value as planned so far.
-func (a *annotations) get(key string) (string, bool) {
-	if value, planned := a.planned[key]; planned {
-		return value, true
-	}
-	value, present := a.has[key]
-	return value, present
-}
-
-// set plans an annotation, unless the Pod has it with this value.
-func (a *annotations) set(key, value string) {
-	if has, present := a.has[key]; present && has == value {
-		delete(a.planned, key)
-		return
-	}
-	if a.planned == nil {
-		a.planned = make(map[string]string, 4)
-	}
-	a.planned[key] = value
-}
-
 // record records what is injected now next to what was before. Without
 // an injection there is nothing to record, except a name that is missing from
 // the list although the Pod carries the SidecarSet, and what chance decided:
@@ -45,7 +21,7 @@ func record(s *selected, p *placement) {
 		}
 	}
 	if len(names) > 0 {
-		p.annotations.set(appsv1beta1.AnnotationInjectedList, podstate.JoinInjectedList(names))
+		p.annotations.Set(appsv1beta1.AnnotationInjectedList, podstate.JoinInjectedList(names))
 	}
 	s.recordChoices(&p.annotations)
 	if !p.injects {
@@ -65,13 +41,13 @@ func record(s *selected, p *placement) {
 	others := podstate.ParseHashes(s.pod.Annotations[appsv1beta1.AnnotationHashWithoutImage])
 	s.recordHotUpgrades(&p.annotations)
 	s.forgetUpdates(&p.annotations)
-	p.annotations.set(appsv1beta1.AnnotationHash, s.hashes.Keep(s.keeps).With(withImage...).String())
-	p.annotations.set(appsv1beta1.AnnotationHashWithoutImage, others.Keep(s.keeps).With(withoutImage...).String())
+	p.annotations.Set(appsv1beta1.AnnotationHash, s.hashes.Keep(s.keeps).With(withImage...).String())
+	p.annotations.Set(appsv1beta1.AnnotationHashWithoutImage, others.Keep(s.keeps).With(withoutImage...).String())
 }
 
 // recordHotUpgrades records for each pair which container works and which is newer. Records
 // of other sidecars stay, unless their pair was taken out.
-func (s *selected) recordHotUpgrades(to *annotations) {
+func (s *selected) recordHotUpgrades(to *podstate.AnnotationEdits) {
 	working := podstate.ParseTexts(s.pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer])
 	recorded := len(working)
 	for i := range s.removals {
@@ -86,14 +62,14 @@ func (s *selected) recordHotUpgrades(to *annotations) {
 			changed = true
 			first, second := appsv1beta1.HotUpgradeNames(name)
 			working[name] = first
-			to.set(appsv1beta1.AnnotationVersionPrefix+first, "1")
-			to.set(appsv1beta1.AnnotationVersionAltPrefix+first, "0")
-			to.set(appsv1beta1.AnnotationVersionPrefix+second, "0")
-			to.set(appsv1beta1.AnnotationVersionAltPrefix+second, "1")
+			to.Set(appsv1beta1.AnnotationVersionPrefix+first, "1")
+			to.Set(appsv1beta1.AnnotationVersionAltPrefix+first, "0")
+			to.Set(appsv1beta1.AnnotationVersionPrefix+second, "0")
+			to.Set(appsv1beta1.AnnotationVersionAltPrefix+second, "1")
 		}
 	}
 	if changed {
-		to.set(appsv1beta1.AnnotationWorkingHotUpgradeContainer, podstate.FormatTexts(working))
+		to.Set(appsv1beta1.AnnotationWorkingHotUpgradeContainer, podstate.FormatTexts(working))
 	}
 }
 
@@ -111,12 +87,12 @@ func (s *selected) stamp(t *target) time.Time {
 
 // forgetUpdates drops what the Pod says about in-place updates of enforced
 // SidecarSets. A Pod that is being created has had none.
-func (s *selected) forgetUpdates(to *annotations) {
+func (s *selected) forgetUpdates(to *podstate.AnnotationEdits) {
 	state, present := s.pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState]
 	if !present || !slices.ContainsFunc(s.targets, target.disbelieves) {
 		return
 	}
-	to.set(appsv1beta1.AnnotationInPlaceUpdateState, podstate.ForgetUpdates(state, func(name string) bool {
+	to.Set(appsv1beta1.AnnotationInPlaceUpdateState, podstate.ForgetUpdates(state, func(name string) bool {
 		return slices.ContainsFunc(s.targets, func(t target) bool { return t.disbelieves() && t.Name() == name })
 	}))
 }
@@ -124,7 +100,7 @@ func (s *selected) forgetUpdates(to *annotations) {
 // recordChoices records what chance decided for the SidecarSets that are
 // injected now. It drops the choice of an enforced SidecarSet for which chance
 // decides nothing.
-func (s *selected) recordChoices(to *annotations) {
+func (s *selected) recordChoices(to *podstate.AnnotationEdits) {
 	var choices map[string]string
 	for i := range s.targets {
 		t := &s.targets[i]
@@ -145,6 +121,6 @@ func (s *selected) recordChoices(to *annotations) {
 		}
 	}
 	if choices != nil {
-		to.set(appsv1beta1.AnnotationRevisionChoice, podstate.FormatTexts(choices))
+		to.Set(appsv1beta1.AnnotationRevisionChoice, podstate.FormatTexts(choices))
 	}
 }

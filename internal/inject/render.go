@@ -3,6 +3,9 @@ package inject
 import (
 	"encoding/json"
 	"slices"
+
+	"github.com/sidecarset/operator/internal/expr"
+	"github.com/sidecarset/operator/internal/podstate"
 )
 
 // edits is what the third step makes.
@@ -36,7 +39,7 @@ func render(s *selected, p *placement, notes *notes) (edits, error) {
 // renderer reads what sidecars take from the Pod's containers, once it is needed.
 type renderer struct {
 	*selected
-	annotations *annotations
+	annotations *podstate.AnnotationEdits
 	notes       *notes
 	sources     []*source
 	resources   []containerResources
@@ -163,7 +166,7 @@ func (r *renderer) sourceName(t transfer) string {
 	case t.label != "":
 		return r.pod.Labels[t.label]
 	case t.annotation != "":
-		name, _ := r.annotations.get(t.annotation)
+		name, _ := r.annotations.Get(t.annotation)
 		return name
 	default:
 		return t.container
@@ -260,7 +263,7 @@ func (r *renderer) computeResources(s placed) (*containerResources, error) {
 	if err != nil {
 		return nil, policy.error("", err)
 	}
-	pod, err := r.budget()
+	pod, err := r.budget([]string{string(expr.CPU), string(expr.Memory)})
 	if err != nil {
 		return nil, policy.error("", err)
 	}
@@ -370,7 +373,7 @@ func (r *renderer) whyNoSource(t transfer, container string) string {
 		return "the container that annotation " + quoted(t.annotation).String() + " names, because the Pod does not have that annotation"
 	case r.belongsToSidecars(container):
 		return named + ", because a SidecarSet brings it"
-	case indexOf(r.pod.InitContainers, container) >= 0:
+	case r.containerAt(InitContainers, container) >= 0:
 		return named + ", because it is among the Pod's initContainers"
 	default:
 		return named + ", which the Pod does not have"

@@ -153,16 +153,36 @@ func parseResources(view *ContainerView) (containerResources, error) {
 	return resources, nil
 }
 
-// budget is what the Pod has as a whole.
-func (s *selected) budget() (budget containerResources, err error) {
+// budget is what the Pod has as a whole of the resources of these names.
+func (s *selected) budget(names []string) (budget containerResources, err error) {
 	if s.pod.Spec.Resources == nil {
 		return budget, nil
 	}
-	if err := utiljson.Unmarshal(s.pod.Spec.Resources, &budget); err != nil {
+	var r jsonread.Reader
+	r.Reset(s.pod.Spec.Resources)
+	budget = containerResources{Limits: map[string]*amount{}, Requests: map[string]*amount{}}
+	r.Object([]string{limits, requests}, func(list string) {
+		r.Object(names[:min(len(names), mostNames)], func(name string) {
+			start := r.Offset()
+			r.Skip()
+			if text := r.Since(start); text != nil {
+				one := new(amount)
+				if err := one.UnmarshalJSON(text); err != nil {
+					r.Fail(err)
+				}
+				budget.list(list)[name] = one
+			}
+		})
+	})
+	if err := r.Err(); err != nil {
 		return budget, fmt.Errorf("reading spec.resources of the Pod: %w", err)
 	}
 	return budget, nil
 }
+
+// mostNames is how many names are read of spec.resources. API servers take cpu, memory and the
+// sizes of huge pages.
+const mostNames = 64
 
 func (r *containerResources) list(name string) map[string]*amount {
 	if name == limits {

@@ -23,6 +23,8 @@ type selected struct {
 	hashes    podstate.Hashes
 	listed    []string
 	owners    map[string][]string // of recordedOwners, once they are needed
+	tables    namedTables
+	all       []placed // the sidecars that the Pod has after injection, once they are needed
 }
 
 // target is a SidecarSet that selects the Pod and what becomes of it.
@@ -181,10 +183,10 @@ func (s *selected) readRecords() {
 		if t.skip != "" || t.problem != nil || !same {
 			continue
 		}
-		carried := t.carriedBy(s.pod)
+		carried := s.carries(t)
 		if !carried || t.copies {
 			t.fresh = s.now.Sub(s.hashes.UpdatedAt(t.Name())).Abs() < recent
-			carried = t.carriedBy(s.pod)
+			carried = s.carries(t)
 		}
 		if carried {
 			t.skip = SkipInjected
@@ -192,23 +194,25 @@ func (s *selected) readRecords() {
 	}
 }
 
-func (t *target) carriedBy(pod *PodView) bool {
-	return t.carriedIn(pod.InitContainers, t.initContainers) && t.carriedIn(pod.Containers, t.containers)
+// carries reports whether the Pod has all sidecars of a target.
+func (s *selected) carries(t *target) bool {
+	return s.carriesIn(InitContainers, t, t.initContainers) && s.carriesIn(Containers, t, t.containers)
 }
 
-// carriedIn reports whether a list of the Pod has all these sidecars, with the expected
+// carriesIn reports whether a list of the Pod has all these sidecars, with the expected
 // images, unless another webhook can have changed them. Bodies are not compared: the API
 // server completes them after each webhook.
-func (t *target) carriedIn(containers []ContainerView, sidecars []sidecar) bool {
+func (s *selected) carriesIn(list List, t *target, sidecars []sidecar) bool {
+	containers := s.views(list)
 	for i := range sidecars {
-		s := &sidecars[i]
-		at := indexOf(containers, s.name)
+		one := &sidecars[i]
+		at := s.containerAt(list, one.name)
 		if at < 0 || !containers[at].Injected {
 			return false
 		}
-		if image := containers[at].Image; image != s.image && !t.fresh {
-			other := indexOf(containers, s.sibling) // swapped by a hot upgrade
-			if s.sibling == "" || image != s.siblingImage || other < 0 || containers[other].Image != s.image {
+		if image := containers[at].Image; image != one.image && !t.fresh {
+			other := s.containerAt(list, one.sibling) // swapped by a hot upgrade
+			if one.sibling == "" || image != one.siblingImage || other < 0 || containers[other].Image != one.image {
 				return false
 			}
 		}
@@ -287,12 +291,14 @@ func sidecarsOf(targets iter.Seq[*target]) iter.Seq[placed] {
 
 // sidecarNamed returns a sidecar that the Pod has after injection.
 func (s *selected) sidecarNamed(name string) (found placed, ok bool) {
-	for one := range sidecarsOf(s.takingPart()) {
-		if one.name == name {
-			return one, true
-		}
+	if s.all == nil {
+		s.all = slices.Collect(sidecarsOf(s.takingPart()))
 	}
-	return placed{}, false
+	i := find(s.all, &s.tables.sidecars, name, func(p *placed) string { return p.name })
+	if i < 0 {
+		return placed{}, false
+	}
+	return s.all[i], true
 }
 
 // isSidecar reports whether the Pod has a sidecar of that name after injection.
@@ -340,6 +346,15 @@ func (s *selected) views(list List) []ContainerView {
 		return s.pod.InitContainers
 	}
 	return s.pod.Containers
+}
+
+// containerAt is the place of the container of that name in a list of the Pod; -1 if it has none.
+func (s *selected) containerAt(list List, name string) int {
+	table := &s.tables.containers
+	if list == InitContainers {
+		table = &s.tables.inits
+	}
+	return find(s.views(list), table, name, func(v *ContainerView) string { return v.Name })
 }
 
 // quoted is a name that the author of the Pod may have chosen, as texts have it.

@@ -22,7 +22,7 @@ func (s *selected) takeOut() {
 	pod := *s.pod // the view is the caller's
 	pod.InitContainers = s.remove(InitContainers, pod.InitContainers, s.brought(InitContainers))
 	pod.Containers = s.remove(Containers, pod.Containers, s.brought(Containers))
-	s.pod = &pod
+	s.pod, s.tables = &pod, namedTables{}
 }
 
 // brought returns, by the names of containers, the targets that bring them to a list.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,7 +35,7 @@ var shapes = []shape{
 	{"names in spec.resources, and containers", 50_000, func(n int) (*fixtures.SidecarSetBuilder, inject.PodView) {
 		pod := containersOf(n/100, `{"requests":{"x":1},"limits":{"y":1}}`)
 		pod.Spec.Resources = []byte(`{"requests":{` + many(n, `"n#":1`) + `}}`)
-		return log(), pod
+		return log().With("resources", map[string]any{"requests": map[string]any{"x": 1}}), pod
 	}},
 	{"a copied variable of references that never end", 300_000, func(n int) (*fixtures.SidecarSetBuilder, inject.PodView) {
 		return log().With("transferEnv", transferOf("app", "A")), onePod(inject.ContainerView{Env: []byte(`[{"name":"A","value":"` + strings.Repeat("$(", n) + `"}]`)})
@@ -80,6 +81,39 @@ var shapes = []shape{
 		return log().With("resourcesPolicy", map[string]any{"targetContainersMode": "sum", "targetContainersNameRegex": "c.*", "resourcesExpr": map[string]any{"limits": map[string]any{"cpu": "cpu/2"}}}),
 			containersOf(n, `{"limits":{"cpu":"1"}}`)
 	}},
+	{"volumes of both", 400, func(n int) (*fixtures.SidecarSetBuilder, inject.PodView) {
+		set, pod := log(), onePod(inject.ContainerView{})
+		for i := range n {
+			name := fmt.Sprint("v", i)
+			set.Volume(name).Mount(name, "/"+name)
+			pod.Volumes = append(pod.Volumes, inject.VolumeView{Name: "w" + name, Body: []byte(`{"name":"w` + name + `"}`)})
+		}
+		return set, pod
+	}},
+	{"sidecars and containers", 400, func(n int) (*fixtures.SidecarSetBuilder, inject.PodView) {
+		set := log()
+		for i := range n {
+			set.Container(fmt.Sprint("s", i), "i").With("ports", []any{map[string]any{"containerPort": 1 + i, "name": fmt.Sprint("s", i)}})
+		}
+		return set, containersOf(n, `{}`)
+	}},
+	{"a selector of the Pods that get a recorded revision", 300, func(n int) (*fixtures.SidecarSetBuilder, inject.PodView) {
+		values := make([]any, n)
+		for i := range values {
+			values[i] = fmt.Sprint("v", i)
+		}
+		pod := onePod(inject.ContainerView{})
+		for i := range n {
+			pod.Labels[fmt.Sprint("l", i)] = "x"
+		}
+		return log().Spec("injectionStrategy", map[string]any{"revision": map[string]any{"revisionName": "r", "policy": "Partial"}}).
+			Spec("updateStrategy", map[string]any{"selector": map[string]any{"matchExpressions": []any{map[string]any{"key": "app", "operator": "NotIn", "values": values}}}}), pod
+	}},
+	{"an expression", 100, func(n int) (*fixtures.SidecarSetBuilder, inject.PodView) {
+		text := strings.Repeat("max(cpu,", n/2) + "cpu" + strings.Repeat(")", n/2)
+		return log().With("resourcesPolicy", map[string]any{"targetContainersMode": "sum", "targetContainersNameRegex": ".*", "resourcesExpr": map[string]any{"limits": map[string]any{"cpu": text}}}),
+			containersOf(1, `{"limits":{"cpu":"1"}}`)
+	}},
 	{"a merged annotation", 5000, func(n int) (*fixtures.SidecarSetBuilder, inject.PodView) {
 		pod := onePod(inject.ContainerView{})
 		pod.Annotations = map[string]string{"a": "{" + many(n, `"k#":1`) + "}"}
@@ -111,8 +145,10 @@ func (s shape) input(t testing.TB, n int) inject.Input {
 }
 
 // BenchmarkShapes prints how the time grows if a Pod becomes twice as large: below 2.5, since the
-// work of the engine is proportional to the size of its input.
+// work of the engine is proportional to the size of its input. Garbage is collected between the
+// calls: what that costs within one depends on the rest of the process.
 func BenchmarkShapes(b *testing.B) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for _, s := range shapes {
 		b.Run(strings.ReplaceAll(s.name, " ", "-"), func(b *testing.B) {
 			once, twice := s.input(b, s.n), s.input(b, 2*s.n)

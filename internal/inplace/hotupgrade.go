@@ -224,8 +224,8 @@ func (u *update) writeHot() {
 			working[step.sidecar] = step.Working
 		}
 		for key, value := range step.Annotations {
-			u.out.set(key, value)
+			u.out.Set(key, value)
 		}
 	}
-	u.out.set(appsv1beta1.AnnotationWorkingHotUpgradeContainer, podstate.FormatTexts(working))
+	u.out.Set(appsv1beta1.AnnotationWorkingHotUpgradeContainer, podstate.FormatTexts(working))
 }

@@ -97,11 +97,11 @@ type update struct {
 
 	hot    []hotStep
 	resets bool // only hot upgrades are ended
-	out    annotations
+	out    podstate.AnnotationEdits
 }
 
 func newUpdate(in UpdateInput) *update {
-	u := &update{UpdateInput: in, set: in.Compiled.Name(), pod: podstate.FromPod(in.Pod), out: annotations{has: in.Pod.Annotations}}
+	u := &update{UpdateInput: in, set: in.Compiled.Name(), pod: podstate.FromPod(in.Pod), out: podstate.AnnotationEdits{Has: in.Pod.Annotations}}
 	u.hashes = podstate.ParseHashes(u.Pod.Annotations[appsv1beta1.AnnotationHash])
 	u.entries, _ = podstate.EntriesOf(u.Pod) // if they are unreadable, the record says so
 	u.before = podstate.Write{Pod: u.Pod, Hash: u.Compiled.Hash, StateBefore: u.StateBefore, Previous: u.entries.Of(u.set, u.hashes), Now: u.Now}
@@ -109,30 +109,6 @@ func newUpdate(in UpdateInput) *update {
 		u.before.Resize = &z
 	}
 	return u
-}
-
-// annotations are those of a Pod, and those that are written.
-type annotations struct{ has, planned map[string]string }
-
-// get returns a value of the Pod as planned so far.
-func (a *annotations) get(key string) (string, bool) {
-	if value, planned := a.planned[key]; planned {
-		return value, true
-	}
-	value, present := a.has[key]
-	return value, present
-}
-
-// set plans a value, unless the Pod has it.
-func (a *annotations) set(key, value string) {
-	if has, present := a.has[key]; present && has == value {
-		delete(a.planned, key)
-		return
-	}
-	if a.planned == nil {
-		a.planned = map[string]string{}
-	}
-	a.planned[key] = value
 }
 
 // findChanges compares the images of the Pod with those of the Program.
@@ -185,10 +161,10 @@ func findSidecar(sidecars []appsv1beta1.SidecarContainer, name string) *appsv1be
 
 // writeRevision adds the annotations that say which content the Pod has.
 func (u *update) writeRevision() error {
-	if err := u.Compiled.PatchAnnotations(u.out.get, u.out.set); err != nil {
+	if err := u.Compiled.PatchAnnotations(u.out.Get, u.out.Set); err != nil {
 		return err
 	}
-	u.out.set(appsv1beta1.AnnotationHash, u.hashes.With(podstate.HashRecord{
+	u.out.Set(appsv1beta1.AnnotationHash, u.hashes.With(podstate.HashRecord{
 		UpdateTimestamp: u.Now.UTC().Truncate(time.Second), Hash: u.Compiled.Hash, SidecarSetName: u.set,
 		SidecarList: u.Compiled.SidecarList, ControllerRevision: u.Compiled.Revision(),
 	}).String())
@@ -198,7 +174,7 @@ func (u *update) writeRevision() error {
 				UpdateTimestamp: u.Now.UTC().Truncate(time.Second), Hash: u.Compiled.HashWithoutImage, SidecarSetName: u.set, SidecarList: u.Compiled.SidecarList,
 			})
 		}
-		u.out.set(appsv1beta1.AnnotationHashWithoutImage, others.String())
+		u.out.Set(appsv1beta1.AnnotationHashWithoutImage, others.String())
 	}
 	return nil
 }
@@ -213,17 +189,17 @@ func (u *update) write(v Verdict) (Update, error) {
 			ids[c.Container] = podstate.ImageID(u.Pod, c.Container)
 		}
 	}
-	u.out.set(appsv1beta1.AnnotationInPlaceUpdateState, podstate.RecordUpdate(u.out.has[appsv1beta1.AnnotationInPlaceUpdateState], podstate.UpdateRecord{
+	u.out.Set(appsv1beta1.AnnotationInPlaceUpdateState, podstate.RecordUpdate(u.out.Has[appsv1beta1.AnnotationInPlaceUpdateState], podstate.UpdateRecord{
 		SidecarSet: u.set, Revision: u.Compiled.Hash, At: entry.At, ImageIDs: ids,
 	}))
-	listed := podstate.ParseInjectedList(u.out.has[appsv1beta1.AnnotationInjectedList])
+	listed := podstate.ParseInjectedList(u.out.Has[appsv1beta1.AnnotationInjectedList])
 	entries := u.entries.Keep(func(set string) bool { return slices.Contains(listed, set) }).With(u.set, entry)
 	if u.resets && u.before.Resize != nil {
 		entries = entries.WithResize(u.set, *u.before.Resize)
 	}
-	u.out.set(appsv1beta1.AnnotationInPlace, entries.Format(u.Pod.UID))
+	u.out.Set(appsv1beta1.AnnotationInPlace, entries.Format(u.Pod.UID))
 	u.writeHot()
-	patch, err := u.patch(u.out.planned)
+	patch, err := u.patch(u.out.Planned)
 	return Update{Verdict: v, Changes: u.changes, Patch: patch}, err
 }
 

@@ -291,3 +291,28 @@ func upgradableOf(pod *corev1.Pod) map[string]Upgradable {
 	}
 	return said
 }
+
+// AnnotationEdits are the annotations of a Pod, and those that are to be written. Planned is nil if none
+// are.
+type AnnotationEdits struct{ Has, Planned map[string]string }
+
+// Get returns a value of the Pod as planned so far.
+func (a *AnnotationEdits) Get(key string) (string, bool) {
+	if value, planned := a.Planned[key]; planned {
+		return value, true
+	}
+	value, present := a.Has[key]
+	return value, present
+}
+
+// Set plans a value, unless the Pod has it.
+func (a *AnnotationEdits) Set(key, value string) {
+	if has, present := a.Has[key]; present && has == value {
+		delete(a.Planned, key)
+		return
+	}
+	if a.Planned == nil {
+		a.Planned = make(map[string]string, 4)
+	}
+	a.Planned[key] = value
+}

@@ -198,6 +198,9 @@ const Troubles Trouble = 12
 // creating is the reason of a container that is being created. Only if that lasts, it is trouble.
 const creating Trouble = 1
 
+// completed is the first reason of state.terminated; the next one is Error.
+const completed Trouble = 9
+
 // kubeletReasons are the reasons of state.waiting, the first of which is part of a usual start, then
 // those of state.terminated, and, last, one of lastState.terminated. A native sidecar that
 // exited with code 0, and whose image cannot be pulled, is terminated; the kubelet reports no
@@ -212,6 +215,10 @@ func (t Trouble) String() string { return kubeletReasons[t] }
 
 // IsFailure reports whether the reason is not part of a usual start.
 func (t Trouble) IsFailure() bool { return t > creating }
+
+// HasEnded reports whether all that is said is that the container has ended. A kubelet that stops a
+// container to start another image says no more, until it starts it, or fails.
+func (t Trouble) HasEnded() bool { return t == completed || t == completed+1 }
 
 func troubleOf(status *corev1.ContainerStatus) Trouble {
 	if status == nil || status.Ready {

@@ -2,7 +2,7 @@
 // for which Pod. Decide is a pure function of the update strategy, the status, the Pods and the
 // time. It remembers nothing: what must outlive a leader is in the records on the Pods, or in the
 // status. docs/rollouts.md has the six rules, docs/design/0009-running-pods.md why they are these;
-// simulation_test.go runs Decide in simulated clusters. The order of Pods is that of OpenKruise 1.9.
+// scenes_test.go runs it in imitated clusters, with the Tracker. The order of Pods is that of OpenKruise 1.9.
 //
 // The package knows nothing about containers, requests and clocks.
 package rollout

@@ -156,9 +156,17 @@ func (l *look) lost(now int64) (is bool, until int64) {
 }
 
 // fails reports whether a Pod that is updating shows that something is wrong: a sidecar fails, or the
-// Pod was Ready and is not any more, or it should be Ready by now.
+// Pod was Ready and is not any more, or it should be Ready by now. That the kubelet has stopped a sidecar to
+// start it anew is no failure, unless that takes long.
 func (l *look) fails(minReady, now int64) bool {
-	return !l.Record.Ready && (l.Trouble.IsFailure() || l.carried && (l.since > l.base || now >= l.base+max(1, minReady)))
+	patience := max(1, minReady)
+	switch {
+	case l.Record.Ready:
+		return false
+	case l.carried:
+		return l.Trouble.IsFailure() || l.since > l.base || now >= l.base+patience
+	}
+	return l.Trouble.IsFailure() && !(l.Trouble.HasEnded() && now < l.since+patience)
 }
 
 // undone returns the write that was taken back, as it counts; ok is false if there is none.

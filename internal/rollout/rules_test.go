@@ -381,3 +381,13 @@ func TestDisappearAndStateBefore(t *testing.T) {
 		})
 	}
 }
+
+// trouble returns the trouble with the kubelet's word.
+func trouble(word string) podstate.Trouble {
+	for t := range podstate.Troubles {
+		if t.String() == word {
+			return t
+		}
+	}
+	panic(word)
+}

@@ -1,111 +1,102 @@
 package rollout_test
 
 import (
-	"fmt"
-	"testing"
+	"math/rand"
+
+	"github.com/sidecarset/operator/internal/fixtures/cluster"
 )
 
-// runsFor are the Pods that run the second content for that many seconds.
-func (w *world) runsFor(seconds int) (pods []*simPod) {
-	for _, p := range w.pods {
-		if !p.gone && !p.term && p.deadAt == 0 && p.cid > 1 && p.run == 1 && p.st == running && w.now-p.startAt >= seconds {
-			pods = append(pods, p)
-		}
-	}
-	return pods
+// wild are troubles that a cluster may have besides. They draw from their own random numbers.
+type wild struct {
+	*rand.Rand
+	queue, refuse, undo, zone, birth, scale bool
+
+	every, schedule int
 }
 
-// An image fills the disk of its Pod, say, so that the kubelet evicts the Pod some seconds after the start:
-// it is Ready, and then Failed, in one event. Or the image takes its node down. figures are the model's.
-func TestImagesThatEvictOrKillNodes(t *testing.T) {
-	for _, tc := range []struct {
-		delay         int
-		mu            float64
-		evicted, dead int
-	}{{5, 1, 6, 4}, {20, 1, 6, 4}, {55, 1, 12, 8}, {5, .1, 6, 4}, {20, .1, 6, 4}, {55, .1, 12, 14}} {
-		t.Run(fmt.Sprint(tc.delay, " s, ", tc.mu), func(t *testing.T) {
-			served := func(w *world) func(p *simPod) int { // Pods that were updated while they served
-				victims := map[int]bool{}
-				return func(p *simPod) int {
-					if p.took && p.has && p.rev == 1 {
-						victims[p.id] = true
-					}
-					return len(victims)
-				}
+func (f *fuzzed) newWild(seed int64) {
+	w := &f.wild
+	w.Rand = rand.New(rand.NewSource(seed * 7919))
+	one := func(in int) bool { return w.Intn(in) == 0 }
+	clocks := one(6)
+	w.queue, w.refuse, w.undo, w.zone, w.birth, w.scale = one(4), one(5), one(8), one(6), one(4), one(3)
+	w.every, w.schedule = []int{60, 120, 180, 300}[w.Intn(4)], []int{30, 300, 3000}[w.Intn(3)]
+	if one(4) {
+		f.deleter = []int{10, 60, 300}[w.Intn(3)]
+	}
+	if n := len(f.Pods); w.queue {
+		for range 1 + w.Intn(1+n/2) {
+			f.Gate(f.Add(w.Intn(len(f.AppSize)), false))
+		}
+	}
+	app := w.Intn(len(f.AppSize))
+	for _, p := range f.Pods {
+		p.Refuses = w.refuse && w.Intn(3) == 0
+		p.Undoes = w.undo && p.App == app
+	}
+	if clocks {
+		for i := range f.Skew {
+			if w.Intn(4) == 0 {
+				f.Skew[i] = w.Intn(36000) - 18000
 			}
-			evicted, victims := 0, 0
-			w := edited(nil, 1, 300, 30, tc.mu, content{})
-			count := served(w)
-			w.pass(3600, func(int) {
-				for _, p := range w.runsFor(tc.delay) {
-					evicted = count(p)
-					w.evict(p)
-				}
-			})
-			w = edited(nil, 1, 300, 30, tc.mu, content{})
-			count = served(w)
-			w.pass(3600, func(int) {
-				for _, p := range w.runsFor(tc.delay) {
-					victims = count(p)
-					w.killNode(p.node, 0)
-					for node := range w.dead { // a new node has its name
-						if len(w.dead) > 90 {
-							delete(w.dead, node)
-						}
-					}
-				}
-			})
-			checked(t, []int{evicted, victims}, []int{tc.evicted + 2, tc.dead + 2})
-		})
-	}
-}
-
-// Pods without a node hold up no cure.
-func TestACureBesidePodsWithoutANode(t *testing.T) {
-	for _, n := range []int{0, 1, 20, 1000} {
-		w := allBroken(nil, 200, 20, breaksAfter(0))
-		w.pass(1500, nil) // so that no rollout answers for them any more
-		for range n {
-			p := w.add(0, false)
-			p.unassigned, p.ready = true, false
 		}
-		w.edit(2)
-		checked(t, []int{w.finish(86400, nil)}, []int{75})
-	}
-}
-
-// Clocks are four hours ahead: of the first Pod's node, of a node with a Pod that has just become Ready, of
-// the leader before.
-func TestClocksAreAhead(t *testing.T) {
-	const ahead = 4 * 3600
-	w := edited(nil, 1, 20, 4, 1, content{})
-	w.skew[w.pods[0].node] = ahead
-	first := w.finish(86400, nil)
-	w = newWorld(1, 20, 4, 1)
-	w.contents = append(w.contents, content{})
-	w.start(nil)
-	w.skew[w.pods[0].node], w.pods[0].since = ahead, w.now-60
-	w.edit(1)
-	second := w.finish(86400, nil)
-	w = edited(nil, 1, 20, 4, 1, content{})
-	w.pass(1, nil)
-	for _, p := range w.pods {
-		if p.has {
-			p.wrt += ahead
+		if one(2) {
+			f.LeaderSkew = []int{fourHours, -fourHours}[w.Intn(2)]
 		}
 	}
-	w.newLeader()
-	checked(t, []int{first, second, w.finish(86400, nil)}, []int{900, 900, 300})
 }
 
-// A rollout of 300 Pods that were never Ready.
-func TestPodsThatAreNeverReady(t *testing.T) {
-	w := newWorld(1, 300, 30, 10)
-	for _, p := range w.pods {
-		w.chronic(p, 0, 1)
+// worse makes a bad image one that evicts its Pods or kills nodes, at times.
+func (w *wild) worse(image cluster.Image) cluster.Image {
+	if w.Intn(3) > 0 {
+		return image
 	}
-	w.contents = append(w.contents, content{})
-	w.start(nil)
-	w.edit(1)
-	checked(t, []int{w.finish(86400, nil)}, []int{23 * 66})
+	bad := cluster.Image{Does: []cluster.Effect{cluster.Evicted, cluster.KillsNode}[w.Intn(2)], Delay: []int{5, 20, 55}[w.Intn(3)]}
+	bad.ExitsWith0 = bad.Does == cluster.Evicted && w.Intn(3) == 0
+	return bad
+}
+
+// hold lets new Pods get the last good content for a while after an edit, at times.
+func (f *fuzzed) hold() {
+	if f.Held = -1; f.birth && f.wild.Intn(2) == 0 {
+		for f.Held = f.Want; f.Held > 0 && f.Contents[f.Held].Does != cluster.Good; f.Held-- {
+		}
+	}
+}
+
+// happenWildly is a second of the troubles.
+func (f *fuzzed) happenWildly() {
+	c, w := f.Cluster, &f.wild
+	p := c.Pods[w.Intn(len(c.Pods))]
+	if p.Node() < 0 && !p.Gone && w.Intn(w.schedule) == 0 {
+		c.Schedule(p)
+	}
+	if c.LeaderSkew != 0 && w.Intn(900) == 0 { // the next leader's clock is right
+		c.LeaderSkew = 0
+		c.NewLeader()
+	}
+	if c.Held >= 0 && w.Intn(1200) == 0 {
+		c.Held = -1
+	}
+	if w.scale && c.Now%w.every == 0 {
+		app := w.Intn(len(c.AppSize))
+		if q := firstToGo(c, app); q != nil {
+			f.lose(q)
+			c.Kill(q, false)
+			c.After(1+w.Intn(180), func() { c.Add(app, false) })
+		}
+	}
+	if w.zone && w.Intn(4000) == 0 {
+		w.zone = false
+		back := []int{200, 2000, 0}[w.Intn(3)]
+		for node := range 30 {
+			if !c.Dead[node] {
+				f.killNode(node, back)
+			}
+		}
+	}
+	if w.Intn(3000) == 0 && p.Lives() && p.Node() >= 0 { // evicted for another reason
+		f.lose(p)
+		c.Evict(p, false)
+	}
 }

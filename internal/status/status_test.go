@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/status"
 )
@@ -198,5 +199,25 @@ func TestBehind(t *testing.T) {
 	}
 	if got := status.Behind(appsv1beta1.SidecarSetStatus{}, o); len(got.Conditions) > 0 {
 		t.Errorf("of a new SidecarSet it says %+v", got)
+	}
+}
+
+// A CRD that does not have rolloutStartTime prunes it. No status is written again because of that. A Pod that
+// is deleted while it is updating then uses the budget for ten minutes, if no updated Pod is available.
+func TestACRDWithoutRolloutStartTime(t *testing.T) {
+	const now = 1_800_000_000
+	written := status.Next(appsv1beta1.SidecarSetStatus{}, status.Observation{Now: time.Unix(now, 0), Plan: &rollout.Plan{Status: rollout.Status{Started: now - 60}}})
+	stored := written
+	stored.RolloutStartTime = nil
+	if written.RolloutStartTime == nil || !status.Equal(stored, written) {
+		t.Errorf("the status is written again: rolloutStartTime is %v", written.RolloutStartTime)
+	}
+	record := &podstate.Record{Order: podstate.Order{Assigned: true}}
+	updating := &rollout.Pod{Record: record, Updated: true, Written: podstate.Written{At: now - 5}}
+	for began, want := range map[*metav1.Time]int64{written.RolloutStartTime: 60, stored.RolloutStartTime: 600} {
+		of := status.RolloutOf(appsv1beta1.SidecarSetStatus{RolloutStartTime: began}, "")
+		if got := of.Disappear(updating, rollout.NewStrategy(&appsv1beta1.SidecarSet{}), false, 0, now); got.DisappearedUntil != now+want {
+			t.Errorf("begun at %v, it uses the budget for %d s, want %d", began, got.DisappearedUntil-now, want)
+		}
 	}
 }

@@ -36,8 +36,6 @@ type Options struct {
 	Address string
 	// GetCertificate returns the serving certificate; it must not block.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// MinTLSVersion is TLS 1.2 if it is tls.VersionTLS12, and TLS 1.3 otherwise.
-	MinTLSVersion uint16
 	// ClientCAs, if not nil, returns the CAs of the clients that are answered. It must
 	// not block. GroupConversions answers any client, because API servers show no
 	// certificate to conversion webhooks.
@@ -93,9 +91,6 @@ func New(options Options) *Server {
 
 func (o *Options) setDefaults() {
 	o.Address = cmp.Or(o.Address, ":9443")
-	if o.MinTLSVersion != tls.VersionTLS12 {
-		o.MinTLSVersion = tls.VersionTLS13
-	}
 	o.BodyTimeout = cmp.Or(o.BodyTimeout, defaultBodyTimeout)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, defaultWriteTimeout)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, 2*time.Minute)
@@ -205,7 +200,7 @@ func (s *Server) httpServer(ctx context.Context, logger logr.Logger) *http.Serve
 // refuses a client with a certificate of another CA; knownClients refuses a client
 // without one.
 func (s *Server) tlsConfig() *tls.Config {
-	config := &tls.Config{GetCertificate: s.options.GetCertificate, MinVersion: s.options.MinTLSVersion}
+	config := &tls.Config{GetCertificate: s.options.GetCertificate, MinVersion: tls.VersionTLS13}
 	if s.options.ClientCAs == nil {
 		return config
 	}

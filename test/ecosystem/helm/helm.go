@@ -46,7 +46,7 @@ var Switches = [][]string{
 	{"certificates.mode=cert-manager"},
 	{"certificates.mode=cainjector", "profile=hardened"},
 	{"certificates.mode=files", "certificates.secretName=serving"},
-	{"excludedNamespaces={kube-system,calico-system}", "requesterCheck=enforce", "failurePolicy=Ignore", "extraArgs={--tls-1.2}"},
+	{"excludedNamespaces={kube-system,calico-system}", "requesterCheck=enforce", "failurePolicy=Ignore", "extraArgs={--zap-log-level=1}"},
 	{"required.enabled=true", "excludedNamespaces={kube-system,calico-system}", "labels.team=platform"},
 	{"crd.create=false"},
 	{"networkPolicy.enabled=false", "flowSchemas=false"},

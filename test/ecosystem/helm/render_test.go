@@ -128,7 +128,7 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 		"excludedNamespaces={kube-system,calico-system}":                        "--excluded-namespaces=kube-system,calico-system",
 		"requesterCheck=off":                                                    "--requester-check=off",
 		"certificates.mode=files,certificates.secretName=mine":                  "--cert-mode=files",
-		"extraArgs={--tls-1.2,--excluded-namespaces=a\\,b}":                     "--excluded-namespaces=a,b",
+		"extraArgs={--zap-log-level=1,--excluded-namespaces=a\\,b}":             "--excluded-namespaces=a,b",
 		"ports.webhook=19443":                                                   "--webhook-bind-address=:19443",
 		"ports.metrics=18443":                                                   "--metrics-bind-address=:18443",
 		"ports.probes=18081":                                                    "--health-probe-bind-address=:18081",
@@ -278,7 +278,7 @@ func TestTheSchemaRefusesWhatIsMisspelt(t *testing.T) {
 			refused(name + ".misspelt=x")
 		}
 	}
-	for _, assignment := range []string{"ports.webhook=443", "extraObjects[0].kind=Secret", "volumes[0].emptyDir.medium=Memory", "profile=single", "replicas.default=0", "image.digest=v1", "extraArgs={tls-1.2}", "failurePolicy=fail", "excludedNamespaces={a b}"} {
+	for _, assignment := range []string{"ports.webhook=443", "extraObjects[0].kind=Secret", "volumes[0].emptyDir.medium=Memory", "profile=single", "replicas.default=0", "image.digest=v1", "extraArgs={zap-log-level=1}", "failurePolicy=fail", "excludedNamespaces={a b}"} {
 		refused(assignment)
 	}
 }
