@@ -3,14 +3,11 @@ package chaos
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -22,11 +19,6 @@ func TestNoPodBehindItsSidecarSetIsMissed(t *testing.T) {
 	namespace := newNamespace(t)
 	applySidecarSet(t, namespace, "first") // when this one is ready, there is a leader
 	testkit.AwaitReady(t, api, "first")
-	t.Run("a Pod directly behind its SidecarSet", func(t *testing.T) { podsBehind(t, namespace) })
-	t.Run("a SidecarSet and its Deployment in one apply", func(t *testing.T) { deploymentsBehind(t, namespace) })
-}
-
-func podsBehind(t *testing.T, namespace string) {
 	pods, count := watchMisses(t), testkit.Scaled(15, 300)
 	for i := range count {
 		name := fmt.Sprintf("pod-%d", i)
@@ -105,66 +97,6 @@ func (m *missCounter) check(t *testing.T) {
 	if ignored := ignoredCalls(t) - m.before; len(m.missed) > int(ignored) {
 		t.Errorf("%d Pods of %d were missed without a warning, and %.0f calls were ignored: %v", len(m.missed), m.pods, ignored, m.missed)
 	}
-}
-
-// together is a SidecarSet and a Deployment whose Pods it selects.
-const together = `
-apiVersion: apps.kruise.io/v1beta1
-kind: SidecarSet
-metadata: {name: NAME}
-spec:
-  selector: {matchLabels: {app: NAME}}
-  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
-  updateStrategy: {type: NotUpdate}
-  containers:
-  - {name: NAME, image: "example.com/sidecar:v1", podInjectPolicy: AfterAppContainer}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: NAME, namespace: NS}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: NAME}}
-  template:
-    metadata: {labels: {app: NAME}}
-    spec:
-      schedulerName: none
-      containers: [{name: app, image: "example.com/app:v1"}]
-`
-
-func deploymentsBehind(t *testing.T, namespace string) {
-	seen, count := watchMisses(t), testkit.Scaled(10, 200)
-	created := map[string]creation{}
-	for i := range count {
-		name := fmt.Sprintf("deployment-%d", i)
-		deleteAfter(t, name)
-		manifest := strings.NewReplacer("NAME", name, "NS", namespace).Replace(together)
-		begin := time.Now()
-		_, err := cluster.Kubectl(t.Context(), manifest, "--server="+cluster.APIServers[i%2], "apply", "--warnings-as-errors", "-f", "-")
-		warned := err != nil && strings.Contains(err.Error(), notInForce)
-		if err != nil && !warned {
-			t.Fatal(err)
-		}
-		created[name] = creation{warned, time.Since(begin)}
-	}
-	await.Eventually(t, "the Pods of the Deployments", func(ctx context.Context) error {
-		pods, err := clients[0].CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		*seen = missCounter{before: seen.before}
-		for i := range pods.Items {
-			if name := pods.Items[i].Labels["app"]; strings.HasPrefix(name, "deployment-") {
-				seen.add(&pods.Items[i], created[name], name)
-			}
-		}
-		if seen.pods != 2*count {
-			return fmt.Errorf("there are %d Pods, want %d", seen.pods, 2*count)
-		}
-		return nil
-	})
-	testkit.Report(t, "%s", seen)
-	seen.check(t)
 }
 
 // deleteAfter deletes a SidecarSet after the test.

@@ -90,7 +90,7 @@ func (s *scenario) run(t *testing.T, first int, roles ...string) {
 		t.Fatal(err)
 	}
 	testkit.AwaitCalled(t, s.api)
-	for _, step := range []func(*testing.T){s.inject, s.require, s.conflict, s.revise, s.roll, s.askForEverything, s.repair, s.lose, s.scrape, s.uninstall, s.leave} {
+	for _, step := range []func(*testing.T){s.inject, s.require, s.conflict, s.revise, s.roll, s.askForEverything, s.repair, s.lose, s.forget, s.scrape, s.uninstall, s.leave} {
 		step(t)
 	}
 }
@@ -318,6 +318,20 @@ func (s *scenario) lose(t *testing.T) {
 	}
 	s.awaitEvent(t, appsv1beta1.ReasonWebhookConfigurationMissing)
 	applyObjects(t, s.cluster)
+}
+
+// forget deletes a SidecarSet. The leader looks whether it is gone before it forgets what the SidecarSet needed.
+func (s *scenario) forget(t *testing.T) {
+	t.Helper()
+	testkit.Kubectl(t, s.cluster, "", "delete", "sidecarset", "canary")
+	await.Within(t, rolloutPatience, "a look at the SidecarSet", func(context.Context) error {
+		for _, q := range requestsOf(t, s.installation) {
+			if q.resource == "sidecarsets" && q.verb == "get" && strings.HasSuffix(q.account, "controller") {
+				return nil
+			}
+		}
+		return errors.New("there was none")
+	})
 }
 
 // scrape tries to read metrics of both roles with an account that has no right to read them.

@@ -28,7 +28,7 @@ func TestMetricsAreForAuthorizedClients(t *testing.T) {
 		httpClient := &http.Client{Transport: &http.Transport{TLSClientConfig: replicas[0].Trusting(t, "").Transport.(*http.Transport).TLSClientConfig}}
 		response, err := httpClient.Do(request)
 		if err != nil {
-			t.Fatal(err)
+			return 0 // on a busy machine, a handshake may take longer than a replica waits
 		}
 		defer response.Body.Close()
 		body, err := io.ReadAll(response.Body)
@@ -41,9 +41,6 @@ func TestMetricsAreForAuthorizedClients(t *testing.T) {
 			}
 		}
 		return response.StatusCode
-	}
-	if got := get(""); got != http.StatusUnauthorized && got != http.StatusForbidden {
-		t.Errorf("without a token: %d", got)
 	}
 	namespace := testkit.Namespace(t, api, nil)
 	tokenOf := func(name string) string {
@@ -64,6 +61,7 @@ func TestMetricsAreForAuthorizedClients(t *testing.T) {
 			return nil
 		})
 	}
+	expect("", http.StatusUnauthorized)
 	expect(tokenOf("unauthenticated client"), http.StatusForbidden)
 	token := tokenOf("scraper")
 	if _, err := cluster.Kubectl(t.Context(), "", "create", "clusterrolebinding", "scraper-"+namespace,

@@ -196,7 +196,7 @@ func newServer(t *testing.T, other, values string) *server {
 func (s *server) rules(t *testing.T) *rules.Group {
 	t.Helper()
 	manager := rules.NewManager(&rules.ManagerOptions{
-		QueryFunc: rules.EngineQueryFunc(s.engine, s), Queryable: s, AppendableV2: s.DB, Context: t.Context(), Parser: promParser,
+		QueryFunc: rules.EngineQueryFunc(s.engine, s), Queryable: s, Appendable: s.DB, Context: t.Context(), Parser: promParser,
 		NotifyFunc: func(context.Context, string, ...*rules.Alert) {}, Logger: slog.New(slog.DiscardHandler),
 	})
 	groups, errs := manager.LoadGroups(interval, labels.EmptyLabels(), "", nil, false, rulesFile)

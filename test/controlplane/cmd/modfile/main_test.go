@@ -8,7 +8,7 @@ import (
 // The demo compiles the operator and the control plane. A module of which they use two versions
 // is compiled twice, and so is everything that imports it.
 func TestSharedModulesHaveOneVersion(t *testing.T) {
-	for _, modfile := range []string{"../../go.mod", "../../../certmanager/go.mod"} {
+	for _, modfile := range []string{"../../go.mod", "../../../ecosystem/go.mod"} {
 		different, err := differing(modfile, "../../"+operatorModfile)
 		if err != nil {
 			t.Fatal(err)
