@@ -33,7 +33,7 @@ var rooms = map[string][]string{
 	"SidecarSets":  {"webhooks/sidecarsets", "internal/validation", "internal/defaults", "internal/podtemplate", "internal/selectors", "internal/requester", "internal/podsecurity"},
 	"conversion":   {"internal/conversion", "internal/hub", "webhooks/conversion"},
 	"process":      {"certs", "webhooks/server", "internal/events", "cmd/operator"},
-	"plugin":       {"cli", "doctor", "explain", "outcome", "lint", "manifest", "migrate", "progress", "restart", "world"}, // a module of its own
+	"plugin":       {"cli", "doctor", "explain", "outcome", "lint", "manifest", "migrate", "progress", "restart", "clusterview"}, // a module of its own
 }
 
 // mutant is one mistake: the text between two offsets of a file becomes another.
