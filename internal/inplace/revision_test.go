@@ -32,7 +32,7 @@ func TestCount(t *testing.T) {
 	record := func(id string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			p.Annotations[appsv1beta1.AnnotationInPlace] = podstate.Entries{}.With("mesh", podstate.Entry{
-				Generation: 1, At: createdAt, Containers: map[string]podstate.Before{"log": {ID: id}, "proxy": {ID: "proxy-0"}},
+				Generation: 1, At: createdAt, Containers: map[string]podstate.Before{"log": {ID: id, Image: "log:0"}, "proxy": {ID: "proxy-0"}},
 			}).Format(p.UID)
 			containerNamed(p, "log").Image = "mirror/log:1"
 		}
@@ -48,9 +48,9 @@ func TestCount(t *testing.T) {
 		"other images":                    {now: meshSet("2"), want: matched | ready},
 		"not ready":                       {edit: func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }, want: matched | updated},
 		"a container is not reported":     {edit: func(p *corev1.Pod) { p.Status.ContainerStatuses = p.Status.ContainerStatuses[:1] }, want: matched | updated},
-		"OpenKruise's image":              {edit: annotate(appsv1beta1.AnnotationInPlaceUpdateState, `{"mesh":{"lastContainerStatuses":{"log":{"imageID":"docker.io/library/log@sha256:log:1"}}}}`), want: matched | updated | ready},
+		"OpenKruise's image":              {edit: annotate(appsv1beta1.AnnotationInPlaceUpdateState, `{"mesh":{"lastContainerStatuses":{"log":{"imageID":"log@sha256:log:1"}}}}`), want: matched | updated | ready},
 		"written, and carried out":        {edit: record("log-0"), want: matched | updated | ready},
-		"written, and not":                {edit: record("containerd://log-1"), want: matched | updated},
+		"written, and not":                {edit: record("test://log:1#uid-1/0"), want: matched | updated},
 		"being resized":                   {edit: annotate(appsv1beta1.AnnotationInPlace, `{"v":1,"uid":"uid-1","sets":{},"resizes":{"mesh":{"hash":"h","generation":2,"at":"2026-01-02T03:04:05Z","containers":["log"]}}}`), want: matched | ready},
 		"a container was added":           {edit: younger, now: meshSet("1").Container("more", "more:1"), want: matched | ready},
 		"a native sidecar was added":      {edit: younger, now: meshSet("2").Native("more", "more:1"), want: matched | ready},

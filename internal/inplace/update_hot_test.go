@@ -7,10 +7,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/fixtures/cluster"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
 )
@@ -38,20 +38,8 @@ func hotStateOf(pod *corev1.Pod) (s hotState) {
 
 // kubeletRuns makes the Pod run the image of one container.
 func kubeletRuns(pod *corev1.Pod, name string) {
-	pod.Status.ObservedGeneration = pod.Generation
-	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for i := range statuses {
-			if s := &statuses[i]; s.Name == name {
-				for _, c := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
-					if c.Name == name {
-						s.Image, s.ImageID = c.Image, "docker.io/library/"+name+"@sha256:"+c.Image
-					}
-				}
-				s.ContainerID += "'"
-				s.RestartCount++
-			}
-		}
-	}
+	cluster.Acknowledge(pod)
+	cluster.Start(pod, name, updatedAt)
 }
 
 func hotSidecar(image string) *fixtures.SidecarSetBuilder {
@@ -155,30 +143,13 @@ func TestAHotUpgradeIsTwoWrites(t *testing.T) {
 // kubeletReports makes the Pod's kubelet report one container as waiting, or as running if
 // waiting is "", and the condition Ready that follows from the Pod's containers.
 func kubeletReports(pod *corev1.Pod, container, waiting string, at time.Time) {
+	cluster.Acknowledge(pod)
 	if waiting == "" {
-		kubeletRuns(pod, container)
+		cluster.Start(pod, container, at)
+	} else {
+		cluster.Wait(pod, container, waiting)
 	}
-	pod.Status.ObservedGeneration = pod.Generation
-	ready := corev1.ConditionTrue
-	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for i := range statuses {
-			s := &statuses[i]
-			if s.Name == container {
-				s.Ready, s.Started, s.State = waiting == "", new(waiting == ""), corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: waiting}}
-				if waiting == "" {
-					s.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at)}}
-				}
-			}
-			if !s.Ready {
-				ready = corev1.ConditionFalse
-			}
-		}
-	}
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady && c.Status != ready {
-			c.Status, c.LastTransitionTime = ready, metav1.NewTime(at)
-		}
-	}
+	cluster.SetReady(pod, waiting == "", at)
 }
 
 // hotUpdate brings a Pod to an image, and checks which container gets it.

@@ -14,6 +14,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/fixtures/cluster"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
@@ -64,36 +65,13 @@ func meshSet(version string) *fixtures.SidecarSetBuilder {
 // it: with generation 1, a status, and what the API server fills in.
 func running(t *testing.T, sets ...*fixtures.SidecarSetBuilder) *corev1.Pod {
 	t.Helper()
-	object := fixtures.Pod("web").InitContainer("migrate", "app:v1").Container("app", "app:v1").Volume("data").Obj()
-	var objects []map[string]any
+	var sidecarSets []*inject.Compiled
 	for _, set := range sets {
-		objects = append(objects, set.Map())
+		sidecarSets = append(sidecarSets, fixtures.Compiled(t, set.Map()))
 	}
-	in := fixtures.Input(t, object, objects...)
-	in.Now = createdAt
-	plan, err := inject.Compute(in)
-	if err != nil {
-		t.Fatalf("Compute: %v", err)
-	}
-	pod := &corev1.Pod{}
-	if err := json.Unmarshal(fixtures.Encode(t, fixtures.Apply(t, plan, object)), pod); err != nil {
-		t.Fatalf("reading the Pod: %v", err)
-	}
-	pod.UID, pod.ResourceVersion, pod.Generation = "uid-1", "41", 1
-	pod.Status.Phase = corev1.PodRunning
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	status := func(c corev1.Container) corev1.ContainerStatus {
-		return corev1.ContainerStatus{
-			Name: c.Name, Image: c.Image, ImageID: "docker.io/library/" + c.Name + "@sha256:" + c.Image, ContainerID: "containerd://" + c.Name + "-1",
-			Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(createdAt)}},
-		}
-	}
-	for _, c := range pod.Spec.InitContainers {
-		pod.Status.InitContainerStatuses = append(pod.Status.InitContainerStatuses, status(c))
-	}
-	for _, c := range pod.Spec.Containers {
-		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, status(c))
-	}
+	pod := cluster.Inject(t, fixtures.Pod("web").InitContainer("migrate", "app:v1").Container("app", "app:v1").Volume("data"), createdAt, sidecarSets...)
+	pod.UID, pod.ResourceVersion = "uid-1", "41"
+	cluster.Run(pod, true, createdAt)
 	return pod
 }
 
@@ -151,9 +129,9 @@ func TestUpdateInPlaceWritesImagesAndRecords(t *testing.T) {
 		UpdateTimestamp: updatedAt, Hash: compiled.Hash, SidecarSetName: "mesh", SidecarList: []string{"log", "proxy"}, ControllerRevision: "mesh-2",
 	}).String()
 	want.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = `{"mesh":{"revision":"` + compiled.Hash + `","updateTimestamp":"2026-01-02T04:04:05Z",` +
-		`"lastContainerStatuses":{"log":{"imageID":"docker.io/library/log@sha256:log:1"},"proxy":{"imageID":"docker.io/library/proxy@sha256:proxy:1"}}}}`
+		`"lastContainerStatuses":{"log":{"imageID":"log@sha256:log:1"},"proxy":{"imageID":"proxy@sha256:proxy:1"}}}}`
 	want.Annotations[appsv1beta1.AnnotationInPlace] = `{"v":1,"uid":"uid-1","sets":{"mesh":{"hash":"` + compiled.Hash + `","generation":2,"at":"2026-01-02T04:04:05Z","stateBefore":"NotReadyByUpdate","containers":{` +
-		`"log":{"id":"containerd://log-1","image":"log:1","digest":"sha256:log:1"},"proxy":{"id":"containerd://proxy-1","image":"proxy:1","digest":"sha256:proxy:1"}}}}}`
+		`"log":{"id":"test://log:1#uid-1/0","image":"log:1","digest":"sha256:log:1"},"proxy":{"id":"test://proxy:1#uid-1/0","image":"proxy:1","digest":"sha256:proxy:1"}}}}}`
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the patched Pod (-want +got):\n%s", diff)
 	}
@@ -307,12 +285,12 @@ func TestUpdateInPlaceAdoptsPodsOfOpenKruise(t *testing.T) {
 				t.Fatalf("UpdateInPlace = %+v, %v", u.Verdict, err)
 			}
 			got := patched(t, pod, u.Patch)
-			want := map[string]podstate.Before{"log": {ID: "containerd://log-1", Image: tc.want, Digest: "sha256:log:1"}}
+			want := map[string]podstate.Before{"log": {ID: "test://log:1#uid-1/0", Image: tc.want, Digest: "sha256:log:1"}}
 			if diff := cmp.Diff(want, entryOf(t, got).Containers); diff != "" {
 				t.Errorf("recorded (-want +got):\n%s", diff)
 			}
 			state := `{"mesh":{"revision":"` + compiled.Hash + `","updateTimestamp":"2026-01-02T04:04:05Z",` +
-				`"lastContainerStatuses":{"gone":{"imageID":"x"},"log":{"imageID":"docker.io/library/log@sha256:log:1"}}},"zoo":{"lastContainerStatuses":{}}}`
+				`"lastContainerStatuses":{"gone":{"imageID":"x"},"log":{"imageID":"log@sha256:log:1"}}},"zoo":{"lastContainerStatuses":{}}}`
 			if diff := cmp.Diff(state, got.Annotations[appsv1beta1.AnnotationInPlaceUpdateState]); diff != "" {
 				t.Errorf("state (-want +got):\n%s", diff)
 			}

@@ -14,22 +14,22 @@ import (
 // An image ends the Pods that get it, or their nodes. At maxUnavailable 1, one or two of ten get it in
 // ten minutes.
 func TestAnImageThatEndsItsPods(t *testing.T) {
-	for name, ends := range map[string]func(c *cluster, name string){
-		"the kubelet evicts the Pod, which is Ready and then Failed": func(c *cluster, name string) {
+	for name, ends := range map[string]func(c *leader, name string){
+		"the kubelet evicts the Pod, which is Ready and then Failed": func(c *leader, name string) {
 			c.wait(20 * time.Second)
 			c.pods[name].Status.Phase, c.pods[name].Status.Reason = corev1.PodFailed, "Evicted"
 			c.stamp(name)
 			c.show(name)
 			c.create(name + "x") // its ReplicaSet replaces it
 		},
-		"its node dies, which is noticed later": func(c *cluster, name string) {
+		"its node dies, which is noticed later": func(c *leader, name string) {
 			c.wait(50 * time.Second)
 			c.SetNode(podstate.MakeName(c.pods[name].Spec.NodeName), &inplace.Node{NotReady: true})
 			c.ready(name, false)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, strategy(logging("log:1"), 1), 10)
+			c := newLeader(t, strategy(logging("log:1"), 1), 10)
 			nodes := map[podstate.Name]inplace.Node{podstate.MakeName("node"): {}}
 			for i := range 10 {
 				pod := c.pods[fmt.Sprint("p", i)]
@@ -59,7 +59,7 @@ func TestAnImageThatEndsItsPods(t *testing.T) {
 // Another program takes each update back, with the record of it, seconds after its event has come. The
 // Pod is written once in ten minutes, and the status says why.
 func TestUpdatesThatAreUndoneLater(t *testing.T) {
-	c := newCluster(t, strategy(logging("log:1"), 1), 1)
+	c := newLeader(t, strategy(logging("log:1"), 1), 1)
 	before := c.pods["p0"].DeepCopy()
 	c.edit(strategy(logging("log:2"), 1))
 	writes, silent := 0, 0

@@ -9,6 +9,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/fixtures/cluster"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
@@ -17,8 +18,8 @@ import (
 )
 
 // half has four proven Pods, two that are updating, and four that are outdated, at maxUnavailable 2.
-func half(t *testing.T) (c *cluster, updating []string) {
-	c = newCluster(t, strategy(logging("log:1"), 2), 10)
+func half(t *testing.T) (c *leader, updating []string) {
+	c = newLeader(t, strategy(logging("log:1"), 2), 10)
 	c.apply(strategy(logging("log:2"), 2))
 	for range 3 {
 		for _, name := range c.roll() {
@@ -33,35 +34,32 @@ func half(t *testing.T) (c *cluster, updating []string) {
 // A Pod that disappears while it is updating uses the budget for a while: for as long as min-ready-seconds,
 // or for ten minutes if it has failed. That is stored before the next available Pod is written.
 func TestAPodThatIsUpdatingDisappears(t *testing.T) {
-	remove := func(c *cluster, name string) {
+	remove := func(c *leader, name string) {
 		c.Delete(podstate.FromPod(c.pods[name]))
 		delete(c.pods, name)
 	}
-	terminate := func(c *cluster, name string) {
+	terminate := func(c *leader, name string) {
 		c.pods[name].DeletionTimestamp = new(metav1.NewTime(c.now))
 		c.show(name)
 	}
-	phase := func(phase corev1.PodPhase) func(*cluster, string) {
-		return func(c *cluster, name string) {
+	phase := func(phase corev1.PodPhase) func(*leader, string) {
+		return func(c *leader, name string) {
 			c.pods[name].Status.Phase = phase
 			c.show(name)
 		}
 	}
-	crashes := func(c *cluster, name string) {
-		for i := range c.pods[name].Status.ContainerStatuses {
-			status := &c.pods[name].Status.ContainerStatuses[i]
-			status.Ready, status.State = false, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
-		}
+	crashes := func(c *leader, name string) {
+		cluster.Wait(c.pods[name], "log", "CrashLoopBackOff")
 		c.ready(name, false)
 	}
-	dies := func(c *cluster, name string) {
+	dies := func(c *leader, name string) {
 		c.ready(name, false)
 		c.SetNodes(map[podstate.Name]inplace.Node{podstate.MakeName("node"): {NotReady: true}})
 		remove(c, name)
 		c.SetNodes(map[podstate.Name]inplace.Node{podstate.MakeName("node"): {}})
 	}
 	// other is an available Pod with the content.
-	other := func(c *cluster, name string) string {
+	other := func(c *leader, name string) string {
 		for other, p := range c.pods {
 			if p.Annotations[appsv1beta1.AnnotationInPlace] != "" && other != name && p.Status.ObservedGeneration == p.Generation {
 				return other
@@ -71,26 +69,26 @@ func TestAPodThatIsUpdatingDisappears(t *testing.T) {
 	}
 	const short, long = 30 * time.Second, 10 * time.Minute
 	for name, tc := range map[string]struct {
-		do   func(c *cluster, name string)
+		do   func(c *leader, name string)
 		want time.Duration
 	}{
 		"it is being deleted":             {terminate, short},
 		"it is deleted at once":           {remove, short},
-		"first the one, then both":        {func(c *cluster, name string) { terminate(c, name); c.show(name); remove(c, name) }, short},
-		"it crashes, and is deleted":      {func(c *cluster, name string) { crashes(c, name); remove(c, name) }, long},
+		"first the one, then both":        {func(c *leader, name string) { terminate(c, name); c.show(name); remove(c, name) }, short},
+		"it crashes, and is deleted":      {func(c *leader, name string) { crashes(c, name); remove(c, name) }, long},
 		"it fails":                        {phase(corev1.PodFailed), long},
-		"it fails, and is deleted":        {func(c *cluster, name string) { phase(corev1.PodFailed)(c, name); remove(c, name) }, long},
-		"an available one is evicted":     {func(c *cluster, name string) { phase(corev1.PodFailed)(c, other(c, name)) }, long},
-		"an available one is deleted":     {func(c *cluster, name string) { remove(c, other(c, name)) }, 0},
-		"a new list does not have it":     {func(c *cluster, name string) { delete(c.pods, name); c.list(); c.list() }, short},
-		"another has its name":            {func(c *cluster, name string) { c.create(name) }, short},
-		"it is not selected":              {func(c *cluster, name string) { c.pods[name].Labels = nil; c.show(name); remove(c, name) }, 0},
+		"it fails, and is deleted":        {func(c *leader, name string) { phase(corev1.PodFailed)(c, name); remove(c, name) }, long},
+		"an available one is evicted":     {func(c *leader, name string) { phase(corev1.PodFailed)(c, other(c, name)) }, long},
+		"an available one is deleted":     {func(c *leader, name string) { remove(c, other(c, name)) }, 0},
+		"a new list does not have it":     {func(c *leader, name string) { delete(c.pods, name); c.list(); c.list() }, short},
+		"another has its name":            {func(c *leader, name string) { c.create(name) }, short},
+		"it is not selected":              {func(c *leader, name string) { c.pods[name].Labels = nil; c.show(name); remove(c, name) }, 0},
 		"it is evicted, and exits with 0": {phase(corev1.PodSucceeded), long},
-		"it is deleted, and exits with 0": {func(c *cluster, name string) {
+		"it is deleted, and exits with 0": {func(c *leader, name string) {
 			c.pods[name].Status.Phase = corev1.PodSucceeded
 			terminate(c, name)
 		}, short},
-		"it has done its task": {func(c *cluster, name string) {
+		"it has done its task": {func(c *leader, name string) {
 			c.pods[name].Spec.RestartPolicy = corev1.RestartPolicyOnFailure
 			phase(corev1.PodSucceeded)(c, name)
 		}, 0},
@@ -138,7 +136,7 @@ func TestAPodThatDisappearsRightAfterAnEdit(t *testing.T) {
 // end is no reason to wait.
 func TestTenMinutesAfterAPodHasFailed(t *testing.T) {
 	for _, stored := range []bool{true, false} {
-		c := newCluster(t, strategy(logging("log:1"), 1), 3)
+		c := newLeader(t, strategy(logging("log:1"), 1), 3)
 		c.apply(strategy(logging("log:2"), 1))
 		name := c.roll()[0]
 		c.pods[name].Status.Phase = corev1.PodFailed
@@ -161,7 +159,7 @@ func TestTenMinutesAfterAPodHasFailed(t *testing.T) {
 
 // How many Pods were down before is known once the first Pod is written.
 func TestPodsThatWereDownBefore(t *testing.T) {
-	c := newCluster(t, logging("log:1"), 4)
+	c := newLeader(t, logging("log:1"), 4)
 	c.ready("p3", false)
 	if plan := c.plan(); plan.Status != rollout.Begun {
 		t.Errorf("before the first write, the plan is %+v", plan)
@@ -184,7 +182,7 @@ func TestPodsThatWereDownBefore(t *testing.T) {
 }
 
 func TestNoPodIsWrittenBeforeItsRevisionIsRecorded(t *testing.T) {
-	c := newCluster(t, logging("log:1"), 2)
+	c := newLeader(t, logging("log:1"), 2)
 	old := c.compiled
 	c.edit(logging("log:2"))
 	if _, ok := c.Pass(tracker.Current{Compiled: old, Revision: old.Revision(), Since: c.now}); ok {
@@ -200,7 +198,7 @@ func TestNoPodIsWrittenBeforeItsRevisionIsRecorded(t *testing.T) {
 
 // Pods on a node that is not ready, or gone, are in no counter as long as they are not Ready.
 func TestPodsOnDeadNodes(t *testing.T) {
-	c := newCluster(t, strategy(logging("log:1"), 1), 4)
+	c := newLeader(t, strategy(logging("log:1"), 1), 4)
 	c.apply(strategy(logging("log:2"), 1))
 	victim := c.roll()[0]
 	c.edit(logging("log:2").Spec("updateStrategy", map[string]any{"paused": true, "maxUnavailable": 1}))
@@ -250,7 +248,7 @@ func TestAKubeletThatIsTooOldBlocksItsPods(t *testing.T) {
 	native := func(image string) *fixtures.SidecarSetBuilder {
 		return strategy(fixtures.SidecarSet("logging").Select("app", "web").Native("log", image), 1)
 	}
-	c := newCluster(t, native("log:1"), 1)
+	c := newLeader(t, native("log:1"), 1)
 	node := podstate.MakeName("node")
 	c.SetNodes(map[podstate.Name]inplace.Node{node: {TooOld: true}})
 	c.apply(native("log:2"))
@@ -267,7 +265,7 @@ func TestAKubeletThatIsTooOldBlocksItsPods(t *testing.T) {
 // A condition is written when nothing else is, once for a Pod and a content. If another program
 // removes it, it is not written again.
 func TestLabels(t *testing.T) {
-	c := newCluster(t, logging("log:1"), 1)
+	c := newLeader(t, logging("log:1"), 1)
 	c.none("a Pod that was injected with the content")
 	c.apply(logging("log:2"))
 	c.roll()
@@ -300,12 +298,12 @@ func TestLabels(t *testing.T) {
 }
 
 // hot is a Pod whose hot upgrade can be ended.
-func hot(t *testing.T) *cluster {
+func hot(t *testing.T) *leader {
 	set := func(image string) *fixtures.SidecarSetBuilder {
 		return strategy(fixtures.SidecarSet("logging").Select("app", "web").
 			Container("log", image).With("upgradeStrategy", map[string]any{"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:1"}), 1)
 	}
-	c := newCluster(t, set("log:1"), 2)
+	c := newLeader(t, set("log:1"), 2)
 	c.apply(set("log:2"))
 	name := c.roll()[0]
 	c.wait(3 * time.Second)
@@ -350,7 +348,7 @@ func TestResets(t *testing.T) {
 }
 
 func TestAnnouncements(t *testing.T) {
-	c := newCluster(t, logging("log:1"), 2)
+	c := newLeader(t, logging("log:1"), 2)
 	c.Changed(func(string, bool) {})
 	for _, step := range []struct {
 		name            string
@@ -361,8 +359,7 @@ func TestAnnouncements(t *testing.T) {
 		{"a Pod has nothing to tell", func() { c.show("p0") }, false, false},
 		{"a Pod is not Ready", func() { c.kubelet("p0", false) }, true, false},
 		{"its sidecar does not run", func() {
-			c.pods["p0"].Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
-			c.pods["p0"].Status.ContainerStatuses[1].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+			cluster.Wait(c.pods["p0"], "log", "CrashLoopBackOff")
 			c.show("p0")
 		}, true, false},
 		{"it runs again", func() { c.kubelet("p0", false) }, true, false},

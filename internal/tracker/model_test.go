@@ -157,15 +157,16 @@ func (w *world) randomChange(r *rand.Rand, pod *corev1.Pod) {
 	if r.IntN(16) == 0 {
 		pod.Labels = tooManyLabels()
 	}
-	for key, values := range map[string][]string{
-		corev1.MirrorPodAnnotationKey:      {"", "", "", "m"},
-		appsv1beta1.AnnotationInjectedList: {"", "s0", "s1,s2", "s0,s1,s2,s3", "s1"},
-		appsv1beta1.AnnotationHash: {"", "{", `{"s0":"h1","s1":"h2"}`, `{"s0":{"hash":"h1"},"s1":{"hash":"h1"},"s2":{"hash":"h2"}}`,
+	for _, values := range [][]string{ // an annotation, and its values
+		{corev1.MirrorPodAnnotationKey, "", "", "", "m"},
+		{appsv1beta1.AnnotationInjectedList, "", "s0", "s1,s2", "s0,s1,s2,s3", "s1"},
+		{appsv1beta1.AnnotationHash, "", "{", `{"s0":"h1","s1":"h2"}`, `{"s0":{"hash":"h1"},"s1":{"hash":"h1"},"s2":{"hash":"h2"}}`,
 			`{"s0":{"hash":"h1","controllerRevision":"s0-a"},"s1":{"hash":"h2","controllerRevision":"s1-a"}}`, `{"s1":{"hash":"h1","controllerRevision":"s1-b"}}`},
-		appsv1beta1.AnnotationWorkingHotUpgradeContainer: {"", "[", `{"hot":"hot-1"}`, `{"hot":"hot-2"}`},
+		{appsv1beta1.AnnotationWorkingHotUpgradeContainer, "", "[", `{"hot":"hot-1"}`, `{"hot":"hot-2"}`},
 	} {
+		key := values[0]
 		delete(pod.Annotations, key)
-		if value := pick(r, values...); value != "" {
+		if value := pick(r, values[1:]...); value != "" {
 			pod.Annotations[key] = value
 		}
 	}

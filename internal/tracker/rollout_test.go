@@ -19,7 +19,7 @@ import (
 
 // Between its write and its event, a Pod counts as written, and the pass goes on for the others.
 func TestAPodWhoseWriteIsUnderWayCountsAsWritten(t *testing.T) {
-	c := newCluster(t, strategy(logging("log:1"), 1), 3)
+	c := newLeader(t, strategy(logging("log:1"), 1), 3)
 	c.apply(strategy(logging("log:2"), 1))
 	item := c.one(tracker.Update)
 	name := item.Record.Name
@@ -50,7 +50,7 @@ func TestAPodWhoseWriteIsUnderWayCountsAsWritten(t *testing.T) {
 
 // A Pod whose write is refused rests twice as long each time, and says why. The others go on.
 func TestARefusedPodRests(t *testing.T) {
-	c := newCluster(t, logging("log:1"), 1)
+	c := newLeader(t, logging("log:1"), 1)
 	c.apply(logging("log:2"))
 	refuse := func(rest time.Duration) {
 		t.Helper()
@@ -86,58 +86,58 @@ func TestARefusedPodRests(t *testing.T) {
 
 func TestAWriteEnds(t *testing.T) {
 	refused := tracker.Result{Reason: inplace.WriteRejected}
-	other := func(c *cluster) { // another program takes the write back
+	other := func(c *leader) { // another program takes the write back
 		p := c.pods["p0"]
-		old := newCluster(t, logging("log:1"), 1).pods["p0"]
+		old := newLeader(t, logging("log:1"), 1).pods["p0"]
 		p.Spec, p.Annotations = old.Spec, old.Annotations
 		c.stamp("p0")
 		c.show("p0")
 	}
 	for name, tc := range map[string]struct {
-		do      func(c *cluster, item tracker.WorkItem)
+		do      func(c *leader, item tracker.WorkItem)
 		rest    time.Duration // until a write begins; -1: none does
 		blocked string
 	}{
-		"the live Pod differs": {func(c *cluster, item tracker.WorkItem) { c.Done(item, tracker.Result{Message: "x"}) }, time.Second, ""},
-		"it is refused":        {func(c *cluster, item tracker.WorkItem) { c.Done(item, refused) }, 30 * time.Second, "WriteRejected"},
-		"it is refused, and another event comes": {func(c *cluster, item tracker.WorkItem) {
+		"the live Pod differs": {func(c *leader, item tracker.WorkItem) { c.Done(item, tracker.Result{Message: "x"}) }, time.Second, ""},
+		"it is refused":        {func(c *leader, item tracker.WorkItem) { c.Done(item, refused) }, 30 * time.Second, "WriteRejected"},
+		"it is refused, and another event comes": {func(c *leader, item tracker.WorkItem) {
 			c.Done(item, refused)
 			c.ready("p0", true)
 		}, 30 * time.Second, "WriteRejected"},
-		"it is refused, and the way changes": {func(c *cluster, item tracker.WorkItem) {
+		"it is refused, and the way changes": {func(c *leader, item tracker.WorkItem) {
 			c.Done(item, refused)
 			for _, policy := range []corev1.RestartPolicy{corev1.RestartPolicyNever, corev1.RestartPolicyAlways} {
 				c.pods["p0"].Spec.RestartPolicy = policy
 				c.kubelet("p0", true)
 			}
 		}, 0, ""},
-		"it is written": {func(c *cluster, item tracker.WorkItem) {
+		"it is written": {func(c *leader, item tracker.WorkItem) {
 			c.Done(item, tracker.Result{Version: c.send(item)})
 			c.show("p0")
 		}, -1, ""},
-		"it is written, and another program mirrors its image": {func(c *cluster, item tracker.WorkItem) {
+		"it is written, and another program mirrors its image": {func(c *leader, item tracker.WorkItem) {
 			version := c.send(item)
 			c.pods["p0"].Spec.Containers[1].Image = "mirror/log:2"
 			c.show("p0")
 			c.Done(item, tracker.Result{Version: version})
 		}, -1, ""},
-		"it is undone, the answer comes first": {func(c *cluster, item tracker.WorkItem) {
+		"it is undone, the answer comes first": {func(c *leader, item tracker.WorkItem) {
 			c.Done(item, tracker.Result{Version: c.send(item)})
 			other(c)
 		}, 30 * time.Second, "WriteReverted"},
-		"it is undone, the events come first": {func(c *cluster, item tracker.WorkItem) {
+		"it is undone, the events come first": {func(c *leader, item tracker.WorkItem) {
 			version := c.send(item)
 			c.show("p0")
 			other(c)
 			c.Done(item, tracker.Result{Version: version})
 		}, 10 * time.Minute, "WriteReverted"},
-		"it is undone later": {func(c *cluster, item tracker.WorkItem) {
+		"it is undone later": {func(c *leader, item tracker.WorkItem) {
 			c.Done(item, tracker.Result{Version: c.send(item)})
 			c.show("p0")
 			c.wait(2 * time.Second)
 			other(c)
 		}, 10*time.Minute - 2*time.Second, "WriteReverted"},
-		"it is undone later, and the record stays": {func(c *cluster, item tracker.WorkItem) {
+		"it is undone later, and the record stays": {func(c *leader, item tracker.WorkItem) {
 			c.Done(item, tracker.Result{Version: c.send(item)})
 			record := c.pods["p0"].Annotations[appsv1beta1.AnnotationInPlace]
 			other(c)
@@ -148,17 +148,17 @@ func TestAWriteEnds(t *testing.T) {
 			c.apply(logging("log:2"))
 			c.show("p0")
 		}, 10 * time.Minute, "WriteReverted"},
-		"it returns twice": {func(c *cluster, item tracker.WorkItem) {
+		"it returns twice": {func(c *leader, item tracker.WorkItem) {
 			c.Done(item, tracker.Result{Version: c.send(item)})
 			c.Done(item, refused)
 			c.show("p0")
 			c.Done(item, refused)
 		}, -1, ""},
-		"it is refused for an earlier content": {func(c *cluster, item tracker.WorkItem) {
+		"it is refused for an earlier content": {func(c *leader, item tracker.WorkItem) {
 			c.apply(logging("log:3"))
 			c.Done(item, refused)
 		}, time.Second, ""},
-		"it is written with an earlier content": {func(c *cluster, item tracker.WorkItem) {
+		"it is written with an earlier content": {func(c *leader, item tracker.WorkItem) {
 			version := c.send(item)
 			c.apply(logging("log:3"))
 			c.Done(item, tracker.Result{Version: version})
@@ -166,14 +166,14 @@ func TestAWriteEnds(t *testing.T) {
 			c.none("its kubelet has not acted")
 			c.kubelet("p0", true)
 		}, 30 * time.Second, ""},
-		"it is written, and another writer goes on to the next content": {func(c *cluster, item tracker.WorkItem) {
+		"it is written, and another writer goes on to the next content": {func(c *leader, item tracker.WorkItem) {
 			version := c.send(item)
 			c.apply(logging("log:3"))
 			c.send(tracker.WorkItem{Record: item.Record})
 			c.show("p0")
 			c.Done(item, tracker.Result{Version: version})
 		}, -1, ""},
-		"the Pod is deleted, and another has its name": {func(c *cluster, item tracker.WorkItem) {
+		"the Pod is deleted, and another has its name": {func(c *leader, item tracker.WorkItem) {
 			old := c.compiled
 			c.compiled = fixtures.Compiled(t, logging("log:1").Map())
 			c.create("p0") // the deletion was not seen
@@ -181,7 +181,7 @@ func TestAWriteEnds(t *testing.T) {
 			c.Done(item, refused)
 			c.reconcile() // one Pod has disappeared while it was updating
 		}, 30 * time.Second, ""},
-		"the SidecarSet does not select the Pod any more": {func(c *cluster, item tracker.WorkItem) {
+		"the SidecarSet does not select the Pod any more": {func(c *leader, item tracker.WorkItem) {
 			for _, app := range []string{"db", "web"} {
 				c.pods["p0"].Labels["app"] = app
 				c.stamp("p0")
@@ -189,7 +189,7 @@ func TestAWriteEnds(t *testing.T) {
 			}
 			c.Done(item, refused)
 		}, 0, ""},
-		"the SidecarSet is deleted, and created again": {func(c *cluster, item tracker.WorkItem) {
+		"the SidecarSet is deleted, and created again": {func(c *leader, item tracker.WorkItem) {
 			c.SetSnapshot(match.Build(nil, nil))
 			c.Done(item, refused)
 			c.SetSnapshot(match.Build([]*inject.Compiled{c.compiled}, map[string]labels.Set{}))
@@ -197,7 +197,7 @@ func TestAWriteEnds(t *testing.T) {
 		}, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, logging("log:1"), 1)
+			c := newLeader(t, logging("log:1"), 1)
 			c.apply(logging("log:2"))
 			tc.do(c, c.one(tracker.Update))
 			if got := c.blocked(); got != tc.blocked {

@@ -15,6 +15,7 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/sidecarset/operator/internal/fixtures/cluster"
 	"github.com/sidecarset/operator/test/await"
 )
 
@@ -94,8 +95,8 @@ func (d *Disturbed) see(p *corev1.Pod, gone bool) {
 // IsDisturbed reports whether a container of a Pod does not run the image in the spec, or the
 // Pod is not ready.
 func IsDisturbed(p *corev1.Pod) bool {
-	for _, s := range statuses(p) {
-		if image, started := StartedImage(s); started && (image != WantedImage(p, s.Name) || !s.Ready) {
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if image := cluster.Started(&s); image != "" && (image != WantedImage(p, s.Name) || !s.Ready) {
 			return true
 		}
 	}

@@ -3,10 +3,7 @@ package testkit
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"hash/fnv"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/sidecarset/operator/internal/fixtures/cluster"
 	"github.com/sidecarset/operator/test/await"
 )
 
@@ -47,14 +45,7 @@ type Kubelet struct {
 // podWorker is the goroutine of one Pod.
 type podWorker struct {
 	latest chan *corev1.Pod // holds the newest version
-	// runs has the image that each container was started with; "" if it was killed
-	// and the new image cannot be pulled.
-	runs map[string]string
-	// missing has, for each of these containers, the image that it waits for.
-	missing  map[string]string
-	restarts map[string]int32
-	// sizes are the resources that the containers have.
-	sizes map[string]corev1.ResourceRequirements
+	pod    *corev1.Pod      // with the status that the kubelet knows
 }
 
 // Start begins to write statuses, until the test ends or stop is called.
@@ -160,9 +151,8 @@ func (k *Kubelet) see(ctx context.Context, pod *corev1.Pod) {
 	defer k.mu.Unlock()
 	w, known := k.workers[pod.UID]
 	if !known {
-		w = &podWorker{latest: make(chan *corev1.Pod, 1), runs: map[string]string{}, missing: map[string]string{}, restarts: map[string]int32{}, sizes: map[string]corev1.ResourceRequirements{}}
+		w = &podWorker{latest: make(chan *corev1.Pod, 1), pod: pod.DeepCopy()} // an earlier Kubelet, or a test, may have written a status
 		k.workers[pod.UID] = w
-		w.adopt(pod)
 		k.running.Go(func() { k.work(ctx, w) })
 	}
 	select { // the worker needs only the newest version
@@ -172,48 +162,40 @@ func (k *Kubelet) see(ctx context.Context, pod *corev1.Pod) {
 	w.latest <- pod
 }
 
-// adopt takes over the status that an earlier Kubelet, or a test, has written.
-func (w *podWorker) adopt(pod *corev1.Pod) {
-	for _, s := range statuses(pod) {
-		if image, ok := StartedImage(s); ok {
-			w.runs[s.Name], w.restarts[s.Name] = image, s.RestartCount
-			if s.Resources != nil {
-				w.sizes[s.Name] = *s.Resources
-			}
-		}
-	}
-}
-
-func statuses(pod *corev1.Pod) []corev1.ContainerStatus {
-	return append(pod.Status.InitContainerStatuses[:len(pod.Status.InitContainerStatuses):len(pod.Status.InitContainerStatuses)], pod.Status.ContainerStatuses...)
-}
-
 // work does the work of a kubelet for one Pod. Like a kubelet, it sees the next change only when
 // it has finished the one before.
 func (k *Kubelet) work(ctx context.Context, w *podWorker) {
 	for {
-		var pod *corev1.Pod
 		select {
 		case <-ctx.Done():
 			return
-		case pod = <-w.latest:
+		case next := <-w.latest:
+			next = next.DeepCopy()
+			next.Status = w.pod.Status
+			w.pod = next
 		}
-		changed := w.changed(pod)
-		resized := w.resized(pod)
-		if len(changed) == 0 && !resized && pod.Status.ObservedGeneration == pod.Generation && pod.Status.Phase == corev1.PodRunning {
+		pod := w.pod
+		changed, resized, runs := changedIn(pod), resizedIn(pod), pod.Status.Phase == corev1.PodRunning
+		if len(changed) == 0 && len(resized) == 0 && pod.Status.ObservedGeneration == pod.Generation && runs {
 			continue
 		}
-		if len(w.runs) > 0 && resized {
-			k.write(ctx, w, pod, nil, corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue})
+		cluster.Acknowledge(pod)
+		if runs && len(resized) > 0 {
+			k.write(ctx, w, corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue})
 		}
-		w.resize(pod)
-		if len(w.runs) > 0 { // a kubelet writes a status before it kills a container
-			k.write(ctx, w, pod, nil)
+		for _, c := range resized {
+			cluster.Resize(pod, c)
+		}
+		if runs { // a kubelet writes a status before it kills a container
+			k.write(ctx, w)
 			if len(changed) == 0 {
 				continue
 			}
 			if k.ShowsNotReady != nil && k.ShowsNotReady(pod) {
-				k.write(ctx, w, pod, changed)
+				for _, c := range changed {
+					cluster.Stop(pod, c, "Completed", time.Now())
+				}
+				k.write(ctx, w)
 			}
 			select {
 			case <-ctx.Done():
@@ -222,99 +204,57 @@ func (k *Kubelet) work(ctx context.Context, w *podWorker) {
 			}
 		}
 		for _, c := range changed {
-			w.start(c, k.Missing == nil || !k.Missing(c.Image))
-		}
-		k.write(ctx, w, pod, nil)
-	}
-}
-
-// resized reports whether a container does not have the resources of the spec.
-func (w *podWorker) resized(pod *corev1.Pod) bool {
-	for _, c := range lasting(pod) {
-		if has, started := w.sizes[c.Name]; started && !equality.Semantic.DeepEqual(has, c.Resources) {
-			return true
-		}
-	}
-	return false
-}
-
-func (w *podWorker) resize(pod *corev1.Pod) {
-	for _, c := range lasting(pod) {
-		w.sizes[c.Name] = c.Resources
-	}
-}
-
-// changed returns the containers that neither run the image in the spec nor wait for it.
-func (w *podWorker) changed(pod *corev1.Pod) []corev1.Container {
-	var changed []corev1.Container
-	for _, c := range lasting(pod) {
-		if w.runs[c.Name] != c.Image && w.missing[c.Name] != c.Image {
-			changed = append(changed, c)
-		}
-	}
-	return changed
-}
-
-// lasting are the containers that run as long as the Pod: those of the app and the
-// native sidecars.
-func lasting(pod *corev1.Pod) []corev1.Container {
-	all := pod.Spec.Containers[:len(pod.Spec.Containers):len(pod.Spec.Containers)]
-	for _, c := range pod.Spec.InitContainers {
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			all = append(all, c)
-		}
-	}
-	return all
-}
-
-func (w *podWorker) start(c corev1.Container, pulled bool) {
-	if _, again := w.runs[c.Name]; again {
-		w.restarts[c.Name]++
-	}
-	w.runs[c.Name], w.missing[c.Name] = "", c.Image
-	if pulled {
-		w.runs[c.Name], w.missing[c.Name] = c.Image, ""
-	}
-}
-
-// write writes a status in which the containers in away do not run, with these conditions about
-// resizes.
-func (k *Kubelet) write(ctx context.Context, w *podWorker, pod *corev1.Pod, away []corev1.Container, resizes ...corev1.PodCondition) {
-	now := metav1.Now()
-	status := map[string]any{"phase": corev1.PodRunning, "observedGeneration": pod.Generation}
-	if pod.Status.StartTime == nil {
-		status["startTime"] = now
-	}
-	ready := true
-	for member, containers := range map[string][]corev1.Container{"containerStatuses": pod.Spec.Containers, "initContainerStatuses": pod.Spec.InitContainers} {
-		list := []corev1.ContainerStatus{}
-		for _, c := range containers {
-			gone := slices.ContainsFunc(away, func(a corev1.Container) bool { return a.Name == c.Name })
-			s := containerStatus(w, pod, c, gone, now)
-			ready = ready && s.Ready
-			list = append(list, s)
-		}
-		status[member] = list
-	}
-	readiness := corev1.ConditionTrue
-	if !ready {
-		readiness = corev1.ConditionFalse
-	}
-	conditions := []corev1.PodCondition{}
-	for _, kind := range []corev1.PodConditionType{corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady} {
-		is := readiness
-		if kind == corev1.PodInitialized {
-			is = corev1.ConditionTrue
-		}
-		c := corev1.PodCondition{Type: kind, Status: is, LastTransitionTime: now}
-		for _, old := range pod.Status.Conditions {
-			if old.Type == kind && old.Status == is {
-				c.LastTransitionTime = old.LastTransitionTime
+			if image := cluster.Find(pod, c).Image; k.Missing != nil && k.Missing(image) {
+				cluster.Wait(pod, c, "ImagePullBackOff")
+			} else {
+				cluster.Start(pod, c, time.Now())
 			}
 		}
-		conditions = append(conditions, c)
+		k.write(ctx, w)
 	}
-	status["conditions"] = withResizes(pod, conditions, resizes)
+}
+
+// changedIn are the containers that neither run the image in the spec nor wait for it. The first time, they
+// are all.
+func changedIn(pod *corev1.Pod) (names []string) {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		s := cluster.Status(pod, c.Name)
+		waits := s.State.Waiting != nil && s.State.Waiting.Reason == "ImagePullBackOff" && s.Image == c.Image
+		ended := s.State.Terminated != nil && s.Ready // a plain init container
+		if image := cluster.Started(s); !waits && !ended && (image != c.Image || s.State.Running == nil) {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// resizedIn are the running containers that do not have the resources of the spec.
+func resizedIn(pod *corev1.Pod) (names []string) {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if s := cluster.Status(pod, c.Name); s.Resources != nil && !equality.Semantic.DeepEqual(*s.Resources, c.Resources) {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// write writes the status, with these conditions about resizes.
+func (k *Kubelet) write(ctx context.Context, w *podWorker, resizes ...corev1.PodCondition) {
+	pod, now, ready := w.pod, time.Now(), true
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		ready = ready && s.Ready
+	}
+	pod.Status.Phase = corev1.PodRunning
+	if pod.Status.StartTime == nil {
+		pod.Status.StartTime = &metav1.Time{Time: now}
+	}
+	cluster.SetCondition(pod, corev1.PodInitialized, true, now)
+	cluster.SetCondition(pod, corev1.ContainersReady, ready, now)
+	cluster.SetReady(pod, ready, now)
+	status := map[string]any{
+		"phase": pod.Status.Phase, "observedGeneration": pod.Generation, "startTime": pod.Status.StartTime,
+		"containerStatuses": pod.Status.ContainerStatuses, "initContainerStatuses": pod.Status.InitContainerStatuses, "conditions": withResizes(pod, resizes),
+	}
 	conflict := false // with another writer, or because another Pod has the name now
 	_ = await.Until(ctx, func(ctx context.Context) error {
 		if conflict {
@@ -346,11 +286,15 @@ func finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// withResizes adds the condition of a resize in progress, or removes that of one that is over.
-func withResizes(pod *corev1.Pod, conditions, resizes []corev1.PodCondition) []any {
+// withResizes are the conditions that a kubelet writes, with that of a resize in progress, or without that
+// of one that is over.
+func withResizes(pod *corev1.Pod, resizes []corev1.PodCondition) []any {
 	all := []any{}
-	for _, c := range conditions {
-		all = append(all, c)
+	for _, c := range pod.Status.Conditions {
+		switch c.Type {
+		case corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady:
+			all = append(all, c)
+		}
 	}
 	for _, c := range resizes {
 		c.ObservedGeneration = pod.Generation
@@ -360,52 +304,4 @@ func withResizes(pod *corev1.Pod, conditions, resizes []corev1.PodCondition) []a
 		all = append(all, map[string]any{"type": corev1.PodResizeInProgress, "$patch": "delete"})
 	}
 	return all
-}
-
-func containerStatus(w *podWorker, pod *corev1.Pod, c corev1.Container, away bool, now metav1.Time) corev1.ContainerStatus {
-	image, lasts := w.runs[c.Name]
-	s := corev1.ContainerStatus{Name: c.Name, Image: image, RestartCount: w.restarts[c.Name], Started: new(true), Ready: true}
-	switch {
-	case !lasts: // a plain init container
-		s.Image = c.Image
-		s.State.Terminated = &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: now, FinishedAt: now, ContainerID: "test://init"}
-		s.ContainerID, s.ImageID, s.Started = "test://init", imageID(c.Image), new(false)
-		return s
-	case image == "":
-		s.Image, s.Ready, s.Started = c.Image, false, new(false)
-		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}
-		return s
-	}
-	if size, ok := w.sizes[c.Name]; ok {
-		s.Resources, s.AllocatedResources = &size, size.Requests
-	}
-	s.ImageID = imageID(image)
-	s.ContainerID = fmt.Sprintf("test://%s#%s/%d", image, pod.UID, s.RestartCount)
-	if away {
-		s.Ready, s.Started = false, new(false)
-		s.State.Terminated = &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: now, FinishedAt: now, ContainerID: s.ContainerID}
-		return s
-	}
-	s.State.Running = &corev1.ContainerStateRunning{StartedAt: now}
-	for _, old := range statuses(pod) {
-		if old.Name == c.Name && old.ContainerID == s.ContainerID && old.State.Running != nil {
-			s.State.Running = old.State.Running
-		}
-	}
-	return s
-}
-
-func imageID(image string) string {
-	repository, _, _ := strings.Cut(image, ":")
-	sum := fnv.New128a()
-	sum.Write([]byte(image))
-	return fmt.Sprintf("%s@sha256:%064x", repository, sum.Sum(nil))
-}
-
-// StartedImage returns the image that a container was started with, if a Kubelet
-// has started it.
-func StartedImage(s corev1.ContainerStatus) (string, bool) {
-	rest, ours := strings.CutPrefix(s.ContainerID, "test://")
-	image, _, started := strings.Cut(rest, "#")
-	return image, ours && started
 }

@@ -18,16 +18,16 @@ import (
 )
 
 // The chart and the profiles of config/ install the same.
-func TestTheChartIsTheProfile(t *testing.T) {
-	for profile, assignments := range map[string][]string{
+func TestTheChartIsTheLayout(t *testing.T) {
+	for layout, assignments := range map[string][]string{
 		"default":                          nil,
 		"overlays/hardened":                {"profile=hardened"},
 		"overlays/single-node":             {"replicas.default=1"},
 		"overlays/cert-manager":            {"certificates.mode=cert-manager"},
 		"overlays/cert-manager-cainjector": {"certificates.mode=cainjector"},
 	} {
-		t.Run(profile, func(t *testing.T) {
-			text, err := manifests.Build(filepath.Join(deploy.Root(), "config", profile))
+		t.Run(layout, func(t *testing.T) {
+			text, err := manifests.Build(filepath.Join(deploy.Root(), "config", layout))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -47,18 +47,18 @@ func TestTheChartIsTheProfile(t *testing.T) {
 }
 
 // A list that Helm has applied is Helm's. It owns no entry, so it never removes one.
-func TestShardsHaveNoEntries(t *testing.T) {
-	shards := 0
+func TestSlotsHaveNoEntries(t *testing.T) {
+	slots := 0
 	for name, object := range objects(t, rendered(t, "sidecarset-system")) {
 		if strings.Contains(name, "sidecarset-pods-") {
-			shards++
+			slots++
 			if _, ok := object["webhooks"]; ok {
 				t.Errorf("%s has the key webhooks", name)
 			}
 		}
 	}
-	if shards != 16 {
-		t.Errorf("there are %d shards, want 16", shards)
+	if slots != 16 {
+		t.Errorf("there are %d shards, want 16", slots)
 	}
 }
 

@@ -139,12 +139,12 @@ func argoDeletes(objects []*unstructured.Unstructured) func(*testing.T) {
 				t.Error(err)
 			}
 		}
-		if left := shards(t); len(left) != 16 {
+		if left := slots(t); len(left) != 16 {
 			t.Errorf("Argo CD leaves %d shards; docs/gitops.md says that it leaves all", len(left))
 		}
 		clean(t, deploy.Namespace)
 		await.Eventually(t, "shards go with the Namespace", func(context.Context) error {
-			if left := shards(t); len(left) > 0 {
+			if left := slots(t); len(left) > 0 {
 				return fmt.Errorf("there are %d", len(left))
 			}
 			return nil

@@ -13,14 +13,14 @@ import (
 // A release is installed, upgraded from the chart of before, rolled back and uninstalled, while Pods are created. No Pod
 // is refused, each gets its sidecar while the release is there, and nothing that refuses a Pod is left.
 func TestALifeOfARelease(t *testing.T) {
-	for value, profile := range map[string]deploy.Profile{"all": deploy.Default, "hardened": deploy.Hardened} {
+	for value, layout := range map[string]deploy.Layout{"all": deploy.Default, "hardened": deploy.Hardened} {
 		t.Run(value, func(t *testing.T) {
 			h := newHelm(t, deploy.Namespace)
 			if _, err := h.Install(helm.Release, previousChart(t), nil, "profile="+value); err != nil {
 				t.Fatal(err)
 			}
 			defer clean(t, deploy.Namespace)
-			o, err := deploy.Adopt(t.Context(), cluster, profile)
+			o, err := deploy.Adopt(t.Context(), cluster, layout)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,10 +87,10 @@ type fleet struct {
 	next     int
 }
 
-func newFleet(t *testing.T, o *deploy.Operator, profile string) *fleet {
+func newFleet(t *testing.T, o *deploy.Operator, layout string) *fleet {
 	t.Helper()
 	f := &fleet{operator: o, roles: []string{"all", "all"}, next: 1}
-	if profile == "hardened" {
+	if layout == "hardened" {
 		f.roles = []string{"controller", "webhook", "webhook"} // the leader makes the certificate without which no webhook is ready
 	}
 	for _, role := range f.roles {

@@ -147,7 +147,7 @@ func bare(t *testing.T, object *unstructured.Unstructured) string {
 }
 
 // shards are the objects for Pod webhooks.
-func shards(t *testing.T) []unstructured.Unstructured {
+func slots(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
 	list := &unstructured.UnstructuredList{}
 	list.SetAPIVersion("admissionregistration.k8s.io/v1")
@@ -165,13 +165,13 @@ var serials = regexp.MustCompile(`"values":\[("\d+",?)+\]`)
 func entries(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	for _, shard := range shards(t) {
-		if webhooks, _, _ := unstructured.NestedSlice(shard.Object, "webhooks"); len(webhooks) > 0 {
+	for _, slot := range slots(t) {
+		if webhooks, _, _ := unstructured.NestedSlice(slot.Object, "webhooks"); len(webhooks) > 0 {
 			text, err := json.Marshal(webhooks)
 			if err != nil {
 				t.Fatal(err)
 			}
-			found[shard.GetName()] = serials.ReplaceAllString(string(text), "")
+			found[slot.GetName()] = serials.ReplaceAllString(string(text), "")
 		}
 	}
 	return found

@@ -1,9 +1,7 @@
 package tracker_test
 
 import (
-	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,10 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/types"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/fixtures/cluster"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
@@ -24,8 +23,8 @@ import (
 	"github.com/sidecarset/operator/internal/tracker"
 )
 
-// cluster has real Pods with one SidecarSet, and a leader's Tally that watches them.
-type cluster struct {
+// leader has real Pods with one SidecarSet, and a leader's Tally that watches them.
+type leader struct {
 	*testing.T
 	*tracker.Tracker
 	compiled *inject.Compiled
@@ -44,8 +43,8 @@ func strategy(set *fixtures.SidecarSetBuilder, maxUnavailable any) *fixtures.Sid
 	return set.Spec("updateStrategy", map[string]any{"type": "RollingUpdate", "maxUnavailable": maxUnavailable})
 }
 
-func newCluster(t *testing.T, set *fixtures.SidecarSetBuilder, pods int) *cluster {
-	c := &cluster{T: t, Tracker: newTracker(), pods: map[string]*corev1.Pod{}, version: 100, now: time.Unix(1_800_000_000, 0)}
+func newLeader(t *testing.T, set *fixtures.SidecarSetBuilder, pods int) *leader {
+	c := &leader{T: t, Tracker: newTracker(), pods: map[string]*corev1.Pod{}, version: 100, now: time.Unix(1_800_000_000, 0)}
 	c.SetTime(c.now)
 	c.apply(set)
 	for i := range pods {
@@ -56,19 +55,19 @@ func newCluster(t *testing.T, set *fixtures.SidecarSetBuilder, pods int) *cluste
 }
 
 // edit stores the SidecarSet, and apply records its new content, too.
-func (c *cluster) edit(set *fixtures.SidecarSetBuilder) {
+func (c *leader) edit(set *fixtures.SidecarSetBuilder) {
 	c.compiled = fixtures.Compiled(c.T, set.LatestRevision("logging-1").Map())
 	c.SetSnapshot(match.Build([]*inject.Compiled{c.compiled}, map[string]labels.Set{}))
 }
 
-func (c *cluster) apply(set *fixtures.SidecarSetBuilder) {
+func (c *leader) apply(set *fixtures.SidecarSetBuilder) {
 	c.edit(set)
 	c.stored = rollout.Begun
 	c.reconcile()
 }
 
 // pass is one of the leader.
-func (c *cluster) pass() tracker.Pass {
+func (c *leader) pass() tracker.Pass {
 	c.Helper()
 	c.SetTime(c.now)
 	p, ok := c.Pass(tracker.Current{Compiled: c.compiled, Revision: c.compiled.Revision(), Since: c.now, Status: c.stored})
@@ -80,29 +79,19 @@ func (c *cluster) pass() tracker.Pass {
 }
 
 // plan is what the leader knows, and reconcile stores its status, too.
-func (c *cluster) plan() rollout.Plan { return *c.pass().Plan }
+func (c *leader) plan() rollout.Plan { return *c.pass().Plan }
 
-func (c *cluster) reconcile() {
+func (c *leader) reconcile() {
 	c.Helper()
 	c.stored = c.plan().Status
 	c.plan()
 }
 
 // create injects a Pod, and has its kubelet start it.
-func (c *cluster) create(name string) {
+func (c *leader) create(name string) {
 	c.Helper()
-	pod := fixtures.Pod(name).Namespace("shop").Label("app", "web").Container("web", "web:1").Obj()
-	pod["metadata"].(map[string]any)["uid"] = name + "-" + strconv.Itoa(c.version)
-	plan, err := inject.Compute(inject.Input{Pod: fixtures.View(c.T, pod), Candidates: []inject.Candidate{{Current: c.compiled}}, Now: c.now})
-	if err != nil {
-		c.Fatal(err)
-	}
-	text, _ := json.Marshal(fixtures.Apply(c.T, plan, pod))
-	p := &corev1.Pod{}
-	if err := json.Unmarshal(text, p); err != nil {
-		c.Fatal(err)
-	}
-	p.Generation, p.CreationTimestamp = 1, metav1.NewTime(c.now)
+	p := cluster.Inject(c, fixtures.Pod(name).Namespace("shop").Label("app", "web").Container("web", "web:1"), c.now, c.compiled)
+	p.UID = types.UID(name + "-" + strconv.Itoa(c.version))
 	p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", UID: "web", Controller: new(true)}}
 	p.Spec.NodeName = "node"
 	c.pods[name] = p
@@ -110,52 +99,34 @@ func (c *cluster) create(name string) {
 }
 
 // kubelet runs what the Pod's spec says; the Pod is Ready or not.
-func (c *cluster) kubelet(name string, ready bool) {
-	p := c.pods[name]
-	p.Status.Phase, p.Status.ObservedGeneration = corev1.PodRunning, p.Generation
-	p.Status.ContainerStatuses, p.Status.InitContainerStatuses = nil, nil
-	for _, container := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
-		status := corev1.ContainerStatus{
-			Name: container.Name, Image: container.Image, ImageID: "x@sha256:" + container.Image, Ready: ready, Started: new(true),
-			ContainerID: "containerd://" + container.Image, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(c.now)}},
-		}
-		if container.RestartPolicy != nil {
-			p.Status.InitContainerStatuses = append(p.Status.InitContainerStatuses, status)
-		} else {
-			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, status)
-		}
-	}
-	c.ready(name, ready)
+func (c *leader) kubelet(name string, ready bool) {
+	cluster.Run(c.pods[name], ready, c.now)
+	c.stamp(name)
+	c.show(name)
 }
 
 // ready changes the Pod's readiness alone.
-func (c *cluster) ready(name string, ready bool) {
-	p, is := c.pods[name], corev1.ConditionFalse
-	if ready {
-		is = corev1.ConditionTrue
-	}
-	if len(p.Status.Conditions) == 0 || p.Status.Conditions[0].Status != is {
-		p.Status.Conditions = append([]corev1.PodCondition{{Type: corev1.PodReady, Status: is, LastTransitionTime: metav1.NewTime(c.now)}}, p.Status.Conditions[min(1, len(p.Status.Conditions)):]...)
-	}
+func (c *leader) ready(name string, ready bool) {
+	cluster.SetReady(c.pods[name], ready, c.now)
 	c.stamp(name)
 	c.show(name)
 }
 
 // stamp is a write of the Pod in the API server, and show delivers it.
-func (c *cluster) stamp(name string) uint64 {
+func (c *leader) stamp(name string) uint64 {
 	c.version++
 	c.pods[name].ResourceVersion = strconv.Itoa(c.version)
 	return uint64(c.version)
 }
 
-func (c *cluster) show(name string) {
+func (c *leader) show(name string) {
 	c.Set(podstate.FromPod(c.pods[name]))
 	version, _ := podstate.ParseVersion(c.pods[name].ResourceVersion)
 	c.Watched(version)
 }
 
 // list delivers all Pods.
-func (c *cluster) list() {
+func (c *leader) list() {
 	var records []*podstate.Record
 	for _, p := range c.pods {
 		records = append(records, podstate.FromPod(p))
@@ -164,7 +135,7 @@ func (c *cluster) list() {
 	c.Watched(uint64(c.version))
 }
 
-func (c *cluster) wait(d time.Duration) {
+func (c *leader) wait(d time.Duration) {
 	for range int(d / time.Second) {
 		c.now = c.now.Add(time.Second)
 		c.SetTime(c.now)
@@ -172,17 +143,16 @@ func (c *cluster) wait(d time.Duration) {
 }
 
 // label writes a condition.
-func (c *cluster) label(item tracker.WorkItem) {
+func (c *leader) label(item tracker.WorkItem) {
 	p := c.pods[item.Record.Name]
-	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
-		Type: appsv1beta1.PodConditionUpgradable, Status: corev1.ConditionTrue, Message: `{"logging":true}`,
-	})
+	cluster.SetCondition(p, appsv1beta1.PodConditionUpgradable, true, c.now)
+	podstate.Condition(p, appsv1beta1.PodConditionUpgradable).Message = `{"logging":true}`
 	c.Done(item, tracker.Result{Version: c.stamp(p.Name)})
 	c.show(p.Name)
 }
 
 // items are those of a pass, and of passes before, that are of this kind. Conditions are written first.
-func (c *cluster) items(kind tracker.Kind) []tracker.WorkItem {
+func (c *leader) items(kind tracker.Kind) []tracker.WorkItem {
 	c.Helper()
 	for {
 		c.pass()
@@ -203,7 +173,7 @@ func (c *cluster) items(kind tracker.Kind) []tracker.WorkItem {
 }
 
 // one is the only write that begins.
-func (c *cluster) one(kind tracker.Kind) tracker.WorkItem {
+func (c *leader) one(kind tracker.Kind) tracker.WorkItem {
 	c.Helper()
 	items := c.items(kind)
 	if len(items) != 1 {
@@ -212,7 +182,7 @@ func (c *cluster) one(kind tracker.Kind) tracker.WorkItem {
 	return items[0]
 }
 
-func (c *cluster) none(when string) {
+func (c *leader) none(when string) {
 	c.Helper()
 	if items := c.items(tracker.Update); len(items) > 0 {
 		c.Fatalf("%s: %d writes begin", when, len(items))
@@ -220,7 +190,7 @@ func (c *cluster) none(when string) {
 }
 
 // send carries out a write in the API server, and returns the version of the Pod.
-func (c *cluster) send(item tracker.WorkItem) uint64 {
+func (c *leader) send(item tracker.WorkItem) uint64 {
 	c.Helper()
 	name := item.Record.Name
 	in := inplace.UpdateInput{Pod: c.pods[name], Compiled: c.compiled, Revision: inplace.RevisionOf(c.compiled), StateBefore: item.Was, Node: item.Node, Now: c.now}
@@ -231,22 +201,12 @@ func (c *cluster) send(item tracker.WorkItem) uint64 {
 	if err != nil || next.Patch == nil {
 		c.Fatalf("Pod %s: %+v %v", name, next, err)
 	}
-	before, _ := json.Marshal(c.pods[name])
-	after, err := strategicpatch.StrategicMergePatch(before, next.Patch, &corev1.Pod{})
-	if err != nil {
-		c.Fatal(err)
-	}
-	changed := &corev1.Pod{}
-	if err := json.Unmarshal(after, changed); err != nil {
-		c.Fatal(err)
-	}
-	changed.Generation++
-	c.pods[name] = changed
+	cluster.Patch(c, c.pods[name], next.Patch)
 	return c.stamp(name)
 }
 
 // roll carries out the updates that begin, and returns the names of their Pods.
-func (c *cluster) roll() (names []string) {
+func (c *leader) roll() (names []string) {
 	c.Helper()
 	for _, item := range c.items(tracker.Update) {
 		names = append(names, item.Record.Name)
@@ -257,7 +217,7 @@ func (c *cluster) roll() (names []string) {
 }
 
 // blocked are the reasons of the Pods that are blocked or rest.
-func (c *cluster) blocked() string {
+func (c *leader) blocked() string {
 	var reasons []string
 	for _, group := range c.plan().Blocked.List() {
 		reasons = append(reasons, group.Reason)
