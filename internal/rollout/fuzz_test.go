@@ -159,7 +159,7 @@ func newFuzzed(t testing.TB, seed int64, m cluster.Mistake) *fuzzed {
 	case 1:
 		c.LeaderEvery = 3600
 	case 2:
-		c.Restless = true
+		c.Restless, c.Late = true, 0 // a leader of a second would see nothing of a late watch
 	}
 	c.Lag = pick(c, 0, 0, 0, 5)
 	f := &fuzzed{Cluster: c, n: n, bornBad: -1}

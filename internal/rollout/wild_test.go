@@ -21,6 +21,7 @@ func (f *fuzzed) newWild(seed int64) {
 	clocks := one(6)
 	w.queue, w.refuse, w.undo, w.zone, w.birth, w.scale = one(4), one(5), one(8), one(6), one(4), one(3)
 	w.every, w.schedule = []int{60, 120, 180, 300}[w.Intn(4)], []int{30, 300, 3000}[w.Intn(3)]
+	f.Restless = f.Restless && !w.refuse // only a leader that stays knows what was refused
 	if one(4) {
 		f.deleter = []int{10, 60, 300}[w.Intn(3)]
 	}
