@@ -64,8 +64,9 @@ func TestHealthEndsAProcessWhoseEtcdWasRestored(t *testing.T) {
 		"the state is older": {func(_ *snapshot.Health, e *etcd) { e.set(90, nil) },
 			"restored from a backup: the list of SidecarSets is of resourceVersion 90 now, and this process has seen 100"},
 		"one list is read at a copy that is behind": {func(_ *snapshot.Health, e *etcd) {
-			e.set(90, nil)
-			e.read = func() { e.set(140, nil) } // the answer is 90
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.version, e.read = 90, func() { e.set(140, nil) } // the answer is 90
 		}, ""},
 		"a read by name shows it": {func(h *snapshot.Health, _ *etcd) { _ = h.Restored("SidecarSet log", 70, 60) },
 			"restored from a backup: SidecarSet log is of resourceVersion 60 now, and this process has seen 70"},
