@@ -9,7 +9,6 @@ import (
 
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
-	"github.com/sidecarset/operator/test/rounds"
 )
 
 // listOf is a JSON list of n elements.
@@ -37,54 +36,6 @@ func sharing(n int) map[string]any {
 		set.Container(fmt.Sprint("c", i), "c:1").With("shareVolumePolicy", enabled).With("shareVolumeDevicePolicy", enabled)
 	}
 	return set.Map()
-}
-
-// Each of these lists is as long as sidecars may take of a Pod; it takes seconds if each element is
-// compared with each other.
-func TestLongListsAreShared(t *testing.T) {
-	n := rounds.Of(36_000, 3_000)
-	mount := func(i int) string { return fmt.Sprintf(`{"mountPath":"/%x"}`, i) }
-	device := func(i int) string { return fmt.Sprintf(`{"devicePath":"/%x","name":"%x"}`, i, i) }
-	variable := func(i int) string { return fmt.Sprintf(`{"name":"V%x"}`, i) }
-	tests := map[string]struct {
-		raw      inject.ContainerView
-		member   string
-		elements int
-	}{
-		"mounts":                  {inject.ContainerView{VolumeMounts: listOf(n, mount)}, "volumeMounts", n},
-		"mounts of one path":      {inject.ContainerView{VolumeMounts: listOf(n, func(int) string { return `{"mountPath":"/0"}` })}, "volumeMounts", 1},
-		"devices":                 {inject.ContainerView{VolumeDevices: listOf(n/2, device)}, "volumeDevices", n / 2},
-		"devices of one volume":   {inject.ContainerView{VolumeDevices: listOf(n/2, func(i int) string { return fmt.Sprintf(`{"devicePath":"/%x","name":"v"}`, i) })}, "volumeDevices", 1},
-		"variables of a sub-path": {inject.ContainerView{Env: listOf(n, variable), VolumeMounts: json.RawMessage(`[{"mountPath":"/","subPathExpr":"` + references(n) + `"}]`)}, "env", n + 1},
-		"variables that are not there": {inject.ContainerView{Env: listOf(n, func(i int) string { return fmt.Sprintf(`{"name":"W%x"}`, i) }),
-			VolumeMounts: json.RawMessage(`[{"mountPath":"/","subPathExpr":"` + references(n) + `"}]`)}, "env", 1},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			plan, err := inject.Compute(inputOf(t, tc.raw, sharing(3)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, edit := range plan.Insertions {
-				var body map[string]json.RawMessage
-				var elements []json.RawMessage
-				if json.Unmarshal(edit.Body, &body) != nil || json.Unmarshal(body[tc.member], &elements) != nil || len(elements) != tc.elements {
-					t.Fatalf("%s has %d elements of %s, want %d", edit.Name, len(elements), tc.member, tc.elements)
-				}
-			}
-			if len(plan.Insertions) != 3 {
-				t.Fatalf("%d insertions", len(plan.Insertions))
-			}
-		})
-	}
-}
-
-func references(n int) string {
-	var b strings.Builder
-	for i := range n {
-		fmt.Fprintf(&b, "$(V%x)", i)
-	}
-	return b.String()
 }
 
 // A Pod above the bounds is refused before its parts are decoded, or before they are copied

@@ -118,7 +118,7 @@ func hasText(value any, text string) bool {
 func asError(c metav1.StatusCause, path, owner string) *field.Error {
 	kind := field.ErrorType(c.Type)
 	detail := strings.TrimPrefix(strings.TrimPrefix(c.Message, kind.String()), ": ")
-	if remedy := remedyFor(kind, path); remedy != "" {
+	if remedy := remedyFor(kind, path, detail); remedy != "" {
 		detail = strings.TrimPrefix(detail+"; "+remedy, "; ")
 	}
 	if owner != "" {
@@ -127,24 +127,26 @@ func asError(c metav1.StatusCause, path, owner string) *field.Error {
 	return &field.Error{Type: kind, Field: path, BadValue: field.OmitValueType{}, Detail: detail}
 }
 
-// remedies are what to do about faults whose text does not say it, by the end of the path.
+// remedies are what to do about faults whose text does not say it, by the end of the path and a
+// part of the text.
 var remedies = []struct {
 	path   *regexp.Regexp
 	kind   field.ErrorType // "" is any
+	text   string
 	remedy string
 }{
-	{regexp.MustCompile(`\.(volumeMounts|volumeDevices)\[\d+\]\.name$`), field.ErrorTypeNotFound, "declare it in spec.volumes"},
-	{regexp.MustCompile(`\.hostPort$`), field.ErrorTypeDuplicate, "only one container can have a port of the node; use another one, or remove it"},
-	{regexp.MustCompile(`\.requests(\[.+\])?$`), field.ErrorTypeInvalid, "raise the limit, or lower the request"},
-	{regexp.MustCompile(`\.fileKeyRef\.volumeName$`), "", "name an emptyDir volume of spec.volumes"},
-	{regexp.MustCompile(``), field.ErrorTypeRequired, "set it"},
-	{regexp.MustCompile(``), field.ErrorTypeForbidden, "remove it"},
-	{regexp.MustCompile(``), field.ErrorTypeDuplicate, "rename or remove one"},
+	{regexp.MustCompile(`\.(volumeMounts|volumeDevices)\[\d+\]\.name$`), field.ErrorTypeNotFound, "", "declare it in spec.volumes"},
+	{regexp.MustCompile(`\.hostPort$`), field.ErrorTypeDuplicate, "", "only one container can have a port of the node; use another one, or remove it"},
+	{regexp.MustCompile(`\.requests(\[.+\])?$`), field.ErrorTypeInvalid, "less than or equal to", "raise the limit, or lower the request"},
+	{regexp.MustCompile(`\.fileKeyRef\.volumeName$`), "", "", "name an emptyDir volume of spec.volumes"},
+	{regexp.MustCompile(``), field.ErrorTypeRequired, "", "set it"},
+	{regexp.MustCompile(``), field.ErrorTypeForbidden, "", "remove it"},
+	{regexp.MustCompile(``), field.ErrorTypeDuplicate, "", "rename or remove one"},
 }
 
-func remedyFor(kind field.ErrorType, path string) string {
+func remedyFor(kind field.ErrorType, path, detail string) string {
 	for _, r := range remedies {
-		if (r.kind == "" || r.kind == kind) && r.path.MatchString(path) {
+		if (r.kind == "" || r.kind == kind) && r.path.MatchString(path) && strings.Contains(detail, r.text) {
 			return r.remedy
 		}
 	}
