@@ -241,7 +241,7 @@ func TestReasonsAreInTroubleshooting(t *testing.T) {
 	page := read(t, "docs/troubleshooting.md")
 	all := append(constants(t, "apis/apps/v1beta1/keys.go"), constants(t, "internal/inplace/method.go")...)
 	for _, c := range append(all, constants(t, "internal/inject/plan.go")...) {
-		quiet := slices.Contains([]string{"Accepted", "AsExpected"}, c.value) // all is well
+		quiet := slices.Contains([]string{"Accepted", "PolicyBound", "AsExpected"}, c.value) // all is well
 		if oneWord.MatchString(c.value) && !strings.HasPrefix(c.name, "Condition") && !strings.HasPrefix(c.name, "PodCondition") &&
 			!strings.HasPrefix(c.name, "Default") && !quiet && !strings.Contains(page, "`"+c.value+"`") {
 			t.Errorf("troubleshooting.md does not have the reason %s", c.value)

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/reasons"
 )
 
 // parity.md has a line with a verdict for each rule and each trap, in their order.
@@ -51,16 +52,15 @@ func TestReferencePagesSayWhatTheCodeSays(t *testing.T) {
 		"annotations.md pods":        keyTable(keys, "kruise.io/sidecarset-injected-list", "SIDECARSET_VERSION_ALT"),
 		"status.md fields":           fieldTable(t),
 		"status.md columns":          columnTable(t),
-		"status.md ready":            reasonTable(keys, "Injecting", "AnotherInjector"),
-		"status.md required":         reasonTable(keys, "PolicyBound", "PolicyModified"),
-		"status.md progressing":      reasonTable(keys, "RollingOut", "Deleting"),
-		"status.md degraded":         reasonTable(keys, "SidecarsNotRunning", "AsExpected"),
-		"status.md doing":            reasonTable(keys, "NotAcknowledged", "Updating"),
-		"status.md uninjected":       reasonTable(keys, "OlderThanSidecarSet", "RecordRemoved"),
-		"status.md blocked":          reasonTable(constants(t, "internal/inplace/method.go"), "ImmutableFieldChanged", "RecordUnreadable"),
-		"status.md events":           reasonTable(keys, "InjectionConflict", "ResetContainerFailed"),
 		"metrics.md metrics":         metricTable(t),
 		"limits.md limits":           limitTable(t),
+	}
+	for _, part := range []reasons.Part{reasons.Ready, reasons.Required, reasons.Progressing, reasons.Degraded, reasons.Waiting, reasons.Uninjected, reasons.Blocked, reasons.Event} {
+		meanings, remedies := reasonTables(part)
+		parts["status.md "+string(part)] = meanings
+		if part != reasons.Event {
+			parts["../troubleshooting.md "+string(part)] = remedies
+		}
 	}
 	for part, want := range parts {
 		page, name, _ := strings.Cut(part, " ")
@@ -148,14 +148,36 @@ func keyTable(all []constant, from, to string) string {
 	return rows
 }
 
-func reasonTable(all []constant, from, to string) string {
-	rows := "| Reason | Meaning |\n|---|---|\n"
-	for _, c := range between(all, from, to) {
-		if !strings.HasPrefix(c.name, "Condition") {
-			rows += fmt.Sprintf("| `%s` | %s |\n", c.value, c.comment)
+// reasonTables are the tables of a part of the status for the reference, and for the page for people on call.
+func reasonTables(part reasons.Part) (meanings, remedies string) {
+	meanings, remedies = "| Reason | Meaning |\n|---|---|\n", "| Reason | Meaning | Do |\n|---|---|---|\n"
+	for _, r := range reasons.Of(part) {
+		meanings += fmt.Sprintf("| `%s` | %s |\n", r.Name, r.Meaning)
+		if r.Remedy != "" {
+			remedies += fmt.Sprintf("| `%s` | %s | %s |\n", r.Name, r.Meaning, r.Remedy)
 		}
 	}
-	return rows
+	return meanings, remedies
+}
+
+// Each reason of the API and of updates in place is in the table of reasons.
+func TestEachReasonHasAMeaning(t *testing.T) {
+	known := make(map[string]bool)
+	for _, part := range []reasons.Part{reasons.Ready, reasons.Required, reasons.Progressing, reasons.Degraded, reasons.Waiting, reasons.Uninjected, reasons.Blocked, reasons.Event} {
+		for _, r := range reasons.Of(part) {
+			known[r.Name] = true
+		}
+	}
+	for _, c := range constants(t, "apis/apps/v1beta1/keys.go") {
+		if strings.HasPrefix(c.name, "Reason") && c.name != "ReasonAccepted" && !known[c.value] {
+			t.Errorf("internal/reasons does not have %s", c.value)
+		}
+	}
+	for _, c := range constants(t, "internal/inplace/method.go") {
+		if _, found := reasons.Find(reasons.Blocked, c.value); !found {
+			t.Errorf("internal/reasons does not have %s, by which a Pod is blocked", c.value)
+		}
+	}
 }
 
 const apiTypes = "apis/apps/v1beta1/sidecarset_types.go"

@@ -32,7 +32,7 @@ type Installation struct {
 
 // Complete adds what the installation leaves open to what Of has decided.
 func (i Installation) Complete(r status.Readiness) status.Readiness {
-	if i.LeftOut != "" && (r.Ready || r.Reason == appsv1beta1.ReasonPending) {
+	if i.LeftOut != "" && (r.Ready || r.Reason == appsv1beta1.ReasonPending || r.Reason == appsv1beta1.ReasonWebhookUnreachable) {
 		r.Message += " These addresses of API servers are left out, because none answers the operator there: " + i.LeftOut + "."
 	}
 	return r
@@ -151,7 +151,7 @@ func (e Webhook) obstacle() *status.Readiness {
 	case e.NoObject != "":
 		return No(appsv1beta1.ReasonWebhookConfigurationMissing, e.NoObject)
 	case e.NoPlace != nil:
-		return No(appsv1beta1.ReasonPending, "The Pod webhook has no place: "+e.NoPlace.Error())
+		return No(appsv1beta1.ReasonWebhookConfigurationFull, "There is no room for the Pod webhook: "+e.NoPlace.Error())
 	case e.Modified != "":
 		program := "Another program"
 		if e.By != "" {
@@ -160,17 +160,17 @@ func (e Webhook) obstacle() *status.Readiness {
 		return No(appsv1beta1.ReasonWebhookModified, fmt.Sprintf(program+" keeps editing the Pod webhooks in MutatingWebhookConfiguration %s. The operator restores them each time. "+
 			"Find the program with \"kubectl get mutatingwebhookconfiguration %[1]s --show-managed-fields -o yaml\", and configure it to ignore this object, or use --pod-webhook=static.", e.Modified))
 	case e.ExcludesAll:
-		return No(appsv1beta1.ReasonWebhookModified, "Another program leaves out "+e.Restricted+". These are all namespaces that the SidecarSet selects, so API servers do not call the operator. "+
+		return No(appsv1beta1.ReasonNamespacesExcluded, "Another program leaves out "+e.Restricted+". These are all namespaces that the SidecarSet selects, so API servers do not call the operator. "+
 			"Select other namespaces, or configure that program.")
 	case !e.Written && e.Problem != nil:
 		return No(appsv1beta1.ReasonPending, "The Pod webhook is not written: "+e.Problem.Error())
 	case !e.Written:
 		return No(appsv1beta1.ReasonPending, "The Pod webhook is not written yet.")
 	case !e.Propagated && e.Unasked:
-		return Unsure(appsv1beta1.ReasonWebhookUnverified, fmt.Sprintf("The Pod webhook is written, but it is not proven that API servers use it, because the operator may not ask. "+
+		return Unsure(appsv1beta1.ReasonWebhookUnverified, fmt.Sprintf("The Pod webhook is written, but the operator cannot find out whether API servers use it, because its dry runs are refused. "+
 			"Pods may be injected nevertheless. Exempt the operator's ConfigMaps, which it creates under dry-run only, from the quota, policy or webhook that refuses them: %v", e.Problem))
 	case !e.Propagated:
-		message := "The Pod webhook is written, but it is not proven yet that every API server uses it."
+		message := "The Pod webhook is written, but not every API server is known to use it yet."
 		if e.Problem != nil {
 			message += " If this lasts, restart the API servers that this names: " + e.Problem.Error()
 		}

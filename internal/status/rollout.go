@@ -161,7 +161,7 @@ func judge(o Observation) verdict {
 		v.degraded, v.because = appsv1beta1.ReasonSidecarsNotRunning, notRunning(o)
 	case slices.ContainsFunc(blocked, needsUser) && wanted(o):
 		v.degraded = appsv1beta1.ReasonBlocked
-		v.because = fmt.Sprintf("%s cannot be updated: %s. status.blockedPods names the first ones.", counted(sum(blocked), "Pod"), reasons(blocked))
+		v.because = fmt.Sprintf("%s cannot be updated: %s. status.blockedPods names the first ones.", counted(sum(blocked), "Pod"), namesOf(blocked))
 	}
 	return v
 }
@@ -185,7 +185,7 @@ func phase(o Observation, stalled bool) (v verdict) {
 		v.progressing, v.says = appsv1beta1.ReasonRollingOut, strings.TrimSpace(left(o)+" "+why(p))
 	case len(blocked) > 0 && wanted(o):
 		v.progressing = appsv1beta1.ReasonBlocked
-		v.says = fmt.Sprintf("%s %s cannot be updated: %s.", updated(n), counted(sum(blocked), "Pod"), reasons(blocked))
+		v.says = fmt.Sprintf("%s %s cannot be updated: %s.", updated(n), counted(sum(blocked), "Pod"), namesOf(blocked))
 	case toGo > 0:
 		v.progressing = appsv1beta1.ReasonPartitionReached
 		v.says = updated(n) + " updateStrategy.partition or updateStrategy.selector excludes the others."
@@ -317,7 +317,7 @@ const maxReason, maxExample = 40, 100
 // groupsOf returns the groups, the largest first.
 func groupsOf(g *rollout.Groups) []appsv1beta1.SidecarSetPodGroup { return groups(g.List()) }
 
-func reasons(groups []appsv1beta1.SidecarSetPodGroup) string {
+func namesOf(groups []appsv1beta1.SidecarSetPodGroup) string {
 	said := make([]string, len(groups))
 	for i, group := range groups {
 		said[i] = fmt.Sprintf("%d %s", group.Pods, group.Reason)

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/reasons"
 	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/text"
 )
@@ -231,15 +232,15 @@ func invalidMessage(problem error) string {
 	return text.Cut("No Pod gets these sidecars until the SidecarSet is corrected: "+problem.Error(), maxMessage)
 }
 
-// passes has the reasons of a false condition Ready that end without a user.
-var passes = map[string]bool{
-	appsv1beta1.ReasonPending: true, appsv1beta1.ReasonWebhookUnverified: true, appsv1beta1.ReasonNoReplica: true,
-	appsv1beta1.ReasonCertificateNotTrusted: true,
-}
-
 // passing has the reasons of Degraded with which the next content may be applied all the same: it may
 // replace these Pods, or cure them.
 var passing = map[string]bool{appsv1beta1.ReasonBlocked: true, appsv1beta1.ReasonSidecarsNotRunning: true}
+
+// passes reports whether a reason of a false Ready ends without a user.
+func passes(reason string) bool {
+	r, _ := reasons.Find(reasons.Ready, reason)
+	return r.Passes
+}
 
 // setGeneric sets the condition from which tools that use kstatus read the state of an object:
 // Reconciling while the generation comes into force, Stalled while Degraded is True. It removes
@@ -255,7 +256,7 @@ func setGeneric(s *appsv1beta1.SidecarSetStatus, degraded metav1.Condition, now 
 	case ready == nil:
 	case ready.ObservedGeneration < s.ObservedGeneration:
 		c = metav1.Condition{Type: appsv1beta1.ConditionReconciling, Reason: appsv1beta1.ReasonPending, Message: "It is not known yet whether new Pods get this generation."}
-	case ready.Status != metav1.ConditionTrue && passes[ready.Reason]:
+	case ready.Status != metav1.ConditionTrue && passes(ready.Reason):
 		c = metav1.Condition{Type: appsv1beta1.ConditionReconciling, Reason: ready.Reason, Message: ready.Message}
 	}
 	for _, kind := range []string{appsv1beta1.ConditionReconciling, appsv1beta1.ConditionStalled} {

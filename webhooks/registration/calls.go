@@ -70,6 +70,6 @@ func (p *prober) problem(namespace string, now time.Time) *status.Readiness {
 	if !others {
 		return readiness.No(appsv1beta1.ReasonNoReplica, fmt.Sprintf("No replica of the operator has answered API servers for a minute: %s", consequence))
 	}
-	return readiness.No(appsv1beta1.ReasonPending, fmt.Sprintf("No replica of the operator has answered API server %s for a minute, though others are answered. Through it, %s",
+	return readiness.No(appsv1beta1.ReasonWebhookUnreachable, fmt.Sprintf("No replica of the operator has answered API server %s for a minute, though others are answered. Through it, %s",
 		strings.Join(silent, ", "), consequence))
 }

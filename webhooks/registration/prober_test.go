@@ -289,7 +289,7 @@ func TestSilenceOfAMinuteIsAProblemAndRevokesNothing(t *testing.T) {
 			{"not answered for a minute", silent(-1), "", 40 * time.Second, appsv1beta1.ReasonNoReplica},
 			{"still not", silent(-1), "", time.Hour, appsv1beta1.ReasonNoReplica},
 			{"answered at last", silent(0), "", 0, ""},
-			{"one API server is not", silent(-1), addressB, 2 * time.Minute, appsv1beta1.ReasonPending},
+			{"one API server is not", silent(-1), addressB, 2 * time.Minute, appsv1beta1.ReasonWebhookUnreachable},
 		}
 		for _, step := range steps {
 			c.set(step.change, strings.Fields(step.of)...)

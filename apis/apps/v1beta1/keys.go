@@ -168,23 +168,31 @@ const (
 	ReasonNothingSelected = "NothingSelected"
 	// ReasonNoReplica says that no replica of the operator answers webhooks.
 	ReasonNoReplica = "NoReplica"
-	// ReasonWebhookConfigurationMissing says that there is no object for the Pod webhook. Only a user
-	// can apply one: the message has the command.
+	// ReasonPending says that the Pod webhook is not written yet, or that an API server may not use
+	// it yet. It ends by itself.
+	ReasonPending = "Pending"
+	// ReasonWebhookConfigurationMissing says that the object for the Pod webhook does not exist. Only a
+	// user can apply it: the message has the command.
 	ReasonWebhookConfigurationMissing = "WebhookConfigurationMissing"
-	// ReasonWebhookModified says that another program keeps editing the Pod webhook, or leaves
-	// out every namespace that the SidecarSet selects. The message names the program, or what
-	// it leaves out.
+	// ReasonWebhookConfigurationFull says that the object for the Pod webhook has no room for it. The
+	// message names the SidecarSets that fill it.
+	ReasonWebhookConfigurationFull = "WebhookConfigurationFull"
+	// ReasonWebhookModified says that another program keeps editing the Pod webhook. The message names
+	// the program.
 	ReasonWebhookModified = "WebhookModified"
+	// ReasonNamespacesExcluded says that another program added a selector to the Pod webhook that leaves
+	// out every namespace that the SidecarSet selects. The message has what it leaves out.
+	ReasonNamespacesExcluded = "NamespacesExcluded"
 	// ReasonWebhookRejected says that no Pod webhook can have the selectors, which were stored while
 	// no webhook validated them. The message names the field.
 	ReasonWebhookRejected = "WebhookRejected"
-	// ReasonPending says that the Pod webhook is not written, for example because there
-	// is no place for it, or that an API server does not use it.
-	ReasonPending = "Pending"
-	// ReasonWebhookUnverified says that the Pod webhook is written, and that the operator cannot prove
-	// that API servers use it, because a quota, a policy or a missing right refuses its questions.
+	// ReasonWebhookUnverified says that the Pod webhook is written, and that the operator cannot find out
+	// whether API servers use it, because a quota, a policy or a missing right refuses its dry runs.
 	// The message has the refusal.
 	ReasonWebhookUnverified = "WebhookUnverified"
+	// ReasonWebhookUnreachable says that an API server gets no answer from any replica, while others
+	// do. The message names it.
+	ReasonWebhookUnreachable = "WebhookUnreachable"
 	// ReasonConflict says that the SidecarSet writes the same part of a Pod as one that was created
 	// before, and that both may select one Pod. Such Pods are refused. Reviews refuse such
 	// SidecarSets, unless both are created at the same moment.

@@ -214,7 +214,7 @@ func (r *running) outdated(p *inject.Compiled, u *Updater, err error, a *Answer)
 			say("%s", sentence(message))
 		}
 		switch {
-		case remedy == recreateIt:
+		case remedy == "recreate the Pod":
 			a.Remedies = []string{"Recreate the Pod: " + r.renewal()}
 		default:
 			a.Remedies = []string{sentence(remedy)}
