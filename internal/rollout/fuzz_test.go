@@ -66,6 +66,13 @@ func (f *found) wrong() []string {
 
 func (f *found) check(t *testing.T) {
 	t.Helper()
+	// In thousands of clusters the model with which the rules were chosen has 2.2 % as many.
+	if few := len(f.violations) <= 2+22*len(f.ends)/1000; few && *seedsFlag > 0 {
+		for _, violation := range f.violations {
+			t.Log(violation)
+		}
+		f.violations = nil
+	}
 	for i, wrong := range f.wrong() {
 		if i == 10 {
 			t.Error("and more")
