@@ -183,13 +183,16 @@ var goodImages = []row{
 	})}, figures{victims: 1, done: 1114}, true},
 }
 
-// troubles are what the first model did not have: Pods that end by the image, refusals, clocks.
+// troubles are what the first model did not have: Pods that end by the image, refusals, clocks. The model has no
+// image that gets its Pods evicted between 60 and 130 s: the figures are those of the day.
 var troubles = []row{
 	ends(cluster.Evicted, 5, 1, 6), ends(cluster.Evicted, 20, 1, 6), ends(cluster.Evicted, 55, 1, 12), ends(cluster.Evicted, 300, 1, 133),
 	ends(cluster.Evicted, 5, .1, 6), ends(cluster.Evicted, 20, .1, 6), ends(cluster.Evicted, 55, .1, 12), ends(cluster.Evicted, 300, .1, 300),
 	ends(cluster.KillsNode, 5, 1, 4), ends(cluster.KillsNode, 20, 1, 4), ends(cluster.KillsNode, 55, 1, 8), ends(cluster.KillsNode, 300, 1, 55),
 	ends(cluster.KillsNode, 5, .1, 4), ends(cluster.KillsNode, 20, .1, 4), ends(cluster.KillsNode, 55, .1, 14), ends(cluster.KillsNode, 300, .1, 300),
 	{"evicted after 20 s, and exits with 0", scene{pods: 300, apps: 30, images: only(cluster.Image{Does: cluster.Evicted, Delay: 20, ExitsWith0: true}), seconds: anHour}, figures{victims: 6}, false},
+	{"evicted 60 to 130 s after the start, as a kubelet that measures volumes does", scene{pods: 300, apps: 30, images: only(cluster.Image{Does: cluster.Evicted, Delay: 60, Jitter: 70}), seconds: anHour}, figures{victims: 26}, false},
+	{"the same, ready for 150 s", scene{pods: 300, apps: 30, minReady: 150, images: only(cluster.Image{Does: cluster.Evicted, Delay: 60, Jitter: 70}), seconds: anHour}, figures{victims: 6}, false},
 	{"new Pods get the earlier content, 20 apps deploy; does not start", scene{pods: 2000, apps: 40, max: .05, before: holds, images: only(noStart), seconds: 1800, happens: deploys}, figures{victims: 2}, true},
 	{"new Pods get the earlier content, 20 apps deploy; breaks after 50 s", scene{pods: 2000, apps: 40, max: .05, before: holds, images: only(breaksAfter(50)), seconds: 1800, happens: deploys}, figures{victims: 3}, true},
 	{"new Pods get the earlier content, good", scene{pods: 2000, apps: 40, max: .05, before: holds, images: only(good), happens: deploys}, figures{done: 456}, true},
