@@ -2,7 +2,7 @@
 // the leader.
 //
 // A Pod event goes from the reflector (pod_reflector.go) as a record to the one
-// goroutine that owns the counters (pod_tally.go), which wakes the reconciler
+// goroutine that owns the counters (pod_tracker.go), which wakes the reconciler
 // (sidecarset_pace.go). The reconciler (sidecarset_controller.go) looks at one SidecarSet:
 // it gathers the counters, the readiness and the revision (sidecarset_revisions.go),
 // and writes what internal/status makes of them (sidecarset_status.go), at a pace

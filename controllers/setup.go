@@ -33,7 +33,7 @@ type SidecarSets interface {
 	Problem(name string) error
 }
 
-// Readiness reports which SidecarSets are in force.
+// Readiness reports which SidecarSets are Ready.
 type Readiness interface {
 	// Of returns what is known of one generation of the SidecarSet with this name
 	// and UID; nil if nothing is known. It does not wait, and is safe for
@@ -50,7 +50,7 @@ type Options struct {
 	// ExcludedNamespaces are those for whose Pods API servers never call the webhook. Their
 	// Pods do not count as uninjected.
 	ExcludedNamespaces []string
-	// Readiness reports which SidecarSets are in force; if it is nil, no SidecarSet
+	// Readiness reports which SidecarSets are Ready; if it is nil, no SidecarSet
 	// gets the condition Ready.
 	Readiness Readiness
 	// RevisionNamespace holds the ControllerRevisions.

@@ -28,9 +28,9 @@ type podWebhookOptions struct {
 }
 
 func (o *podWebhookOptions) bind(flags *flag.FlagSet) {
-	flags.StringVar(&o.mode, "pod-webhook", podWebhookExact, "`mode` of the Pod webhooks: exact (the leader writes entries for the Pods that SidecarSets select) or static (an administrator maintains one entry for all Pods, see config/overlays/static)")
-	flags.StringVar((*string)(&o.reinvocation), "pod-webhook-reinvocation", string(admissionregistrationv1.NeverReinvocationPolicy), "`policy` of exact entries: Never, or IfNeeded if another webhook adds labels or containers after ours")
-	flags.StringVar(&o.url, "pod-webhook-url", "", "`prefix` of the URLs that API servers call for exact entries, such as https://127.0.0.1:9443; default is the Service")
+	flags.StringVar(&o.mode, "pod-webhook", podWebhookExact, "`mode` of the Pod webhooks: exact (the leader writes webhooks for the Pods that SidecarSets select) or static (an administrator maintains one webhook for all Pods, see config/overlays/static)")
+	flags.StringVar((*string)(&o.reinvocation), "pod-webhook-reinvocation", string(admissionregistrationv1.NeverReinvocationPolicy), "`policy` of exact Pod webhooks: Never, or IfNeeded if another webhook adds labels or containers after ours")
+	flags.StringVar(&o.url, "pod-webhook-url", "", "`prefix` of the URLs that API servers call for exact Pod webhooks, such as https://127.0.0.1:9443; default is the Service")
 }
 
 func (o *podWebhookOptions) check() error {

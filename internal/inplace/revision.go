@@ -139,7 +139,7 @@ func (c *Revision) Count(r *podstate.Record, now int64) Count {
 
 // WhyUninjected returns the reason for which a Pod is Uninjected. The creation time and the
 // annotations of the Pod decide. A Pod that was created in the same second as the SidecarSet
-// counts as older, because it may have been admitted before the SidecarSet was in force.
+// counts as older, because it may have been admitted before the SidecarSet was Ready.
 func (c *Revision) WhyUninjected(r *podstate.Record) string {
 	_, listed := r.Injection(c.name)
 	switch {

@@ -85,7 +85,7 @@ func (m *missCounter) String() string {
 // Pods may be missed in three cases: a warning has foretold it; the SidecarSet may have been
 // stored too late; or a call took longer than the entry waits before the leader has set its
 // timeout. However busy the machine is, at most half of many Pods may be missed: otherwise
-// SidecarSets are not in force when they are admitted.
+// SidecarSets are not Ready when they are admitted.
 func (m *missCounter) check(t *testing.T) {
 	t.Helper()
 	if missed := m.foretold + len(m.missed); m.pods >= 10 && 2*missed > m.pods {

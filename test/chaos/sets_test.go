@@ -23,11 +23,11 @@ import (
 // not use an entry yet. It notes this warning for create, and drops all others.
 type warningHandler struct{}
 
-// notInForce is a part of the warning, which clients show in different forms.
-const notInForce = "not in force yet"
+// notReadyYet is a part of the warning, which clients show in different forms.
+const notReadyYet = "not Ready yet"
 
 func (warningHandler) HandleWarningHeaderWithContext(ctx context.Context, _ int, _ string, text string) {
-	if warned, ok := ctx.Value(warningHandler{}).(*atomic.Bool); ok && strings.Contains(text, notInForce) {
+	if warned, ok := ctx.Value(warningHandler{}).(*atomic.Bool); ok && strings.Contains(text, notReadyYet) {
 		warned.Store(true)
 	}
 }

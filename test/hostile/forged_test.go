@@ -27,9 +27,9 @@ import (
 
 // Any Pod of the cluster can send an AdmissionReview to replicas, and an AdmissionReview
 // has no proof of its origin. An unauthenticated client asks for entries that would refuse other people's
-// Pods, and pretends changes of a SidecarSet that is in force. Replicas add only a few entries,
+// Pods, and pretends changes of a SidecarSet that is Ready. Replicas add only a few entries,
 // for a short time, and none that refuses a Pod; only a few needs; and write seldom. Meanwhile
-// the Pods of that SidecarSet are injected, and a SidecarSet that is applied is in force.
+// the Pods of that SidecarSet are injected, and a SidecarSet that is applied is Ready.
 func TestForgedReviewsLeaveFewWebhooks(t *testing.T) {
 	operator.NeedReplicas(t)
 	namespace := apply(t, "forged-before")

@@ -52,7 +52,7 @@ func newAuthor(t *testing.T, manifest object) *author {
 // HandleWarningHeader implements rest.WarningHandler. It leaves out warnings that are not about
 // the content but about the leader, which has not written the Pod webhook yet.
 func (a *author) HandleWarningHeader(_ int, _ string, text string) {
-	if strings.HasPrefix(text, "not in force yet") {
+	if strings.HasPrefix(text, "not Ready yet") {
 		return
 	}
 	a.warnings = append(a.warnings, text)

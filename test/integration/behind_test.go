@@ -69,7 +69,7 @@ func (b *behind) create(t *testing.T, set *unstructured.Unstructured, p *corev1.
 	told := b.author.told()
 	switch diff := cmp.Diff(containers, got); {
 	case diff == "":
-	case strings.Contains(told, "not in force yet"):
+	case strings.Contains(told, "not Ready yet"):
 		b.warned++
 	case ofPodWebhooks(t, failedOpen) > before:
 		b.skipped++

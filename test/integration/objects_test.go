@@ -118,7 +118,7 @@ func (i *installation) mustInject(t *testing.T, app string) {
 }
 
 // The operator has no right to create shards. If a user deletes one, the SidecarSets whose entries
-// it held are not in force, and the others are. If a user deletes all of them, no SidecarSet is.
+// it held are not Ready, and the others are. If a user deletes all of them, no SidecarSet is.
 // The condition Ready and an Event of each name the command that restores the shards.
 func TestDeletedObjectsForWebhooks(t *testing.T) {
 	i := installApart(t, deploy.Default)

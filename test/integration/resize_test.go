@@ -73,7 +73,7 @@ func TestTheFirstResizeAfterDefaultsOfALimitRange(t *testing.T) {
 			DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
 		}}},
 	})
-	await.Within(t, rolloutPatience, "the LimitRange to be in force", func(ctx context.Context) error {
+	await.Within(t, rolloutPatience, "the LimitRange to apply", func(ctx context.Context) error {
 		p := pod(f.namespace, "probe", "app=web")
 		if err := api.Create(ctx, p, client.DryRunAll); err != nil {
 			return err

@@ -62,7 +62,7 @@ func apply(t *testing.T, name, manifests string) {
 	testkit.Kubectl(t, cluster, strings.NewReplacer("NAME", name, "REGISTRY", registry).Replace(manifests), "apply", "--server-side", "-f", "-")
 }
 
-// startApp creates the Namespace and the SidecarSet. When the SidecarSet is in force, it creates
+// startApp creates the Namespace and the SidecarSet. When the SidecarSet is Ready, it creates
 // the workload, and returns the Pods when they are Ready.
 func startApp(t *testing.T, name, sidecarSet, workload string, pods int) []corev1.Pod {
 	t.Helper()

@@ -34,7 +34,7 @@ import (
 
 // prober finds out which serials of shards API servers use, and whether they are answered. API
 // servers do not report this. So it creates, under dry-run, ConfigMaps that probe webhooks
-// select; see podwebhook.BarrierLabel. This tries the whole way of a call: the Service, its endpoints,
+// select; see podwebhook.ProbeLabel. This tries the whole way of a call: the Service, its endpoints,
 // the network, the serving certificate, and a replica that answers. It is safe for concurrent use.
 //
 // Reviews share questions: an API server is asked about all shards that reviews wait for, in one
@@ -76,7 +76,7 @@ type apiServer struct {
 // serials are serials of shards by the labels of a probe: what is asked, and what was answered.
 type serials map[string]uint64
 
-// staticSerial is the value of podwebhook.LabelStaticBarrier of a probe.
+// staticSerial is the value of podwebhook.LabelStaticProbe of a probe.
 const staticSerial = 1
 
 const (

@@ -70,7 +70,7 @@ func (a *app) examine(ctx context.Context, wait time.Duration) ([]doctor.Result,
 		if err != nil || doctor.Count(results, doctor.Error) == 0 || time.Now().After(end) {
 			return results, err
 		}
-		fmt.Fprintf(a.ErrOut, "%s, looking again\n", tally(results))
+		fmt.Fprintf(a.ErrOut, "%s, looking again\n", sumOf(results))
 		select {
 		case <-time.After(2 * time.Second):
 		case <-ctx.Done():
@@ -104,14 +104,14 @@ func (a *app) printResults(results []doctor.Result, long bool) {
 		}
 	}
 	if long {
-		fmt.Fprintf(a.Out, "%s  %s\n%s\n", paint.green("ok     "), strings.Join(fine, ", "), tally(results))
+		fmt.Fprintf(a.Out, "%s  %s\n%s\n", paint.green("ok     "), strings.Join(fine, ", "), sumOf(results))
 	}
 }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// tally sums results up.
-func tally(results []doctor.Result) string {
+// sumOf sums results up.
+func sumOf(results []doctor.Result) string {
 	skipped := 0
 	for _, r := range results {
 		skipped += len(r.Skipped)

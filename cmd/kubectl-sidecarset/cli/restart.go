@@ -147,14 +147,14 @@ func (a *app) restart(ctx context.Context, c client.Client, name string, options
 	return nil
 }
 
-// inForceWithin is how long a SidecarSet that was just edited may take to be in force.
-const inForceWithin = 30 * time.Second
+// readyWithin is how long a SidecarSet that was just edited may take to be Ready.
+const readyWithin = 30 * time.Second
 
 // judge waits until new Pods get the current content of a SidecarSet, and reads what decides about
 // its Pods.
 func (p *planner) judge(ctx context.Context, name string) (*restart.Judge, error) {
 	why := ""
-	err := wait.PollUntilContextTimeout(ctx, time.Second, inForceWithin, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, time.Second, readyWithin, true, func(ctx context.Context) (bool, error) {
 		set, err := typedSet(ctx, p.client, name)
 		if err != nil {
 			return false, err

@@ -242,7 +242,7 @@ func inForce(set *appsv1beta1.SidecarSet) string {
 	case ready == nil:
 		return ""
 	case ready.Status != metav1.ConditionTrue:
-		return fmt.Sprintf("The SidecarSet is not in force (Ready is %s, %s): %s", ready.Status, ready.Reason, ready.Message)
+		return fmt.Sprintf("The SidecarSet is not Ready (%s, %s): %s", ready.Status, ready.Reason, ready.Message)
 	case ready.ObservedGeneration < set.Generation:
 		return fmt.Sprintf("It is not known yet whether new Pods get generation %d.", set.Generation)
 	}

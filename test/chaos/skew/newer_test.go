@@ -70,7 +70,7 @@ func createPod(t *testing.T, name, label string) *corev1.Pod {
 }
 
 // createSet creates the SidecarSet that the spec describes and waits until its
-// revision is recorded, it is in force, and every replica injects it.
+// revision is recorded, it is Ready, and every replica injects it.
 func createSet(t *testing.T, version, name, spec string) *unstructured.Unstructured {
 	t.Helper()
 	set := &unstructured.Unstructured{Object: map[string]any{}}

@@ -22,7 +22,7 @@ type Registrar interface {
 const registerTimeout = 500 * time.Millisecond
 
 // register is the last step before a SidecarSet is stored. If it succeeds, the Pod webhook is
-// in force for Pods that directly follow the SidecarSet. If it fails, the author gets a
+// injected into Pods that directly follow the SidecarSet. If it fails, the author gets a
 // warning and no refusal, because the leader writes the entry later.
 func (v *validator) register(ctx context.Context, request *admissionv1.AdmissionRequest, set, old *hub.SidecarSet) []string {
 	if v.Registrar == nil { // this process may not write entries
@@ -37,7 +37,7 @@ func (v *validator) register(ctx context.Context, request *admissionv1.Admission
 	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
 	defer cancel()
 	if err := v.Registrar.Register(ctx, set.Set); err != nil {
-		return []string{"not in force yet; before you create Pods, wait for the condition " + appsv1beta1.ConditionReady + ": " + err.Error()}
+		return []string{"not Ready yet; before you create Pods, wait for the condition " + appsv1beta1.ConditionReady + ": " + err.Error()}
 	}
 	return nil
 }
