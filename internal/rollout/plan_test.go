@@ -19,7 +19,7 @@ import (
 // Pods wait until that is stored; Pods that are down do not.
 func TestTheStatusIsStoredFirst(t *testing.T) {
 	s := withMinReady(update{MaxUnavailable: share("9")}, "30")
-	pods := slices.Concat(many(4, outdatedDown...), many(30, isProven...), []*rollout.Pod{pod(1), pod(2, ours...), pod(3, with(updating, func(p *rollout.Pod) { p.Dead = true })...)})
+	pods := slices.Concat(many(4, outdatedDown...), many(30, available...), []*rollout.Pod{pod(1), pod(2, ours...), pod(3, with(updating, func(p *rollout.Pod) { p.Dead = true })...)})
 	plan := rollout.Decide(rollout.Input{Strategy: s, Status: rollout.Begun, Stored: false, Now: noon}, pods)
 	if plan.Rule != rollout.Storing || plan.Who != nil || slices.Contains(names(plan.Write), "1") || len(plan.Write) != 3 {
 		t.Errorf("wrote %q by rule %d", names(plan.Write), plan.Rule)
@@ -34,7 +34,7 @@ func TestTheStatusIsStoredFirst(t *testing.T) {
 	if plan = ruled(update{}, rollout.Begun, pod(1, updating...), pod(2)); rollout.Decide(rollout.Input{Strategy: withMinReady(update{}, "30"), Status: rollout.Begun, Now: noon}, []*rollout.Pod{pod(1, updating...), pod(2)}).Rule != plan.Rule {
 		t.Error("Pods that wait by another rule wait for the status")
 	}
-	if plan = rollout.Decide(rollout.Input{Strategy: s, Status: rollout.Begun, Stored: false, Now: noon}, many(5, isProven...)); plan.Rule != rollout.NoRule || plan.Status != rollout.Begun {
+	if plan = rollout.Decide(rollout.Input{Strategy: s, Status: rollout.Begun, Stored: false, Now: noon}, many(5, available...)); plan.Rule != rollout.NoRule || plan.Status != rollout.Begun {
 		t.Errorf("nothing is outdated, and the plan is %+v", plan)
 	}
 }
@@ -55,7 +55,7 @@ func TestRest(t *testing.T) {
 			p.Backoff = &rollout.Backoff{Until: until, Reason: reason, Message: "denied by policy"}
 		}
 	}
-	plan := ruled(update{}, rollout.Begun, pod(1, rests(noon+90, inplace.WriteRejected)), pod(2, rests(noon+40, "")), pod(3, rests(noon, inplace.WriteReverted)), pod(4, isProven...))
+	plan := ruled(update{}, rollout.Begun, pod(1, rests(noon+90, inplace.WriteRejected)), pod(2, rests(noon+40, "")), pod(3, rests(noon, inplace.WriteReverted)), pod(4, available...))
 	blocked := plan.Blocked.List()
 	if !slices.Equal(names(plan.Write), []string{"3"}) || plan.Next != noon+40 || plan.BackingOff != 1 || len(blocked) != 1 || blocked[0].Message != "denied by policy" {
 		t.Errorf("wrote %q, again in %d s, blocked %+v", names(plan.Write), plan.Next-noon, blocked)
@@ -147,7 +147,7 @@ func TestBlocked(t *testing.T) {
 func TestMovedGraceAndFailing(t *testing.T) {
 	grace := func(seconds uint32) change { return func(p *rollout.Pod) { p.Record.Grace = seconds } }
 	pulls := func(p *rollout.Pod) { p.Trouble = trouble("ErrImagePull") }
-	plan := ruled(update{}, rollout.Begun, pod(1, with(late, grace(90))...), pod(2, with(isProven, grace(500))...), pod(3, with(settling, wrote(50, podstate.WasReady), carriedOut(40))...))
+	plan := ruled(update{}, rollout.Begun, pod(1, with(late, grace(90))...), pod(2, with(available, grace(500))...), pod(3, with(unavailable, wrote(50, podstate.WasReady), carriedOut(40))...))
 	if plan.Moved != noon-15 || plan.Grace != 90 || plan.Failing != 1 || plan.MinReady != 30 {
 		t.Errorf("counted %+v", plan.Numbers)
 	}

@@ -339,7 +339,7 @@ func TestResets(t *testing.T) {
 	c.stamp(name)
 	c.wait(3 * time.Second)
 	c.kubelet(name, true)
-	c.none("the Pod settles")
+	c.none("the Pod is available")
 	if plan := c.plan(); plan.Updating != 0 || plan.Unavailable != 1 {
 		t.Errorf("the plan is %+v", plan)
 	}

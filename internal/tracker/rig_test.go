@@ -23,7 +23,7 @@ import (
 	"github.com/sidecarset/operator/internal/tracker"
 )
 
-// leader has real Pods with one SidecarSet, and a leader's Tally that watches them.
+// leader has real Pods with one SidecarSet, and a leader's Tracker that watches them.
 type leader struct {
 	*testing.T
 	*tracker.Tracker

@@ -140,9 +140,9 @@ func (p *pod) check() {
 		case has != nil && (has.uid > must.uid || has.uid == must.uid && has.gen >= must.least):
 		case now == nil || now.uid != must.uid || now.since != must.since: // it was deleted meanwhile, or has moved
 		case slices.ContainsFunc(must.webhooks, func(name string) bool { return slices.Contains(p.failed, name) }): // as the failure policy says
-			p.w.counts["excused by the policy"]++
+			p.w.counts["left out by the policy"]++
 		case slices.ContainsFunc(must.webhooks, func(name string) bool { return p.lost(name, now) }):
-			p.w.counts["excused by a move"]++
+			p.w.counts["left out by a move"]++
 		default:
 			p.w.violation = fmt.Sprintf("a Pod %v, created at %s, has %v instead of %v, which was %s", p.labels, p.server.name, has, must.sidecarSet, must.why)
 			p.w.note("%s; calls: %s", p.w.violation, strings.Join(p.log, "; "))

@@ -69,7 +69,7 @@ func (l *leader) facts(v *view, one *storedSet) readiness.SidecarSet {
 	return facts
 }
 
-// settles is how long replicas take at most to see a SidecarSet, if their watches are healthy.
+// propagationTime is how long replicas take at most to see a SidecarSet, if their watches are healthy.
 const propagationTime = 5 * time.Second
 
 // staticWebhook has the facts about the one webhook that an administrator keeps. Its calls do not
