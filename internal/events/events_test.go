@@ -25,8 +25,8 @@ func TestEvents(t *testing.T) {
 		kind, reason string
 		says         string
 	}{
-		"Ready":                {events.Ready(about("a"), "Injecting", "The next Pod"), corev1.EventTypeNormal, "Injecting", "The next Pod"},
-		"not Ready":            {events.NotReady(about("a"), "NoReplica", "No replica"), corev1.EventTypeWarning, "NoReplica", "No replica"},
+		"Ready":                   {events.Ready(about("a"), "Injecting", "The next Pod"), corev1.EventTypeNormal, "Injecting", "The next Pod"},
+		"not Ready":               {events.NotReady(about("a"), "NoReplica", "No replica"), corev1.EventTypeWarning, "NoReplica", "No replica"},
 		"a pause":                 {events.NotReady(about("a"), "Paused", "New Pods"), corev1.EventTypeNormal, "Paused", "New Pods"},
 		"no revision":             {events.RevisionNotRecorded(about("a"), errors.New("quota")), corev1.EventTypeWarning, appsv1beta1.ReasonRevisionNotRecorded, "quota"},
 		"a conflict":              {events.InjectionConflict(about("a"), "ns", errors.New("both bring x")), corev1.EventTypeWarning, appsv1beta1.ReasonInjectionConflict, "A Pod in namespace ns was refused: both bring x"},

@@ -204,12 +204,12 @@ func (w *world) write(next *configuration) {
 			raised = raised || !ok || was.Generation < n.Generation
 		}
 	}
-	if want := map[bool]uint64{true: after.Serial, false: before.PathSerial}[raised]; after.PathSerial != want {
-		w.t.Fatalf("the number is %d, want %d; a dependency was added or raised: %v", after.PathSerial, want, raised)
+	if want := map[bool]uint64{true: after.Serial, false: before.RequiredSerial}[raised]; after.RequiredSerial != want {
+		w.t.Fatalf("the number is %d, want %d; a dependency was added or raised: %v", after.RequiredSerial, want, raised)
 	}
 	for _, name := range after.Webhooks() {
-		if path := *webhookOf(after, name).ClientConfig.Service.Path; path != podwebhook.PodsPath(5, after.PathSerial) {
-			w.t.Fatalf("%s has the path %s, and the number is %d", name, path, after.PathSerial)
+		if path := *webhookOf(after, name).ClientConfig.Service.Path; path != podwebhook.PodsPath(5, after.RequiredSerial) {
+			w.t.Fatalf("%s has the path %s, and the number is %d", name, path, after.RequiredSerial)
 		}
 	}
 	if probe := probeOf(after); probe != nil {

@@ -230,7 +230,7 @@ func (s *Shard) Has(e *Webhook, settings *Settings) bool {
 	}
 	present := s.Object.Webhooks[at]
 	webhook := settings.webhook(e, settings.excluded())
-	webhook.ClientConfig = settings.clientConfig(PodsPath(s.Index, s.PathSerial))
+	webhook.ClientConfig = settings.clientConfig(PodsPath(s.Index, s.RequiredSerial))
 	carry(&present, &webhook)
 	webhook.ClientConfig.CABundle = present.ClientConfig.CABundle
 	return len(present.ClientConfig.CABundle) > 0 && same(present, webhook)

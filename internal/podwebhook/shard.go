@@ -31,12 +31,12 @@ type record struct {
 	// never repeats, also where the object was emptied or made anew. It is 0 if the operator
 	// has not written the object, or if another program has removed the record.
 	Serial uint64 `json:"serial,string"`
-	// PathSerial is the Serial of the last write that added or raised a dependency.
-	PathSerial uint64 `json:"number,string"`
+	// RequiredSerial is the Serial of the last write that added or raised a dependency.
+	RequiredSerial uint64 `json:"requiredSerial,string"`
 	// Earlier are the last serials before Serial, newest first.
 	Earlier []uint64 `json:"earlier,omitempty"`
 	// Dependencies are the dependencies by the names of the webhooks.
-	Dependencies map[string][]Dependency `json:"needs,omitempty"`
+	Dependencies map[string][]Dependency `json:"dependencies,omitempty"`
 	// Namespace is the UID, shortened, of the operator's Namespace by which the last writer found the shards
 	// of webhooks. Older versions of the operator leave it out.
 	Namespace string `json:"namespace,omitempty"`
@@ -52,7 +52,7 @@ const (
 	AnnotationFormat = "sidecarset.io/format"
 	// format is the newest format that this version of the operator reads. Raise it only if an
 	// older version would misread what this one writes.
-	format = 2
+	format = 3
 	// earlier is how many serials before its own a probe webhook answers for: reviews that
 	// follow each other soon wait for different serials.
 	earlier = 7
@@ -80,7 +80,7 @@ func Parse(c *admissionregistrationv1.MutatingWebhookConfiguration) (*Shard, err
 	}
 	s := &Shard{Index: index, Object: c, Version: version}
 	// A record of a later version comes from another cluster, with a backup.
-	if json.Unmarshal([]byte(c.Annotations[annotationRecord]), &s.record) != nil || s.Serial > version || s.PathSerial > s.Serial {
+	if json.Unmarshal([]byte(c.Annotations[annotationRecord]), &s.record) != nil || s.Serial > version || s.RequiredSerial > s.Serial {
 		s.record = record{}
 	}
 	return s, nil

@@ -20,7 +20,7 @@ func TestSettingsShowInWebhooks(t *testing.T) {
 	}{
 		"a port of the Service": {func(s *podwebhook.Settings) { s.Service.Port = new(int32(8443)) }, func(_ *podwebhook.Shard, w *webhook) bool { return *w.ClientConfig.Service.Port == 8443 }},
 		"a URL takes the place of the Service": {func(s *podwebhook.Settings) { s.URL = "https://127.0.0.1:9443/prefix/" }, func(s *podwebhook.Shard, w *webhook) bool {
-			return w.ClientConfig.Service == nil && *w.ClientConfig.URL == "https://127.0.0.1:9443/prefix"+podwebhook.PodsPath(s.Index, s.PathSerial)
+			return w.ClientConfig.Service == nil && *w.ClientConfig.URL == "https://127.0.0.1:9443/prefix"+podwebhook.PodsPath(s.Index, s.RequiredSerial)
 		}},
 		"reinvocation": {func(s *podwebhook.Settings) { s.Reinvocation = admissionregistrationv1.IfNeededReinvocationPolicy }, func(_ *podwebhook.Shard, w *webhook) bool {
 			return *w.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy

@@ -56,7 +56,7 @@ func TestParseReadsWhatItKnows(t *testing.T) {
 		record bool // is left
 	}{
 		"as it was written":           {func(*configuration) {}, nil, true},
-		"of a newer format":           {func(c *configuration) { c.Annotations[podwebhook.AnnotationFormat] = "3" }, podwebhook.ErrFormat, false},
+		"of a newer format":           {func(c *configuration) { c.Annotations[podwebhook.AnnotationFormat] = "4" }, podwebhook.ErrFormat, false},
 		"a record that is no JSON":    {func(c *configuration) { c.Annotations["sidecarset.io/shard"] = "{" }, nil, false},
 		"a record of a later version": {func(c *configuration) { c.ResourceVersion = "99" }, nil, false},
 		"a name that is no shard's":   {func(c *configuration) { c.Name = "sidecarset-pods-16" }, errors.New("sidecarset-pods-16"), false},
@@ -78,8 +78,8 @@ func TestParseReadsWhatItKnows(t *testing.T) {
 			case !tc.record:
 				// The leader writes a whole one again, with a new number.
 				again := stored(t, s.Reconcile([]podwebhook.Webhook{e}, nil, false, settings()).Next)
-				if !again.Has(&e, settings()) || again.PathSerial != s.Version {
-					t.Errorf("number %d, needs %v after version %d", again.PathSerial, again.Dependencies, s.Version)
+				if !again.Has(&e, settings()) || again.RequiredSerial != s.Version {
+					t.Errorf("number %d, needs %v after version %d", again.RequiredSerial, again.Dependencies, s.Version)
 				}
 			}
 		})

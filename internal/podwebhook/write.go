@@ -111,7 +111,7 @@ func (w *writing) rendered(serial uint64) *admissionregistrationv1.MutatingWebho
 	}
 	r.Serial, r.Namespace = serial, ShortUID(s.NamespaceUID)
 	if w.raised {
-		r.PathSerial = serial
+		r.RequiredSerial = serial
 	}
 	probe := s.probe(w.shard.Index, &r)
 	if at := find(c, probe.Name); at >= 0 {
@@ -120,7 +120,7 @@ func (w *writing) rendered(serial uint64) *admissionregistrationv1.MutatingWebho
 		carry(&present, &probe)
 		c.Webhooks = slices.Delete(c.Webhooks, at, at+1)
 	}
-	config := s.clientConfig(PodsPath(w.shard.Index, r.PathSerial))
+	config := s.clientConfig(PodsPath(w.shard.Index, r.RequiredSerial))
 	for i := range c.Webhooks {
 		if isPodWebhook(&c.Webhooks[i]) { // no webhook of another program may call the operator
 			config.CABundle = c.Webhooks[i].ClientConfig.CABundle

@@ -48,7 +48,7 @@ func TestReadinessOfASidecarSet(t *testing.T) {
 		given            readiness.SidecarSet
 		is, want, saying string
 	}{
-		"Ready":                               {readiness.SidecarSet{Webhook: proven}, yes, appsv1beta1.ReasonInjecting, "The next Pod"},
+		"Ready":                                  {readiness.SidecarSet{Webhook: proven}, yes, appsv1beta1.ReasonInjecting, "The next Pod"},
 		"selectors, before all else":             {readiness.SidecarSet{Selectors: wrong, Nothing: "nothing", Paused: true, Invalid: wrong}, no, appsv1beta1.ReasonWebhookRejected, "not valid in a Pod webhook: wrong"},
 		"nothing to select":                      {readiness.SidecarSet{Nothing: "It selects nothing", Paused: true, Webhook: proven}, no, appsv1beta1.ReasonNothingSelected, "It selects nothing."},
 		"paused":                                 {readiness.SidecarSet{Paused: true, Invalid: wrong, Webhook: proven}, no, appsv1beta1.ReasonPaused, "paused"},

@@ -157,8 +157,8 @@ func TestStates(t *testing.T) {
 		}(), "Complete", "RevisionNotRecorded", "Failed", "Degraded", "exceeded quota"},
 		"the strategy is not understood": {seen(of(5, 2), rollout.Plan{Rule: rollout.Invalid, Problem: errors.New("partition is odd")}), "InvalidSpec", "InvalidSpec", "Failed", "Degraded", "partition is odd"},
 		"of no use":                      {status.Observation{Problem: errors.New("x"), Plan: &rollout.Plan{}}, "InvalidSpec", "InvalidSpec", "Failed", "Degraded", "Accepted"},
-		"not Ready yet":               {status.Observation{Readiness: &status.Readiness{Reason: appsv1beta1.ReasonPending, Message: "Not yet."}, Plan: &rollout.Plan{}}, "Complete", "AsExpected", "InProgress", "Progressing", ""},
-		"not Ready until a user acts": {status.Observation{Readiness: &status.Readiness{Reason: appsv1beta1.ReasonWebhookConfigurationMissing, Message: "Apply it."}, Plan: &rollout.Plan{}}, "Complete", "AsExpected", "InProgress", "Progressing", ""},
+		"not Ready yet":                  {status.Observation{Readiness: &status.Readiness{Reason: appsv1beta1.ReasonPending, Message: "Not yet."}, Plan: &rollout.Plan{}}, "Complete", "AsExpected", "InProgress", "Progressing", ""},
+		"not Ready until a user acts":    {status.Observation{Readiness: &status.Readiness{Reason: appsv1beta1.ReasonWebhookConfigurationMissing, Message: "Apply it."}, Plan: &rollout.Plan{}}, "Complete", "AsExpected", "InProgress", "Progressing", ""},
 		"injection is paused":            {status.Observation{InjectionPaused: true, Plan: &rollout.Plan{}}, "Complete", "AsExpected", "Current", "Suspended", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -308,7 +308,7 @@ func (w *world) putShard(next *configuration) (now *podwebhook.Shard, written bo
 		return before, false
 	}
 	now = w.setShard(i, next)
-	w.note("shard %d: serial %d, number %d, needs %v", i, now.Serial, now.PathSerial, now.Dependencies)
+	w.note("shard %d: serial %d, number %d, needs %v", i, now.Serial, now.RequiredSerial, now.Dependencies)
 	for name, dependencies := range before.Dependencies {
 		if slices.ContainsFunc(dependencies, func(n podwebhook.Dependency) bool { return !now.HasDependency(name, n) }) {
 			for _, value := range w.temper.values { // when needs are gone, a wrong protocol misses Pods

@@ -97,8 +97,8 @@ func (p *process) held(n podwebhook.Dependency) bool {
 
 // keep raises the kept number of a shard if the snapshot holds what the known version needs.
 func (p *process) keep(i int) {
-	if s := p.shards[i]; s != nil && s.PathSerial > p.kept[i] && len(s.Unobserved(nil, p.held)) == 0 {
-		p.kept[i] = s.PathSerial
+	if s := p.shards[i]; s != nil && s.RequiredSerial > p.kept[i] && len(s.Unobserved(nil, p.held)) == 0 {
+		p.kept[i] = s.RequiredSerial
 	}
 }
 
@@ -210,7 +210,7 @@ func (p *process) answer(path string, pod labels.Set, carried injected, deadline
 		slices.Sort(names)
 		p.know(slices.Compact(names), deadline, func(ok bool) {
 			if ok && p.w.wrong == keepNotStored {
-				p.kept[shard] = max(p.kept[shard], s.PathSerial)
+				p.kept[shard] = max(p.kept[shard], s.RequiredSerial)
 			}
 			inject(ok)
 		})
@@ -218,7 +218,7 @@ func (p *process) answer(path string, pod labels.Set, carried injected, deadline
 	switch s := p.shards[shard]; {
 	case number <= p.kept[shard]:
 		p.after(p.w.upTo(2*time.Millisecond), func() { inject(true) })
-	case s != nil && (s.PathSerial >= number || p.w.wrong == staleDependencies):
+	case s != nil && (s.RequiredSerial >= number || p.w.wrong == staleDependencies):
 		by(s)
 	default:
 		p.readShard(shard, func(s *podwebhook.Shard, ok bool) {

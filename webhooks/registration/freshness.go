@@ -76,7 +76,7 @@ func (k *Freshness) Ensure(ctx context.Context, shard int, number uint64, pod la
 		return nil
 	}
 	s, read := k.shards.At(shard), k.nothingRead
-	if s == nil || s.PathSerial < number || s.Serial < number {
+	if s == nil || s.RequiredSerial < number || s.Serial < number {
 		read = k.shardRead
 		var err error
 		if s, err = k.reads.Get(ctx, shard); err != nil {
@@ -115,7 +115,7 @@ func (k *Freshness) keep(s *podwebhook.Shard) {
 	kept := &k.kept[s.Index]
 	for {
 		known := kept.Load()
-		if s.PathSerial <= known || kept.CompareAndSwap(known, s.PathSerial) {
+		if s.RequiredSerial <= known || kept.CompareAndSwap(known, s.RequiredSerial) {
 			return
 		}
 	}

@@ -28,7 +28,7 @@ func TestTheLeaderSetsThePolicyWhenItSeesTheSidecarSetStored(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, s := c.webhook(t, set)
-		number := s.PathSerial
+		number := s.RequiredSerial
 		l.judged(t)
 		if w, _ := c.webhook(t, set); *w.FailurePolicy != admissionregistrationv1.Ignore {
 			t.Error("it is not stored yet, and failures are not ignored")
@@ -38,8 +38,8 @@ func TestTheLeaderSetsThePolicyWhenItSeesTheSidecarSetStored(t *testing.T) {
 			t.Errorf("it says %+v", got)
 		}
 		w, s := c.webhook(t, set)
-		if *w.FailurePolicy != admissionregistrationv1.Fail || *w.TimeoutSeconds != 5 || s.PathSerial != number {
-			t.Errorf("the webhook is %+v, with number %d after %d", w, s.PathSerial, number)
+		if *w.FailurePolicy != admissionregistrationv1.Fail || *w.TimeoutSeconds != 5 || s.RequiredSerial != number {
+			t.Errorf("the webhook is %+v, with number %d after %d", w, s.RequiredSerial, number)
 		}
 		// Other annotations begin no new generation, so there is no review.
 		set = set.DeepCopy()
@@ -48,7 +48,7 @@ func TestTheLeaderSetsThePolicyWhenItSeesTheSidecarSetStored(t *testing.T) {
 		if got := l.judged(t); !got.Ready {
 			t.Errorf("it says %+v", got)
 		}
-		if w, s := c.webhook(t, set); *w.FailurePolicy != admissionregistrationv1.Ignore || s.PathSerial != number {
+		if w, s := c.webhook(t, set); *w.FailurePolicy != admissionregistrationv1.Ignore || s.RequiredSerial != number {
 			t.Errorf("the webhook is %+v", w)
 		}
 		// A DELETE with a finalizer raises the generation without a review.
@@ -178,8 +178,8 @@ func TestAShardIsWrittenAgainWhenAnAPIServerWentBack(t *testing.T) {
 		}
 		c.api.uses(older, addressB)
 		<-time.After(lookInterval + 2*time.Second)
-		if _, now := c.webhook(t, set); now.Serial == newest.Serial || now.PathSerial != newest.PathSerial || !ready() {
-			t.Errorf("it is at serial %d after %d, with number %d after %d, ready: %t", now.Serial, newest.Serial, now.PathSerial, newest.PathSerial, ready())
+		if _, now := c.webhook(t, set); now.Serial == newest.Serial || now.RequiredSerial != newest.RequiredSerial || !ready() {
+			t.Errorf("it is at serial %d after %d, with number %d after %d, ready: %t", now.Serial, newest.Serial, now.RequiredSerial, newest.RequiredSerial, ready())
 		}
 		// An API server that uses nothing new is told of, and the shard is written more and more seldom.
 		lag := func(lags bool) (writes int) {
@@ -340,8 +340,8 @@ func TestAChangedBundleIsPropagated(t *testing.T) {
 						t.Fatalf("%s has the bundle %q, want %q", w.Name, w.ClientConfig.CABundle, want)
 					}
 				}
-				if (s.Serial > before[i].Serial) != again || s.PathSerial != before[i].PathSerial {
-					t.Errorf("%s is at serial %d after %d, with number %d after %d", s.Object.Name, s.Serial, before[i].Serial, s.PathSerial, before[i].PathSerial)
+				if (s.Serial > before[i].Serial) != again || s.RequiredSerial != before[i].RequiredSerial {
+					t.Errorf("%s is at serial %d after %d, with number %d after %d", s.Object.Name, s.Serial, before[i].Serial, s.RequiredSerial, before[i].RequiredSerial)
 				}
 			}
 		}

@@ -22,7 +22,7 @@ func TestAReviewReturnsWhenEveryAPIServerCallsForItsPods(t *testing.T) {
 			t.Fatal(err)
 		}
 		w, s := c.webhook(t, set)
-		if w == nil || *w.FailurePolicy != admissionregistrationv1.Ignore || *w.TimeoutSeconds != 1 || *w.ClientConfig.Service.Path != podwebhook.PodsPath(s.Index, s.PathSerial) {
+		if w == nil || *w.FailurePolicy != admissionregistrationv1.Ignore || *w.TimeoutSeconds != 1 || *w.ClientConfig.Service.Path != podwebhook.PodsPath(s.Index, s.RequiredSerial) {
 			t.Fatalf("the webhook is %+v", w)
 		}
 		if !l.prober.passed(s.Index, s.Serial) {

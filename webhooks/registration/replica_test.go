@@ -170,7 +170,7 @@ func (r *replica) review(set *appsv1beta1.SidecarSet) (shard int, number uint64)
 	if s, err = podwebhook.Parse(next); err != nil {
 		r.t.Fatal(err)
 	}
-	return s.Index, s.PathSerial
+	return s.Index, s.RequiredSerial
 }
 
 // stands returns a copy of the object of a shard, as it is stored.
