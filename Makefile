@@ -189,7 +189,7 @@ older:
 
 # The operator of an earlier commit, for a test of two versions side by side. Move the commit on
 # when a format changes.
-PREVIOUS := f3eb396186bd0927298f200720413c3a56406872
+PREVIOUS := 93ef3eb2c44725e7be715ada9db65dbc415ab105
 .PHONY: previous
 previous:
 	@if git cat-file -e '$(PREVIOUS)^{commit}' 2>/dev/null; then \
