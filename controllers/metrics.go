@@ -21,7 +21,7 @@ type collectors struct {
 	statusWrites  *prometheus.CounterVec
 
 	matched, updated, ready, updatedReady, uninjected *prometheus.GaugeVec
-	waiting, inFlight, readiness, degraded            *prometheus.GaugeVec
+	waiting, inFlight, readiness, held, degraded      *prometheus.GaugeVec
 	blocked, notRunning, phase                        *prometheus.GaugeVec // by reason too
 	revisions                                         *prometheus.GaugeVec // by revision too
 }
@@ -54,6 +54,7 @@ func newCollectors(registry prometheus.Registerer) *collectors {
 		waiting:       ofSidecarSet("sidecarset_waiting_pods", "Matched Pods that are outdated and wait to be updated."),
 		inFlight:      ofSidecarSet("sidecarset_budget_used_pods", "Pods that use maxUnavailable: those that are being updated, or are not Ready since, and those that disappeared meanwhile."),
 		readiness:     ofSidecarSet("sidecarset_ready", "1 if the condition Ready is True, 0 if it is not. There is no value while the SidecarSet has no such condition: its author has paused the injection."),
+		held:          ofSidecarSet("sidecarset_new_pods_held", "1 while new Pods get an earlier revision, because running Pods are not available with the current one yet (sidecarset.io/new-pods: Stable), or else 0."),
 		degraded:      ofSidecarSet("sidecarset_degraded", "1 if the condition Degraded is True, or else 0."),
 		blocked:       by("reason", "sidecarset_blocked_pods", "Matched Pods that are outdated and cannot be updated in place."),
 		notRunning:    by("reason", "sidecarset_pods_not_running", "Matched Pods one of whose sidecars does not run."),
@@ -99,6 +100,11 @@ func (c *collectors) observeStatus(sidecarSet string, s appsv1beta1.SidecarSetSt
 			gauge.WithLabelValues(sidecarSet).Set(0)
 		}
 	}
+	held := 0.0
+	if ready := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionReady); ready != nil && ready.Reason == appsv1beta1.ReasonRevisionNotStable {
+		held = 1
+	}
+	c.held.WithLabelValues(sidecarSet).Set(held)
 	c.phase.DeletePartialMatch(prometheus.Labels{"sidecarset": sidecarSet})
 	if progressing := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionProgressing); progressing != nil {
 		c.phase.WithLabelValues(sidecarSet, progressing.Reason).Set(1)
@@ -112,7 +118,7 @@ func (c *collectors) observeStatus(sidecarSet string, s appsv1beta1.SidecarSetSt
 // forget removes the gauges of a SidecarSet that is gone.
 func (c *collectors) forget(sidecarSet string) {
 	for _, gauge := range []*prometheus.GaugeVec{
-		c.matched, c.updated, c.ready, c.updatedReady, c.uninjected, c.waiting, c.inFlight, c.readiness, c.degraded, c.blocked, c.notRunning, c.phase, c.revisions,
+		c.matched, c.updated, c.ready, c.updatedReady, c.uninjected, c.waiting, c.inFlight, c.readiness, c.held, c.degraded, c.blocked, c.notRunning, c.phase, c.revisions,
 	} {
 		gauge.DeletePartialMatch(prometheus.Labels{"sidecarset": sidecarSet})
 	}

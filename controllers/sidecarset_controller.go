@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -146,7 +147,7 @@ func (r *SidecarSetReconciler) look(ctx context.Context, p *pass) (wait time.Dur
 	if !r.pods.synced.Load() {
 		return waitFor(ctx, "the list of all Pods")
 	}
-	p.seen = status.Observation{Generation: object.GetGeneration(), Problem: r.sets.Problem(p.name), Now: time.Now()}
+	p.seen = status.Observation{Name: p.name, Generation: object.GetGeneration(), Problem: r.sets.Problem(p.name), Now: time.Now()}
 	if snapshot := r.sets.Current(); snapshot != nil {
 		p.compiled, _ = snapshot.Get(p.name)
 	}
@@ -235,6 +236,7 @@ func (r *SidecarSetReconciler) decide(ctx context.Context, p *pass) (wait time.D
 	if recorded := p.seen.Revision; recorded != nil {
 		current.Revision, current.Since = recorded.Name, recorded.Since
 		current.Status, current.NewPods = status.RolloutOf(p.before, recorded.Name), recorded.NewPods
+		current.Unstable = p.before.StableRevision != "" && p.before.StableRevision != recorded.Name
 	}
 	for {
 		pods, took, ok, err := r.pods.pass(ctx, current)
@@ -262,6 +264,10 @@ func (r *SidecarSetReconciler) decide(ctx context.Context, p *pass) (wait time.D
 			n := p.pods.Revisions[podstate.MakeName(name)]
 			return n.Pods, n.Ready
 		}, p.seen.Counters)
+		p.seen.Hold = p.pods.Plan == nil || rollout.Hold(rollout.Revisions{
+			Latest: p.seen.Revision.Name, Planned: p.compiled.Revision(),
+			Stable: p.before.StableRevision, Recorded: slices.Contains(p.seen.Revision.All, p.before.StableRevision),
+		}, p.pods.Plan.Evidence)
 		r.m.observe(p.name, p.seen)
 	}
 	return 0, nil

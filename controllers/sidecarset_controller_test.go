@@ -27,6 +27,7 @@ func TestStatusSaysWhatWasCounted(t *testing.T) {
 			"status": map[string]any{
 				"observedGeneration": 3.0, "matchedPods": 2.0, "updatedPods": 2.0, "readyPods": 1.0, "updatedReadyPods": 1.0, "uninjectedPods": 0.0,
 				"uninjected": nil, "blockedPods": nil, "notRunningPods": nil, "notReadyBefore": nil, "disappearedPods": 0.0, "disappearedUntil": nil, "rolloutStartTime": nil, "revisions": []any{map[string]any{"pods": 2.0, "readyPods": 1.0}},
+				"stableRevision": r.api.stored(t)[0].Name,
 				"latestRevision": r.api.stored(t)[0].Name, "collisionCount": 0.0,
 				"conditions": []any{map[string]any{
 					"type": "Accepted", "status": "True", "reason": "Accepted", "message": "The operator uses this SidecarSet.",
@@ -378,7 +379,7 @@ func TestDebounceSurvivesAClockThatIsSetBack(t *testing.T) {
 	d.passed("log", false, 0)
 	d.wrote("log", false, now)
 	for past, want := range map[time.Duration]time.Duration{-time.Hour: time.Second, time.Second: 0} {
-		if wait, write := d.next("log", now.Add(past)), d.unwritable("log", nil, now.Add(past)); wait != want || write != want {
+		if wait, write := d.next("log", now.Add(past)), d.unwritable("log", false, now.Add(past)); wait != want || write != want {
 			t.Errorf("after %v the next pass waits for %v, a write for %v; want %v", past, wait, write, want)
 		}
 	}

@@ -9,8 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-
-	"github.com/sidecarset/operator/internal/status"
 )
 
 // debounce spaces the passes over the Pods of each SidecarSet, and the writes of its status. It is
@@ -95,12 +93,12 @@ func (d *debounce) expedite(sidecarSet string) {
 	}
 }
 
-// unwritable is how long to wait before a status with this readiness is written.
-func (d *debounce) unwritable(sidecarSet string, readiness *status.Readiness, now time.Time) time.Duration {
+// unwritable is how long to wait before a status is written. ready: it says that the SidecarSet is.
+func (d *debounce) unwritable(sidecarSet string, ready bool, now time.Time) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p := d.known[sidecarSet]
-	if p == nil || readiness != nil && readiness.Ready && !p.ready {
+	if p == nil || ready && !p.ready {
 		return 0
 	}
 	return left(p.from, writeInterval, now)

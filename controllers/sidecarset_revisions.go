@@ -51,13 +51,13 @@ func (r *SidecarSetReconciler) record(ctx context.Context, p *pass) (*status.Rev
 	return recorded, nil
 }
 
-// truncate deletes revisions of a SidecarSet beyond the limit that no Pod runs and no SidecarSet
-// names.
+// truncate deletes revisions of a SidecarSet beyond the limit that no Pod runs, no SidecarSet
+// names, and that are not the stable one.
 func (r *SidecarSetReconciler) truncate(ctx context.Context, p *pass) error {
 	if p.seen.Revision == nil {
 		return nil
 	}
-	if err := r.revisions.truncate(ctx, p.compiled, p.history, p.pods.Revisions); err != nil {
+	if err := r.revisions.truncate(ctx, p.compiled, p.history, p.before.StableRevision, p.pods.Revisions); err != nil {
 		return fmt.Errorf("recording SidecarSet %s: %w", p.name, err)
 	}
 	return nil
@@ -89,9 +89,11 @@ func (k *revisionKeeper) keep(ctx context.Context, compiled *inject.Compiled, sp
 	for _, r := range history {
 		recorded.All = append(recorded.All, r.Name)
 	}
-	if reference, ok := compiled.Refers(); ok && compiled.Bypassed() {
-		if r := history.Choose(reference); r != nil && r.Name != latest.Name {
-			recorded.NewPods = r.Name
+	if reference, ok := compiled.Refers(); ok && (compiled.Bypassed() || compiled.IsHeld()) {
+		r := history.Choose(reference)
+		same := r == nil || r.Name == latest.Name || compiled.IsHeld() && r.Annotations[appsv1beta1.AnnotationHash] == compiled.Hash
+		if !same {
+			recorded.NewPods, recorded.Held = r.Name, compiled.IsHeld()
 		}
 	}
 	return recorded, history, nil
@@ -167,10 +169,10 @@ func (k *revisionKeeper) refresh(ctx context.Context, r *appsv1.ControllerRevisi
 
 // truncate deletes old revisions. It is not an error if more are left than the limit
 // allows because all of them are needed.
-func (k *revisionKeeper) truncate(ctx context.Context, compiled *inject.Compiled, history revision.History, inUse map[podstate.Name]tracker.RevisionCount) error {
+func (k *revisionKeeper) truncate(ctx context.Context, compiled *inject.Compiled, history revision.History, stable string, inUse map[podstate.Name]tracker.RevisionCount) error {
 	surplus, tooMany := history.Surplus(&compiled.Set.Spec, func(name string) bool {
 		_, used := inUse[podstate.MakeName(name)]
-		return used
+		return used || name == stable
 	})
 	var errs []error
 	for _, r := range surplus {

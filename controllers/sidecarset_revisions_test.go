@@ -284,7 +284,7 @@ func TestTruncateReportsWhatItCouldNotDelete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := api.keeper().truncate(t.Context(), compiled, history, nil); !errors.Is(err, api.fail) {
+	if err := api.keeper().truncate(t.Context(), compiled, history, "", nil); !errors.Is(err, api.fail) {
 		t.Errorf("%v, want the error", err)
 	}
 }
@@ -297,6 +297,7 @@ func TestDeletingWhatIsGoneIsNoFailure(t *testing.T) {
 	}
 }
 
+// It spares the revision that new Pods get, too.
 func TestTruncateSparesWhatPodsRun(t *testing.T) {
 	var all []client.Object
 	var names []string
@@ -311,7 +312,7 @@ func TestTruncateSparesWhatPodsRun(t *testing.T) {
 	if err != nil {
 		t.Fatalf("keep: %v", err)
 	}
-	if err := api.keeper().truncate(t.Context(), compiled, history, map[podstate.Name]tracker.RevisionCount{podstate.MakeName(names[1]): {Pods: 1}}); err != nil {
+	if err := api.keeper().truncate(t.Context(), compiled, history, names[2], map[podstate.Name]tracker.RevisionCount{podstate.MakeName(names[1]): {Pods: 1}}); err != nil {
 		t.Fatalf("truncate: %v", err)
 	}
 	var left []string
@@ -321,7 +322,7 @@ func TestTruncateSparesWhatPodsRun(t *testing.T) {
 			t.Errorf("revision %+v", r.ObjectMeta)
 		}
 	}
-	want := []string{names[1], got.Name}
+	want := []string{names[1], names[2], got.Name}
 	slices.Sort(left)
 	slices.Sort(want)
 	if diff := cmp.Diff(want, left); diff != "" {

@@ -24,12 +24,12 @@ import (
 // patchStatus writes the status if it differs from the stored one. again is when to
 // reconcile again, if that is earlier than otherwise.
 func (r *SidecarSetReconciler) patchStatus(ctx context.Context, p *pass) (again time.Duration, err error) {
-	next, readiness := status.Next(p.before, p.seen), p.seen.Readiness
+	next := status.Next(p.before, p.seen)
 	switch {
 	case !p.complete && p.seen.Unrecorded == nil:
 		return 0, nil
-	case !p.complete: // without readiness it waits longest: recording is tried again first
-		next, readiness = status.Behind(p.before, p.seen), nil
+	case !p.complete: // it waits longest: recording is tried again first
+		next = status.Behind(p.before, p.seen)
 	}
 	unknown := r.required.judge(ctx, p.object.GetLabels(), &next, p.seen.Now)
 	defer func() { err = errors.Join(err, unknown) }()
@@ -38,7 +38,7 @@ func (r *SidecarSetReconciler) patchStatus(ctx context.Context, p *pass) (again 
 		return 0, nil
 	}
 	ready := p.complete && meta.IsStatusConditionTrue(next.Conditions, appsv1beta1.ConditionReady)
-	if wait := r.debounce.unwritable(p.name, readiness, p.seen.Now); wait > 0 {
+	if wait := r.debounce.unwritable(p.name, ready, p.seen.Now); wait > 0 {
 		return wait, nil
 	}
 	patch, err := statusPatch(p.object, next)
@@ -109,6 +109,7 @@ type writtenStatus struct {
 	ReadyPods          int32  `json:"readyPods"`
 	UpdatedReadyPods   int32  `json:"updatedReadyPods"`
 	LatestRevision     string `json:"latestRevision,omitempty"`
+	StableRevision     string `json:"stableRevision,omitempty"`
 	CollisionCount     *int32 `json:"collisionCount,omitempty"`
 	UninjectedPods     int32  `json:"uninjectedPods"`
 

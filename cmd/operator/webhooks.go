@@ -44,7 +44,7 @@ func (p *parts) addWebhooks(s *server.Server) error {
 		Ensure:             p.knowledge.Ensure,
 		Know:               p.knowledge.Check,
 		Namespaces:         live,
-		Revision:           recorded.Named,
+		Revision:           recorded.Referred,
 		KeepsPodResources:  content.KeepsPodResources,
 		ExcludedNamespaces: o.excludedNamespaces,
 		OtherInjector:      p.injectors.Injector,

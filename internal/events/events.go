@@ -54,11 +54,11 @@ func Ready(about SidecarSet, reason, message string) Event {
 }
 
 // Pending says that the next selected Pod will not be injected, and why. Reason and
-// message are those of the condition Ready. A pause is intended by the author, so it is
-// not a warning.
+// message are those of the condition Ready. A pause and an edit that new Pods do not get yet are
+// intended by the author, so they are not warnings.
 func NotReady(about SidecarSet, reason, message string) Event {
 	kind := corev1.EventTypeWarning
-	if reason == appsv1beta1.ReasonPaused {
+	if reason == appsv1beta1.ReasonPaused || reason == appsv1beta1.ReasonRevisionNotStable {
 		kind = corev1.EventTypeNormal
 	}
 	return Event{about, Pod{}, kind, reason, ActionRegisterWebhook, bounded(message)}

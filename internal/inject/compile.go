@@ -87,7 +87,7 @@ func Compile(object map[string]any) (*Compiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.history = newHistoryRule(p.Set)
+	p.history = newHistoryRule(p.Set, p.recordedAs)
 	return p, p.compileSelectors()
 }
 

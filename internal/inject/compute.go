@@ -46,6 +46,7 @@ func compute(s *selected) (Plan, error) {
 	return Plan{
 		Removals: s.removals, Replacements: edits.replacements, Additions: edits.additions, Insertions: edits.insertions,
 		Annotations: p.annotations.Planned, Injected: s.injected(&edits), Skipped: s.skipped(&edits), Replaces: s.replaced(&edits),
+		HeldBack: s.heldBack(),
 		Warnings: notes.list(s.targets), podHas: s.submitted,
 	}, nil
 }

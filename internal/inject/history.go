@@ -41,14 +41,16 @@ func CompileRevision(current *Compiled, recorded *appsv1.ControllerRevision) (*C
 // historyRule says which Pods are given a recorded revision.
 type historyRule struct {
 	reference revision.Reference
+	held      bool // all Pods, if the revision is recorded and differs, until the current one is stable
 	always    bool
 	selector  labels.Selector // nil, or Pods that it does not select get the recorded one
 	share     float64         // of the other Pods that get the recorded one
 	invalid   *InvalidError   // why chance cannot decide
 }
 
-// Refers returns the recorded revision that injectionStrategy.revision names;
-// false if it names none.
+// Refers returns the recorded revision that new Pods may get: the one that injectionStrategy.revision
+// names, or with the annotation sidecarset.io/new-pods the stable one, if that is not the current one;
+// false if there is none.
 func (p *Compiled) Refers() (revision.Reference, bool) {
 	if p.history == nil {
 		return revision.Reference{}, false
@@ -56,14 +58,25 @@ func (p *Compiled) Refers() (revision.Reference, bool) {
 	return p.history.reference, true
 }
 
-// Bypassed reports whether no new Pod gets this content, because all get the recorded revision.
-func (p *Compiled) Bypassed() bool { return p.history != nil && p.history.always }
+// Bypassed reports whether no new Pod gets this content, because all get the revision that
+// injectionStrategy.revision names.
+func (p *Compiled) Bypassed() bool { return p.history != nil && p.history.always && !p.history.held }
 
-// newHistoryRule reads injectionStrategy.revision and the fields of the update strategy
-// that it depends on; nil where only the current content is injected.
-func newHistoryRule(set *appsv1beta1.SidecarSet) *historyRule {
+// IsHeld reports whether new Pods get the revision that Refers returns until this content is stable. If
+// that revision is not recorded, cannot be used or has the same hash, they get this content.
+func (p *Compiled) IsHeld() bool { return p.history != nil && p.history.held }
+
+// newHistoryRule reads injectionStrategy.revision and the fields of the update strategy that it depends
+// on, and the annotation sidecarset.io/new-pods; nil where only the current content, which is recorded
+// under that name, is injected.
+func newHistoryRule(set *appsv1beta1.SidecarSet, current string) *historyRule {
 	reference, ok := revision.ReferenceOf(set.Spec.InjectionStrategy.Revision)
-	if !ok {
+	stable := set.Status.StableRevision
+	switch {
+	case ok:
+	case set.Annotations[appsv1beta1.AnnotationNewPods] == appsv1beta1.StableNewPods && stable != "" && stable != current:
+		return &historyRule{reference: revision.Reference{Name: stable}, held: true, always: true}
+	default:
 		return nil
 	}
 	update := &set.Spec.UpdateStrategy
@@ -105,6 +118,12 @@ func (c Candidate) resolve(pod *PodView, choices map[string]string) target {
 	t := target{Compiled: c.Current, paused: c.Current.Set.Spec.InjectionStrategy.Paused}
 	rule := c.Current.history
 	if rule == nil || t.paused {
+		return t
+	}
+	if rule.held {
+		if c.History != nil && c.History.Hash != c.Current.Hash {
+			t.Compiled, t.heldBack = c.History, c.Current
+		}
 		return t
 	}
 	old := rule.always || rule.selector != nil && !rule.selector.Matches(labels.Set(pod.Labels))

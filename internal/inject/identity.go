@@ -13,7 +13,7 @@ type Identity [sha256.Size]byte
 // not). Objects are compared in one form: a packed object has another Identity
 // than its unpacked copy.
 //
-// Of the status only the recorded revision counts: counters change with every
+// Of the status only the names of revisions count: counters change with every
 // Pod. The custom version counts: clients of v1alpha1 change it as a label,
 // which begins no new generation. Other labels and managed fields do not count.
 func IdentityOf(object map[string]any) Identity {
@@ -21,7 +21,7 @@ func IdentityOf(object map[string]any) Identity {
 	status, _ := object["status"].(map[string]any)
 	parts := []any{
 		metadata["uid"], metadata["generation"], metadata["deletionTimestamp"], metadata["annotations"],
-		status["observedGeneration"], status["latestRevision"], status["collisionCount"], object["spec"],
+		status["observedGeneration"], status["latestRevision"], status["stableRevision"], status["collisionCount"], object["spec"],
 	}
 	text, _ := json.Marshal(parts) // members sorted; no value that came as JSON fails
 	return sha256.Sum256(text)

@@ -115,8 +115,8 @@ type Input struct {
 	Known func(sidecarSet string) bool
 }
 
-// Candidate is one SidecarSet that selects the Pod. History is set if its injectionStrategy
-// names a revision that exists. Draw, in [0,1), decides a Partial policy for a Pod for
+// Candidate is one SidecarSet that selects the Pod. History is set if Current refers to a
+// revision that exists. Draw, in [0,1), decides a Partial policy for a Pod for
 // which it has not been decided before.
 type Candidate struct {
 	Current, History *Compiled

@@ -48,6 +48,10 @@ type Plan struct {
 	// is newer than the one in Input, this plan is wrong.
 	Replaces []string
 
+	// HeldBack names, in name order, the SidecarSets of which the Pod gets the stable revision, because
+	// the current one is not stable yet. If it has become stable since Input was read, this plan is wrong.
+	HeldBack []string
+
 	// Warnings say what a SidecarSet asks for and this Pod does not get, although it is
 	// injected. At most one for a SidecarSet and a kind.
 	Warnings []Warning

@@ -41,6 +41,9 @@ type target struct {
 	// and the sidecars take nothing from the Pod.
 	fresh bool
 
+	// heldBack is the current content, while new Pods get the stable revision; else nil.
+	heldBack *Compiled
+
 	paused  bool
 	problem error  // why it is not known which revision to inject
 	choice  string // what chance decided; "" if chance decides nothing
@@ -174,6 +177,10 @@ func (s *selected) readRecords() {
 	for i := range s.targets {
 		t := &s.targets[i]
 		has := s.hashes.Has(t.Name())
+		if t.heldBack != nil && !t.enforced && s.hashes.Hash(t.Name()) == t.heldBack.Hash {
+			// An earlier call has injected it. A Pod is not changed twice.
+			t.Compiled, t.heldBack = t.heldBack, nil
+		}
 		same := has && s.hashes.Hash(t.Name()) == t.Hash
 		t.otherHash = has && !same
 		if t.enforced {

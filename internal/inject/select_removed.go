@@ -100,6 +100,16 @@ func (s *selected) recordedOwners() map[string][]string {
 	return s.owners
 }
 
+// heldBack returns the names for Plan.HeldBack.
+func (s *selected) heldBack() (names []string) {
+	for t := range s.injecting() {
+		if t.heldBack != nil {
+			names = append(names, t.Name())
+		}
+	}
+	return names
+}
+
 // replaced returns the names for Plan.Replaces.
 func (s *selected) replaced(edits *edits) (names []string) {
 	if s.hashes.Empty() {

@@ -70,6 +70,8 @@ var table = []Reason{
 	{Name: appsv1beta1.ReasonNothingSelected, Part: Ready, Meaning: "the selectors contradict themselves, or select only excluded namespaces", Remedy: "correct the label that the message names"},
 	{Name: appsv1beta1.ReasonInvalid, Part: Ready, Meaning: "the stored SidecarSet, or the revision that it injects, cannot be used; its Pods are refused", Remedy: "correct the field that the message names"},
 	{Name: appsv1beta1.ReasonConflict, Part: Ready, Meaning: "it and an older SidecarSet write the same part of a Pod; Pods that both select are refused", Remedy: "rename the part, or narrow a selector"},
+	{Name: appsv1beta1.ReasonRevisionNotStable, Part: Ready, Meaning: "new Pods get an earlier revision, because `sidecarset.io/new-pods` is `Stable` and too few running Pods are [available with the new one](rollouts.md#new-pods)",
+		Remedy: "wait; if it stays, see why [the rollout is stuck](#the-rollout-is-stuck). To give it to new Pods now: `kubectl annotate sidecarset NAME sidecarset.io/new-pods-`", Passes: true},
 	{Name: appsv1beta1.ReasonWebhookConfigurationMissing, Part: Ready, Meaning: "an object `sidecarset-pods-*` was deleted; its Pods get no sidecars",
 		Remedy: "`kubectl apply --server-side -f install.yaml -l sidecarset.io/pod-webhooks`; [with Helm](helm.md#upgrade-and-rollback)"},
 	{Name: appsv1beta1.ReasonWebhookConfigurationFull, Part: Ready, Meaning: "the object `sidecarset-pods-*` has no room for the Pod webhook; the message names the SidecarSets that fill it",

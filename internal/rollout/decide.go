@@ -59,6 +59,8 @@ type Plan struct {
 	Numbers
 	// Blocked are the Pods that cannot be updated in place, or back off, by reason.
 	Blocked Groups
+	// Evidence is about the current content, if Input.Unstable.
+	Evidence Evidence
 	// NotRunning are the Pods whose sidecars do not run, by the kubelet's reason. NotRunningCurrent
 	// is how many of them have the current content.
 	NotRunning        Groups
@@ -106,9 +108,11 @@ type Input struct {
 	Status   Status
 	// Stored: the API server has the Status, as IsStoredIn tells.
 	Stored bool
-	// NewPodsGetEarlier: injectionStrategy.revision gives another content than the current one to all
-	// new Pods.
+	// NewPodsGetEarlier: injectionStrategy.revision or sidecarset.io/new-pods gives another content than the
+	// current one to all new Pods.
 	NewPodsGetEarlier bool
+	// Unstable: the current revision is not the stable one, so that Evidence is wanted.
+	Unstable bool
 	// Now is in seconds since 1970.
 	Now int64
 }
@@ -148,6 +152,7 @@ type decision struct {
 	// The counters with the Pods that are about to be written, and room is how many more may be
 	// for the partition.
 	budgetUsed, unavailable, updatedNotReady, room int
+	evidence
 }
 
 // workload is the Pods of one controller. A Pod without a controller is a workload of its own.
@@ -173,17 +178,6 @@ func name(to *look, l look) {
 	if to.Pod == nil || cmp.Or(compareBool(l.counts(), to.counts()), cmp.Compare(l.at, to.at), cmp.Compare(l.Record.UID, to.Record.UID)) < 0 {
 		*to = l
 	}
-}
-
-// compareBool orders true before false.
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	}
-	return 1
 }
 
 func (d *decision) wake(at int64) {
@@ -236,6 +230,10 @@ func (d *decision) count(p *Pod) {
 		if !r.Ready && !p.isUnassigned() {
 			d.notReady++
 		}
+		if d.Unstable && r.Ready {
+			l := p.look(now)
+			d.countCreated(&l)
+		}
 		return
 	}
 	l := p.look(now)
@@ -268,6 +266,7 @@ func (d *decision) count(p *Pod) {
 	if p.current() {
 		d.countCurrent(&l)
 		d.countUpdated(&l, state)
+		d.countEvidence(&l, state)
 	} else {
 		d.offer(&l, state)
 	}
@@ -284,6 +283,7 @@ func (d *decision) countDead(p *Pod) {
 	}
 	l := p.look(d.now)
 	if is, until := l.lost(d.now); is {
+		d.trial++
 		d.Updating++
 		d.Unavailable++
 		d.wake(until)
@@ -374,6 +374,7 @@ func (d *decision) offer(l *look, state State) {
 		return
 	}
 	d.Outdated++
+	d.countOutdated(l)
 	undone, isUndone := p.undone(d.now)
 	if d.backsOff(p, &undone) {
 		return
@@ -467,12 +468,14 @@ func (d *decision) finish() {
 	switch s := d.strategy; {
 	case s.problem != nil:
 		d.Rule, d.Problem, d.Reset = Invalid, s.problem, nil
+		d.weighEvidence()
 		return
 	case s.off == NotUpdate:
 		d.Plan = Plan{Rule: NotUpdate, Next: d.Next, Status: Begun, Numbers: Numbers{Total: d.Total, Current: d.Current}, NotRunning: d.NotRunning, NotRunningCurrent: d.NotRunningCurrent}
 		return
 	case s.off == Paused:
 		d.Rule, d.Reset = Paused, nil
+		d.weighEvidence()
 		d.setWho(d.budgetUser())
 		return
 	}
@@ -489,5 +492,6 @@ func (d *decision) finish() {
 	if len(d.Write) > 0 && (d.Plan.Status.Started == 0 || d.Plan.Status.Started > d.now) {
 		d.Plan.Status.Started = d.now
 	}
+	d.weighEvidence()
 	d.explain(wait, repairs, holder)
 }

@@ -155,3 +155,14 @@ func (l *line) sink(i int) {
 		i = first
 	}
 }
+
+// compareBool orders true before false.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}

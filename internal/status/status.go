@@ -24,6 +24,8 @@ type Counters struct {
 
 // Observation is the input from which a status is computed.
 type Observation struct {
+	// Name is that of the SidecarSet.
+	Name string
 	// Generation is that of the object with whose selectors and hash the counters were
 	// computed, even if a newer generation is stored by now.
 	Generation int64
@@ -42,6 +44,8 @@ type Observation struct {
 	// those of the Pods, unbounded.
 	Uninjected []appsv1beta1.SidecarSetPodGroup
 	Revisions  []appsv1beta1.SidecarSetRevisionPods
+	// Hold: the revision is not stable. What is stored as the stable one stays so.
+	Hold bool
 	// Unrecorded says why no ControllerRevision records the content; nil if one does, or if
 	// that is about to be tried again.
 	Unrecorded error
@@ -65,8 +69,9 @@ type Revision struct {
 	// All has the names of all revisions, old ones included.
 	All []string
 	// NewPods is the name of the revision that all new Pods get in place of this one; "": they get
-	// this one.
+	// this one. Held: that is so until this one is stable.
 	NewPods string
+	Held    bool
 }
 
 // Readiness reports whether the next Pod that a SidecarSet selects will be
@@ -94,6 +99,9 @@ func Next(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.Side
 	if o.Revision != nil {
 		next.LatestRevision = o.Revision.Name
 		next.CollisionCount = new(o.Revision.CollisionCount)
+		if !o.Hold {
+			next.StableRevision = o.Revision.Name
+		}
 		next.Revisions = revisions(o.Revisions)
 		if previous.LatestRevision != next.LatestRevision {
 			setRollout(&next, rollout.Begun)
@@ -215,7 +223,18 @@ func ready(previous []metav1.Condition, o Observation) metav1.Condition {
 		return c
 	}
 	before := meta.FindStatusCondition(previous, appsv1beta1.ConditionReady)
-	if o.Readiness.Unsure && before != nil && before.Status == metav1.ConditionTrue && before.ObservedGeneration == o.Generation {
+	if before != nil && before.ObservedGeneration != o.Generation {
+		before = nil
+	}
+	held, wasHeld := o.isHeld(), before != nil && before.Reason == appsv1beta1.ReasonRevisionNotStable
+	switch injects := o.Readiness.Ready || o.Readiness.Unsure && before != nil && (before.Status == metav1.ConditionTrue || wasHeld); {
+	case !injects:
+	case held:
+		c.Reason, c.Message = appsv1beta1.ReasonRevisionNotStable, text.Cut(heldMessage(o), maxMessage)
+		return c
+	case wasHeld && o.Revision == nil: // it is not known that this has changed
+		return *before
+	case o.Readiness.Unsure && before.Status == metav1.ConditionTrue:
 		return *before
 	}
 	c.Reason, c.Message = o.Readiness.Reason, text.Cut(o.Readiness.Message, maxMessage)
@@ -233,7 +252,8 @@ func invalidMessage(problem error) string {
 }
 
 // passing has the reasons of Degraded with which the next content may be applied all the same: it may
-// replace these Pods, or cure them.
+// replace these Pods, or cure them. While new Pods get an earlier revision because of it, sidecars that do not
+// run are a reason to go back.
 var passing = map[string]bool{appsv1beta1.ReasonBlocked: true, appsv1beta1.ReasonSidecarsNotRunning: true}
 
 // passes reports whether a reason of a false Ready ends without a user.
@@ -251,7 +271,7 @@ func setGeneric(s *appsv1beta1.SidecarSetStatus, degraded metav1.Condition, now 
 	var c metav1.Condition
 	ready := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionReady)
 	switch {
-	case degraded.Status == metav1.ConditionTrue && !passing[degraded.Reason]:
+	case degraded.Status == metav1.ConditionTrue && (!passing[degraded.Reason] || fails(ready, degraded)):
 		c, c.Type = degraded, appsv1beta1.ConditionStalled
 	case ready == nil:
 	case ready.ObservedGeneration < s.ObservedGeneration:

@@ -23,6 +23,8 @@ type Current struct {
 	// NewPods is the name of the ControllerRevision that all new Pods get in place of the current one;
 	// "": they get the current one.
 	NewPods string
+	// Unstable: it is not the stable revision.
+	Unstable bool
 }
 
 // Counters are the numbers of one SidecarSet's status.
@@ -84,7 +86,8 @@ func (t *Tracker) Pass(current Current) (p Pass, ok bool) {
 	}
 	s.takeOver(current, t.now)
 	plan := rollout.Decide(rollout.Input{
-		Strategy: s.strategy, Status: s.status, Stored: s.status.IsStoredIn(s.saved, t.now), NewPodsGetEarlier: s.newPods != 0, Now: t.now,
+		Strategy: s.strategy, Status: s.status, Stored: s.status.IsStoredIn(s.saved, t.now), NewPodsGetEarlier: s.newPods != 0,
+		Unstable: current.Unstable, Now: t.now,
 	}, pods)
 	s.available = plan.Available
 	p.Write = t.take(s, &plan)

@@ -80,6 +80,7 @@ func validateAnnotations(annotations map[string]string, metadata place) {
 	number(appsv1beta1.AnnotationTimeoutSeconds, 1, appsv1beta1.MaxTimeoutSeconds,
 		fmt.Sprintf("must be a whole number of seconds from 1 to %d", appsv1beta1.MaxTimeoutSeconds))
 	choice(appsv1beta1.AnnotationEnforce, "true", "false")
+	choice(appsv1beta1.AnnotationNewPods, appsv1beta1.DefaultNewPods, appsv1beta1.StableNewPods)
 	choice(appsv1beta1.AnnotationDefaultContainer, appsv1beta1.DefaultContainerApp)
 	number(appsv1beta1.AnnotationMinReadySeconds, 0, math.MaxInt32, `must be a whole number of seconds; write for example "30", or remove it`)
 }

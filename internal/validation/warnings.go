@@ -40,6 +40,9 @@ func Warnings(set *appsv1beta1.SidecarSet, env Environment) []string {
 	if _, ok := set.Annotations[appsv1beta1.AnnotationRecreate]; ok {
 		w.add(field.NewPath("metadata", "annotations").Key(appsv1beta1.AnnotationRecreate), "has no effect any more: the operator replaces no Pods; remove it, and have workloads replace their Pods with: kubectl sidecarset rollout restart %s", set.Name)
 	}
+	if set.Annotations[appsv1beta1.AnnotationNewPods] == appsv1beta1.StableNewPods && spec.InjectionStrategy.Revision != nil {
+		w.add(field.NewPath("metadata", "annotations").Key(appsv1beta1.AnnotationNewPods), "has no effect while spec.injectionStrategy.revision is set; remove one of them")
+	}
 	w.spec(spec, path)
 	w.required(set, env.Stored)
 	w.list = append(w.list, env.Conflicts.warned...)

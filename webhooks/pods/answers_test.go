@@ -15,7 +15,6 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
@@ -81,7 +80,7 @@ func newInjector(o pods.Options) paths {
 		o.OtherInjector = func() *injectors.Injector { return nil }
 	}
 	if o.Revision == nil {
-		o.Revision = func(context.Context, *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error) { return nil, nil }
+		o.Revision = func(context.Context, *inject.Compiled) (*appsv1.ControllerRevision, error) { return nil, nil }
 	}
 	if o.RecordEvent == nil {
 		o.RecordEvent = func(events.Event) {}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,7 +18,6 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/injectors"
@@ -39,9 +39,9 @@ type Options struct {
 	Know func(ctx context.Context, names []string) error
 	// Namespaces reads Namespaces from the API server, not from a cache.
 	Namespaces client.Reader
-	// Revision asks the API server, not a cache, for the revision that a SidecarSet names.
+	// Revision asks the API server, not a cache, for the revision that a SidecarSet refers to.
 	// It returns nil if that revision is not recorded.
-	Revision func(context.Context, *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error)
+	Revision func(context.Context, *inject.Compiled) (*appsv1.ControllerRevision, error)
 	// KeepsPodResources reports whether API servers keep spec.resources of Pods. It is called
 	// before a Pod is denied because of them. If it is nil, they do.
 	KeepsPodResources func(context.Context) bool
@@ -142,16 +142,36 @@ func (i *Injector) decide(ctx context.Context, reader *review.Reader, document [
 	if err != nil {
 		return verdict{result: resultError, head: head, err: cannotTell(&head, err)}
 	}
+	known := i.options.Snapshot()
 	v := i.choose(ctx, reader, document, head)
-	if len(v.plan.Replaces) == 0 {
+	switch {
+	case len(v.plan.Replaces) > 0:
+		// By an entry of another shard, the API server may have called a replica that knows a newer
+		// content of these SidecarSets. That content must stay.
+		if err := i.options.Know(ctx, append(v.plan.HeldBack, v.plan.Replaces...)); err != nil {
+			return verdict{result: resultError, head: head, err: cannotTell(&head, err)}
+		}
+	case len(v.plan.HeldBack) == 0 || !i.knowsSoon(ctx, v.plan.HeldBack) || i.options.Snapshot() == known:
 		return v
 	}
-	// By an entry of another shard, the API server may have called a replica that knows a newer
-	// content of these SidecarSets. That content must stay.
-	if err := i.options.Know(ctx, v.plan.Replaces); err != nil {
-		return verdict{result: resultError, head: head, err: cannotTell(&head, err)}
-	}
 	return i.choose(ctx, reader, document, head)
+}
+
+// holdBackWait bounds the read before a revision is held back.
+const holdBackWait = time.Second
+
+// knowsSoon reports whether the snapshot holds SidecarSets as they were stored after the call. It waits for
+// half of the call's time at most. The condition Ready says that new Pods get a revision from the moment at
+// which it is stable, so a replica whose watch is behind must not hold it back. If that is not known, the
+// revision is held back: nothing shows that it works.
+func (i *Injector) knowsSoon(ctx context.Context, names []string) bool {
+	wait := holdBackWait
+	if end, ends := ctx.Deadline(); ends {
+		wait = min(wait, time.Until(end)/2)
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	return i.options.Know(ctx, names) == nil
 }
 
 // choose decides about a Pod by the newest snapshot.
@@ -184,6 +204,9 @@ func (i *Injector) inject(ctx context.Context, reader *review.Reader, document [
 		return verdict{result: resultOther, head: head}
 	}
 	candidates := selected.snapshot.Candidates(selected.sidecarSets, i.options.Draw) // draws once, also if the loop repeats
+	if err := i.revisions.addStable(ctx, candidates); err != nil {
+		return verdict{result: resultError, head: head, err: server.Unavailable(fmt.Sprintf("cannot tell what to inject into Pod %s: %v", head.PodName(), err))}
+	}
 	for {
 		plan, err := inject.Compute(inject.Input{
 			Pod: pod, Candidates: candidates, Now: i.options.Clock.Now(), Known: selected.snapshot.Has, Ended: ctx.Err,

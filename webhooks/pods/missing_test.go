@@ -18,6 +18,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/webhooks/pods"
 	"github.com/sidecarset/operator/webhooks/server"
@@ -38,7 +39,7 @@ type lagging struct {
 	reads atomic.Int32
 }
 
-func (l *lagging) revision(ctx context.Context, set *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error) {
+func (l *lagging) revision(ctx context.Context, compiled *inject.Compiled) (*appsv1.ControllerRevision, error) {
 	l.reads.Add(1)
 	if l.hangs {
 		<-ctx.Done()
@@ -48,7 +49,7 @@ func (l *lagging) revision(ctx context.Context, set *appsv1beta1.SidecarSet) (*a
 		return nil, l.err
 	}
 	return &appsv1.ControllerRevision{
-		ObjectMeta: metav1.ObjectMeta{Name: set.Name + "-1", Annotations: map[string]string{appsv1beta1.AnnotationHash: "h", appsv1beta1.AnnotationHashWithoutImage: "b"}},
+		ObjectMeta: metav1.ObjectMeta{Name: compiled.Name() + "-1", Annotations: map[string]string{appsv1beta1.AnnotationHash: "h", appsv1beta1.AnnotationHashWithoutImage: "b"}},
 		Data:       runtime.RawExtension{Raw: []byte(l.data)},
 	}, nil
 }

@@ -11,7 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/utils/clock"
 
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
@@ -36,7 +35,7 @@ var errTooManyMissing = errors.New("too many SidecarSets name revisions that thi
 // liveRevisions looks up recorded revisions that the snapshot lacks, because its watch may
 // be behind. It is safe for concurrent use.
 type liveRevisions struct {
-	named  func(context.Context, *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error)
+	named  func(context.Context, *inject.Compiled) (*appsv1.ControllerRevision, error)
 	clock  clock.PassiveClock
 	shared *snapshot.Shared[*inject.Compiled, *inject.Compiled] // by the SidecarSet that names the revision
 	rate   *rate.Limiter
@@ -53,7 +52,7 @@ type revisionAnswer struct {
 	until    time.Time
 }
 
-func newLiveRevisions(named func(context.Context, *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error), c clock.PassiveClock) *liveRevisions {
+func newLiveRevisions(named func(context.Context, *inject.Compiled) (*appsv1.ControllerRevision, error), c clock.PassiveClock) *liveRevisions {
 	l := &liveRevisions{named: named, clock: c, rate: rate.NewLimiter(revisionRate, 2*revisionRate), answers: map[*inject.Compiled]revisionAnswer{}}
 	l.shared = snapshot.NewShared(revisionReads, l.ask)
 	return l
@@ -73,6 +72,21 @@ func (l *liveRevisions) addMissing(ctx context.Context, candidates []inject.Cand
 		return c.History != nil, nil
 	}
 	return false, nil
+}
+
+// addStable looks up the stable revisions that the snapshot lacks. Without one that is stored and can be
+// used, the Pod gets the current revision.
+func (l *liveRevisions) addStable(ctx context.Context, candidates []inject.Candidate) (err error) {
+	for i := range candidates {
+		c := &candidates[i]
+		if !c.Current.IsHeld() || c.History != nil {
+			continue
+		}
+		if c.History, err = l.find(ctx, c.Current); err != nil {
+			return fmt.Errorf("looking up the stable revision of SidecarSet %q: %w", c.Current.Name(), err)
+		}
+	}
+	return nil
 }
 
 // find returns the revision that a SidecarSet names, by an answer that is still valid or by
@@ -95,7 +109,7 @@ func (l *liveRevisions) ask(ctx context.Context, current *inject.Compiled) (*inj
 	}
 	ctx, cancel := context.WithTimeout(ctx, revisionTimeout)
 	defer cancel()
-	recorded, err := l.named(ctx, current.Set)
+	recorded, err := l.named(ctx, current)
 	answer, memory := revisionAnswer{err: err}, revisionMemory
 	switch {
 	case err != nil:

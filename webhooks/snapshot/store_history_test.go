@@ -36,6 +36,33 @@ func injecting(t *testing.T, revision map[string]any) *unstructured.Unstructured
 	return set
 }
 
+// With new-pods: Stable, the revision in the status is there as soon as an edit is. It is forgotten when the edit
+// is stable.
+func TestStoreHasTheStableRevisionWithTheEdit(t *testing.T) {
+	c := newFakeCache()
+	set := storedSet("a")
+	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationNewPods: appsv1beta1.StableNewPods})
+	stable := func(latest, stable string) *unstructured.Unstructured {
+		next := set.DeepCopy()
+		_ = unstructured.SetNestedMap(next.Object, map[string]any{"latestRevision": latest, "stableRevision": stable, "observedGeneration": next.GetGeneration()}, "status")
+		return next
+	}
+	c.sets.Add(stable("a-1", "a-1"))
+	c.revisions.Add(storedRevision("a-1", "v1", "side:1", 1))
+	store := c.run(t)
+	await.That(t, func() bool { return store.Ready(nil) == nil }, "the first snapshot")
+	for _, tc := range []struct {
+		latest, stable string
+		has            bool
+	}{{"a-1", "a-1", false}, {"a-2", "a-1", true}, {"a-2", "a-2", false}, {"a-3", "a-1", true}, {"a-3", "a-0", false}} {
+		c.sets.Modify(stable(tc.latest, tc.stable))
+		await.That(t, func() bool {
+			set, _ := store.Current().Get("a")
+			return set.Set.Status.StableRevision == tc.stable && set.Set.Status.LatestRevision == tc.latest && (store.Current().History("a") != nil) == tc.has
+		}, "stable "+tc.stable+" of "+tc.latest)
+	}
+}
+
 func TestStoreFollowsRevisions(t *testing.T) {
 	c := newFakeCache()
 	c.sets.Add(injecting(t, map[string]any{"customVersion": "v1"}))

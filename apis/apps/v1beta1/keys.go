@@ -77,6 +77,17 @@ const DefaultContainerApp = "App"
 // most as many updated Pods are not available as are.
 const AnnotationMinReadySeconds = "sidecarset.io/min-ready-seconds"
 
+// AnnotationNewPods on a SidecarSet says when new Pods get an edited revision: at once ("Latest", the default),
+// or when three running Pods are available with it, or all if there are fewer ("Stable"). Until then they get
+// status.stableRevision. It has no effect while injectionStrategy.revision is set.
+const AnnotationNewPods = "sidecarset.io/new-pods"
+
+// The values of AnnotationNewPods.
+const (
+	DefaultNewPods = "Latest"
+	StableNewPods  = "Stable"
+)
+
 // LabelRequired on a SidecarSet makes API servers refuse a selected Pod that lacks its sidecars ("true"), or
 // warn of it ("warn"), where config/required is applied.
 const LabelRequired = "sidecarset.io/required"
@@ -197,6 +208,9 @@ const (
 	// before, and that both may select one Pod. Such Pods are refused. Reviews refuse such
 	// SidecarSets, unless both are created at the same moment.
 	ReasonConflict = "Conflict"
+	// ReasonRevisionNotStable says that new Pods are injected with an earlier revision, because
+	// AnnotationNewPods is "Stable" and running Pods are not available with the current one yet.
+	ReasonRevisionNotStable = "RevisionNotStable"
 	// ReasonCertificateNotTrusted says that API servers would not accept the
 	// operator's certificate.
 	ReasonCertificateNotTrusted = "CertificateNotTrusted"

@@ -421,6 +421,9 @@ type SidecarSetStatus struct {
 	UpdatedReadyPods int32 `json:"updatedReadyPods,omitempty"`
 	// latestRevision is the name of the current revision's ControllerRevision.
 	LatestRevision string `json:"latestRevision,omitempty"`
+	// stableRevision is the name of the last ControllerRevision with which enough running Pods were
+	// available, or with which none could be updated. With sidecarset.io/new-pods: Stable, new Pods get it.
+	StableRevision string `json:"stableRevision,omitempty"`
 	// collisionCount is used to make names of ControllerRevisions unique.
 	CollisionCount *int32 `json:"collisionCount,omitempty"`
 

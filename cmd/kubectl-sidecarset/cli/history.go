@@ -31,7 +31,7 @@ type history struct {
 	name     string
 	recorded revision.History
 	revision []byte // what a revision of the stored spec records
-	status   []appsv1beta1.SidecarSetRevisionPods
+	status   *appsv1beta1.SidecarSetStatus
 }
 
 func (a *app) historyOf(ctx context.Context, c client.Client, object *unstructured.Unstructured) (*history, error) {
@@ -52,7 +52,7 @@ func (a *app) historyOf(ctx context.Context, c client.Client, object *unstructur
 	if err != nil {
 		return nil, fmt.Errorf("reading SidecarSet %q: %w", name, err)
 	}
-	h.status = set.Status.Revisions
+	h.status = &set.Status
 	return h, nil
 }
 
@@ -60,8 +60,8 @@ func (h *history) isCurrent(r *appsv1.ControllerRevision) bool {
 	return bytes.Equal(r.Data.Raw, h.revision)
 }
 
-// back returns the revision that undo goes to: the one with most ready Pods of those with another content
-// than the current one. If none has a ready Pod, it is the newest of these. why says that; the result is
+// back returns the revision that undo goes to, of those with another content than the current one: the stable
+// one if it has a ready Pod, or the one with most ready Pods. If none has a ready Pod, it is the newest of these. why says that; the result is
 // nil if there is no other content.
 func (h *history) back() (to *appsv1.ControllerRevision, why string) {
 	current := ""
@@ -74,7 +74,11 @@ func (h *history) back() (to *appsv1.ControllerRevision, why string) {
 	}
 	worked := progress.Worked(h.status, current)
 	for _, r := range h.recorded {
-		if worked != nil && r.Name == worked.Name {
+		switch {
+		case worked == nil || r.Name != worked.Name:
+		case r.Name == h.status.StableRevision:
+			return r, fmt.Sprintf("it is the stable one, and %d ready Pods have it", worked.ReadyPods)
+		default:
 			return r, fmt.Sprintf("%d ready Pods have it", worked.ReadyPods)
 		}
 	}
@@ -135,7 +139,7 @@ differs from the current content.`,
 
 func (a *app) printHistory(h *history) error {
 	pods := map[string]appsv1beta1.SidecarSetRevisionPods{}
-	for _, r := range h.status {
+	for _, r := range h.status.Revisions {
 		pods[r.Name] = r
 	}
 	back, why := h.back()
@@ -172,8 +176,9 @@ func (a *app) rolloutUndo() *cobra.Command {
 	c := a.verb(&cobra.Command{
 		Use:   "undo NAME",
 		Short: "Write a recorded revision back into a SidecarSet",
-		Long: `Write a recorded revision back into a SidecarSet: by default, the one with most ready Pods of those
-with another content than the current one, so that two bad edits in a row lead back to what worked.
+		Long: `Write a recorded revision back into a SidecarSet: by default the stable one (status.stableRevision) if a
+ready Pod has it, else the one with most ready Pods of those with another content than the current one,
+so that two bad edits in a row lead back to what worked.
 If none has a ready Pod, it is the newest of these. Selectors and strategies are not recorded and
 stay as they are. With --dry-run, print what would change.`,
 	}, func(ctx context.Context, c client.Client, name string, _ []string) error {

@@ -23,6 +23,8 @@ func TestUndoGoesToARevisionThatWorked(t *testing.T) {
 	}{
 		"the second attempt is bad, too": {"[{name: r1, pods: 3, readyPods: 3}, {name: r2, pods: 1}]", "agent:v1", "revision 1 (r1): 3 ready Pods have it"},
 		"all Pods have the current one":  {"[{name: r3, pods: 4, readyPods: 4}]", "agent:v2", "revision 2 (r2): no other revision has a ready Pod"},
+		"the stable one has fewer Pods":  {"[{name: r2, pods: 3, readyPods: 3}, {name: r1, pods: 1, readyPods: 1}]\n  stableRevision: r1", "agent:v1", "revision 1 (r1): it is the stable one, and 1 ready Pods have it"},
+		"no Pod has the stable one":      {"[{name: r3, pods: 4, readyPods: 4}]\n  stableRevision: r1", "agent:v1", "revision 1 (r1): it is the stable one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			object := objectOf(t, `
@@ -62,7 +64,7 @@ status:
 			if text := out.String(); !strings.Contains(text, tc.says) || !strings.Contains(text, "undo goes to revision "+tc.says[9:10]+": ") || !strings.Contains(text, "(undo)") {
 				t.Errorf("%q is not in\n%s", tc.says, text)
 			}
-			if worked := strings.Contains(tc.says, "ready Pods have it"); worked != strings.Contains(summary.ToDo, "goes back to revision r1, which 3 ready Pods have") {
+			if worked := strings.Contains(tc.says, "ready Pods have it"); worked != strings.Contains(summary.ToDo, "goes back to revision r1, which ") {
 				t.Errorf("to do: %s", summary.ToDo)
 			}
 			set, err := typedSet(t.Context(), c, "agent")

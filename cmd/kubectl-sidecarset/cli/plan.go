@@ -110,6 +110,8 @@ type sidecarSetPlan struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// Missing are the ConfigMaps and Secrets that the sidecars need and that Namespaces lack.
 	Missing []*missing `json:"missing,omitempty"`
+	// NewPods says when new Pods get the content, if that is not at once as always.
+	NewPods string `json:"newPods,omitempty"`
 	*outcome.Plan
 }
 
@@ -228,6 +230,9 @@ func (p *planner) planOne(ctx context.Context, o *manifest.Object) (*sidecarSetP
 	})
 	if err != nil {
 		return nil, o.Errorf("%w", err)
+	}
+	if compiled, ok := after.Snapshot.Get(o.Name); ok {
+		plan.NewPods = newPodsWait(old, compiled, plan.Plan)
 	}
 	return plan, nil
 }

@@ -48,6 +48,9 @@ func (a *app) printPlan(p *sidecarSetPlan) {
 	if p.Partition > 0 {
 		fmt.Fprintf(a.Out, "%s %d of these Pods stay as they are\n", paint.bold("Partition:"), p.Partition)
 	}
+	if p.NewPods != "" {
+		fmt.Fprintln(a.Out, paint.bold("New Pods:"), p.NewPods)
+	}
 	var conflicts []string
 	for _, g := range p.Refused {
 		conflicts = append(conflicts, fmt.Sprintf("new Pods in place of %s (%s) are refused: %s", podsText(g.Pods), strings.Join(g.First, ", "), g.Message))

@@ -106,9 +106,9 @@ func (a *app) list(all []*progress.Summary) error {
 func rank(s *progress.Summary) int {
 	_, _, problem := s.Outcome()
 	switch {
-	case problem != nil, s.Degraded != nil, s.NewPods.Status != "True":
+	case problem != nil, s.Degraded != nil, s.NewPods.Status != "True" && s.NewPods.Reason != appsv1beta1.ReasonRevisionNotStable:
 		return 0
-	case s.Rollout.Reason == appsv1beta1.ReasonRollingOut:
+	case s.Rollout.Reason == appsv1beta1.ReasonRollingOut, s.NewPods.Status != "True":
 		return 1
 	}
 	return 2
@@ -143,10 +143,16 @@ func (a *app) picture(s *progress.Summary) string {
 		line("stale", fmt.Sprintf("The leader has not observed generation %d yet; the rest is about an earlier one.", s.Generation), paint.yellow)
 	}
 	colour := paint.green
-	if s.NewPods.Status != metav1.ConditionTrue {
+	switch {
+	case s.NewPods.Reason == appsv1beta1.ReasonRevisionNotStable:
+		colour = paint.yellow
+	case s.NewPods.Status != metav1.ConditionTrue:
 		colour = paint.red
 	}
 	line("new Pods", s.NewPods.Reason+": "+s.NewPods.Message, colour)
+	if s.NewPods.Reason == appsv1beta1.ReasonRevisionNotStable {
+		line("", "That is meant: "+appsv1beta1.AnnotationNewPods+" is "+appsv1beta1.StableNewPods+".", none)
+	}
 	colour = none
 	switch {
 	case s.Degraded != nil:

@@ -81,7 +81,7 @@ func New(parts Parts) *View {
 		}
 	}
 	for name, compiled := range sidecarSets {
-		if recorded := recorded(compiled.Set, parts.Revisions); recorded != nil {
+		if recorded := recorded(compiled, parts.Revisions); recorded != nil {
 			if p, err := inject.CompileRevision(compiled, recorded); err == nil { // without it, injection names the revision
 				history[name] = p
 			}
@@ -154,13 +154,14 @@ func Stored(object map[string]any) (map[string]any, error) {
 	return set.Object, nil
 }
 
-// recorded returns the revision that a SidecarSet injects in place of its content; nil if it names
+// recorded returns the revision that a SidecarSet may inject in place of its content; nil if it refers to
 // none that is there.
-func recorded(set *appsv1beta1.SidecarSet, all []*appsv1.ControllerRevision) *appsv1.ControllerRevision {
-	ref, names := revision.ReferenceOf(set.Spec.InjectionStrategy.Revision)
-	if !names {
+func recorded(compiled *inject.Compiled, all []*appsv1.ControllerRevision) *appsv1.ControllerRevision {
+	ref, refers := compiled.Refers()
+	if !refers {
 		return nil
 	}
+	set := compiled.Set
 	own := slices.DeleteFunc(slices.Clone(all), func(r *appsv1.ControllerRevision) bool { return r.Labels[appsv1beta1.LabelSidecarSetName] != set.Name })
 	return revision.NewHistory(own, revision.Owner{Name: set.Name, UID: set.UID}).Choose(ref)
 }

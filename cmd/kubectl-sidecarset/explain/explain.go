@@ -241,7 +241,7 @@ func inForce(set *appsv1beta1.SidecarSet) string {
 		return "The operator has written no status yet: it has not seen the SidecarSet, or does not run."
 	case ready == nil:
 		return ""
-	case ready.Status != metav1.ConditionTrue:
+	case ready.Status != metav1.ConditionTrue && ready.Reason != appsv1beta1.ReasonRevisionNotStable: // with that, Pods are injected
 		return fmt.Sprintf("The SidecarSet is not Ready (%s, %s): %s", ready.Status, ready.Reason, ready.Message)
 	case ready.ObservedGeneration < set.Generation:
 		return fmt.Sprintf("It is not known yet whether new Pods get generation %d.", set.Generation)

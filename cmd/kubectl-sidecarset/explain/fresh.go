@@ -77,7 +77,9 @@ func (s *subject) next(p *inject.Compiled, selected bool) Answer {
 	if len(s.adds[name]) > 0 {
 		a.Reasons = append(a.Reasons, "Brings container "+strings.Join(s.adds[name], ", ")+".")
 	}
-	if ref, names := p.Refers(); names {
+	if slices.Contains(plan.HeldBack, name) {
+		a.Reasons = append(a.Reasons, fmt.Sprintf("New Pods get %s, because too few running Pods are available with %s (%s: %s).", a.Revision, p.Revision(), appsv1beta1.AnnotationNewPods, appsv1beta1.StableNewPods))
+	} else if ref, names := p.Refers(); names && !p.IsHeld() {
 		a.Reasons = append(a.Reasons, fmt.Sprintf("spec.injectionStrategy.revision injects %s (policy %s).", ref, cmp.Or(p.Set.Spec.InjectionStrategy.Revision.Policy, appsv1beta1.AlwaysSidecarSetInjectRevisionPolicy)))
 	}
 	if slices.Contains(plan.Replaces, name) {

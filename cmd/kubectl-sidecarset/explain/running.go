@@ -177,6 +177,9 @@ func (r *running) outdated(p *inject.Compiled, u *Updater, err error, a *Answer)
 	} else if p.Revision() != "" {
 		say("The SidecarSet is at revision %s.", p.Revision())
 	}
+	if p.IsHeld() && a.Revision == p.Set.Status.StableRevision {
+		say("New Pods get %s until enough running Pods are available with %s (%s: %s).", a.Revision, p.Revision(), appsv1beta1.AnnotationNewPods, appsv1beta1.StableNewPods)
+	}
 	var update inplace.Update
 	var fields []string
 	if err == nil {

@@ -109,9 +109,12 @@ func Of(set *appsv1beta1.SidecarSet) *Summary {
 		s.ToDo = command + "resume " + s.Name + " goes on updating Pods"
 	case s.Rollout.Reason == appsv1beta1.ReasonStalled, s.Degraded != nil && s.Degraded.Reason == appsv1beta1.ReasonPodsNotReady:
 		s.ToDo = command + "undo " + s.Name
-		if back := Worked(st.Revisions, st.LatestRevision); back != nil {
+		switch back := Worked(st, st.LatestRevision); {
+		case back != nil && back.ReadyPods > 0:
 			s.ToDo += fmt.Sprintf(" goes back to revision %s, which %d ready Pods have; the Pods that broke are repaired at once", back.Name, back.ReadyPods)
-		} else {
+		case back != nil:
+			s.ToDo += fmt.Sprintf(" goes back to the stable revision %s; no other revision has a ready Pod", back.Name)
+		default:
 			s.ToDo += " writes the newest other revision back; no other revision has a ready Pod, so look at rollout history first"
 		}
 	case s.Recreatable > 0:
@@ -120,13 +123,20 @@ func Of(set *appsv1beta1.SidecarSet) *Summary {
 	return s
 }
 
-// Worked returns the revision, other than the current one, that most ready Pods have; nil if none has a
-// ready Pod.
-func Worked(all []appsv1beta1.SidecarSetRevisionPods, current string) (best *appsv1beta1.SidecarSetRevisionPods) {
-	for i := range all {
-		if r := &all[i]; r.Name != "" && r.Name != current && r.ReadyPods > 0 && (best == nil || r.ReadyPods > best.ReadyPods) {
+// Worked returns the revision, other than the current one, to go back to: the stable one if it has a ready Pod,
+// else the one that most ready Pods have. If none has a ready Pod, it is the stable one, or nil if that is current.
+func Worked(st *appsv1beta1.SidecarSetStatus, current string) (best *appsv1beta1.SidecarSetRevisionPods) {
+	for i := range st.Revisions {
+		switch r := &st.Revisions[i]; {
+		case r.Name == "" || r.Name == current || r.ReadyPods == 0:
+		case r.Name == st.StableRevision:
+			return r
+		case best == nil || r.ReadyPods > best.ReadyPods:
 			best = r
 		}
+	}
+	if stable := st.StableRevision; best == nil && stable != "" && stable != current {
+		best = &appsv1beta1.SidecarSetRevisionPods{Name: stable}
 	}
 	return best
 }

@@ -57,6 +57,10 @@ var well = map[string]string{
 	`sidecarset_certificate_pending_seconds`:                                    "0x120",
 	`sidecarset_ca_writes_total{change="replaced"}`:                             "0x120",
 	`sidecarset_ca_bundle_objects_missing`:                                      "0x120",
+	// New Pods of this one get an earlier revision, for 19 minutes: that is meant.
+	`sidecarset_ready{sidecarset="held"}`:         "1x100 0x18",
+	`sidecarset_new_pods_held{sidecarset="held"}`: "0x100 1x18",
+	`sidecarset_new_pods_held{sidecarset="log"}`:  "0x120",
 }
 
 // An alert fires in its trouble, and no other does. In each row, one series has other values.
@@ -70,6 +74,7 @@ func TestAlerts(t *testing.T) {
 		{"SidecarSetPodsDenied", `sidecarset_injections_total{sidecarset="log", result="denied"}`, "0+1x120"},
 		{"SidecarSetNotReady", `sidecarset_ready{sidecarset="log"}`, "0x120"},
 		{"", `sidecarset_ready{sidecarset="log"}`, "1x111 0x8"}, // not for ten minutes yet
+		{"SidecarSetNewPodsHeld", `sidecarset_new_pods_held{sidecarset="log"}`, "1x120"},
 		{"SidecarSetUninjectedPods", `sidecarset_uninjected_pods{sidecarset="log"}`, "2x120"},
 		{"SidecarSetDegraded", `sidecarset_degraded{sidecarset="log"}`, "1x120"},
 		{"SidecarSetUncountedPods", `sidecarset_uncounted_pods`, "1x120"},
