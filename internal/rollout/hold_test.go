@@ -32,7 +32,7 @@ func TestEvidence(t *testing.T) {
 	}
 	bornWith := func(at int) []change { return []change{current, readySince(at)} }
 	resting := func(p *rollout.Pod) { p.Backoff = &rollout.Backoff{Until: noon + 10, Reason: inplace.WriteFailed} }
-	cured := with(isProven, wrote(1000, podstate.WasNotReady), carriedOut(990))
+	cured := with(available, wrote(1000, podstate.WasNotReady), carriedOut(990))
 	gone := rollout.Status{NotReadyBefore: 0, Disappeared: 1, DisappearedUntil: noon + 300}
 	tests := map[string]struct {
 		strategy           update
@@ -45,16 +45,16 @@ func TestEvidence(t *testing.T) {
 		"there are no Pods":                         {},
 		"nobody is updated yet":                     {pods: many(9), pending: 9, hold: true},
 		"one is tried":                              {pods: all(one(1, updating...), many(9)), pending: 10, hold: true},
-		"one is Ready, and not for long":            {pods: all(one(1, settling...), many(9)), pending: 10, hold: true},
-		"one is available":                          {pods: all(many(1, isProven...), one(1), one(2), one(3)), available: 1, pending: 3, hold: true},
-		"two are":                                   {pods: all(many(2, isProven...), one(1)), available: 2, pending: 1, hold: true},
-		"three are":                                 {pods: all(many(3, isProven...), one(1)), available: 3, pending: 1},
+		"one is Ready, and not for long":            {pods: all(one(1, unavailable...), many(9)), pending: 10, hold: true},
+		"one is available":                          {pods: all(many(1, available...), one(1), one(2), one(3)), available: 1, pending: 3, hold: true},
+		"two are":                                   {pods: all(many(2, available...), one(1)), available: 2, pending: 1, hold: true},
+		"three are":                                 {pods: all(many(3, available...), one(1)), available: 3, pending: 1},
 		"three are that were not Ready":             {pods: all(many(3, cured...), one(1)), available: 3, pending: 1},
 		"three are that were created with it":       {pods: all(many(3, bornWith(40)...), one(1)), available: 3, pending: 1},
 		"they were created with it a moment ago":    {pods: all(many(3, bornWith(10)...), one(1)), pending: 1, next: 20, hold: true},
-		"both of two":                               {pods: many(2, isProven...), available: 2},
-		"one of two failed":                         {pods: all(many(1, isProven...), one(1, late...)), available: 1, pending: 1, hold: true},
-		"the tried one disappeared":                 {status: gone, pods: many(1, isProven...), available: 1, pending: 1, hold: true},
+		"both of two":                               {pods: many(2, available...), available: 2},
+		"one of two failed":                         {pods: all(many(1, available...), one(1, late...)), available: 1, pending: 1, hold: true},
+		"the tried one disappeared":                 {status: gone, pods: many(1, available...), available: 1, pending: 1, hold: true},
 		"a silent node":                             {pods: one(1, silentPod...), pending: 1, hold: true},
 		"a silent node, after ten minutes":          {pods: one(1, with(silentPod, wrote(700, podstate.WasReady))...)},
 		"a cure is tried":                           {pods: one(1, downAgain...), pending: 1, hold: true},
@@ -68,7 +68,7 @@ func TestEvidence(t *testing.T) {
 		"other changes than images, only Jobs":      {pods: many(9, blocked)},
 		"the partition keeps all":                   {strategy: update{Partition: share("100%")}, pods: many(9)},
 		"the partition keeps all but one":           {strategy: update{Partition: share("8")}, pods: many(9), pending: 1, hold: true},
-		"and that one is available":                 {strategy: update{Partition: share("8")}, pods: all(many(1, isProven...), one(1)), available: 1},
+		"and that one is available":                 {strategy: update{Partition: share("8")}, pods: all(many(1, available...), one(1)), available: 1},
 		"the partition keeps half":                  {strategy: update{Partition: share("50%")}, pods: many(10), pending: 5, hold: true},
 		"an update strategy that cannot be read":    {strategy: update{Partition: share("many")}, pods: many(9)},
 		"Pods without a node":                       {pods: many(9, outdatedDown[0], unassigned)},
