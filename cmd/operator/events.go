@@ -86,8 +86,11 @@ func (w *eventWriter) Start(ctx context.Context) error {
 	context.AfterFunc(ctx, w.due.ShutDown)
 	for {
 		subject, ended := w.due.Get()
-		if ended || w.pace.Wait(ctx) != nil {
+		if ended {
 			return nil
+		}
+		if err := w.pace.Wait(ctx); err != nil {
+			return nil //nolint:nilerr // ctx has ended
 		}
 		w.mu.Lock()
 		e, waits := w.waiting[subject]

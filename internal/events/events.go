@@ -47,13 +47,13 @@ const (
 	ActionInject          = "Inject"
 )
 
-// Injecting says that the next selected Pod will be injected. Reason and message are
+// Ready says that the next selected Pod will be injected. Reason and message are
 // those of the condition Ready.
 func Ready(about SidecarSet, reason, message string) Event {
 	return Event{about, Pod{}, corev1.EventTypeNormal, reason, ActionRegisterWebhook, bounded(message)}
 }
 
-// Pending says that the next selected Pod will not be injected, and why. Reason and
+// NotReady says that the next selected Pod will not be injected, and why. Reason and
 // message are those of the condition Ready. A pause and an edit that new Pods do not get yet are
 // intended by the author, so they are not warnings.
 func NotReady(about SidecarSet, reason, message string) Event {

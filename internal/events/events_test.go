@@ -7,10 +7,9 @@ import (
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
-
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"k8s.io/apimachinery/pkg/types"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/events"
 )
 

@@ -85,7 +85,7 @@ func sortedByName(sidecarSets []*inject.Compiled) []*inject.Compiled {
 	return last
 }
 
-// compiled SidecarSets returns all SidecarSets in name order. The slice is shared: read it only.
+// SidecarSets returns all SidecarSets in name order. The slice is shared: read it only.
 func (s *Snapshot) SidecarSets() []*inject.Compiled { return s.sidecarSets }
 
 // Get returns the SidecarSet of a name.

@@ -371,14 +371,6 @@ func reviewed(name string) *appsv1beta1.SidecarSet {
 	return set
 }
 
-// elsewhere returns a SidecarSet in its next generation, with selectors for another label.
-func elsewhere(set *appsv1beta1.SidecarSet) *appsv1beta1.SidecarSet {
-	set = set.DeepCopy()
-	set.Generation++
-	set.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": set.Name + "-elsewhere"}}
-	return set
-}
-
 func webhookOf(t *testing.T, set *appsv1beta1.SidecarSet) podwebhook.Webhook {
 	t.Helper()
 	e, err := podwebhook.Of(set)
