@@ -40,7 +40,7 @@ func TestAlertsAreDocumented(t *testing.T) {
 		if !strings.Contains(section(runbook, anchor), "`"+rule.Alert+"`") {
 			t.Errorf("the section %s of troubleshooting.md does not name %s, which a pager shows", anchor, rule.Alert)
 		}
-		want = append(want, fmt.Sprintf("| [`%s`](troubleshooting.md#%s) | %s | %s |", rule.Alert, anchor, rule.Labels["severity"], cmp.Or(rule.For, "at once")))
+		want = append(want, fmt.Sprintf("| [`%s`](troubleshooting.md#%s) | %s | %s |", rule.Alert, anchor, rule.Labels["severity"], cmp.Or(rule.For, "immediately")))
 	}
 	got := regexp.MustCompile(`(?m)^\| \[.* \|.* \|.* \|`).FindAllString(section(read(t, "docs/monitoring.md"), "alerts"), -1)
 	for i := range got { // without the last column
