@@ -25,7 +25,7 @@ func TestJudge(t *testing.T) {
 	tests := map[string]struct {
 		fact              podwebhook.Fact
 		after             time.Duration // the read began so long after the last review was seen
-		wasStored, in, to bool          // seen stored before the read; selectors in use; moved to a proven webhook
+		wasStored, in, to bool          // seen stored before the read; selectors in use; moved to a propagated webhook
 		want              podwebhook.Decision
 	}{
 		"(a) it has moved to a proven webhook":            {fact: is("u1", 2, there), to: true, want: drops},

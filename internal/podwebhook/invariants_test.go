@@ -19,9 +19,9 @@ import (
 	"github.com/sidecarset/operator/test/rounds"
 )
 
-// world is one shard as an API server stores it, SidecarSets that come and go, and programs that
+// simulation is one shard as an API server stores it, SidecarSets that come and go, and programs that
 // edit the shard.
-type world struct {
+type simulation struct {
 	t       *testing.T
 	rng     *rand.Rand
 	version int
@@ -33,15 +33,15 @@ type world struct {
 	apps    []string
 }
 
-func newWorld(t *testing.T, seed uint64) *world {
-	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), version: 100, sets: map[string]*appsv1beta1.SidecarSet{}, apps: appsOf(t, 5, 6)}
+func newSimulation(t *testing.T, seed uint64) *simulation {
+	w := &simulation{t: t, rng: rand.New(rand.NewPCG(seed, 1)), version: 100, sets: map[string]*appsv1beta1.SidecarSet{}, apps: appsOf(t, 5, 6)}
 	w.shard = parsed(t, applied(5, w.version))
 	w.read = w.shard.Object.DeepCopy()
 	return w
 }
 
 // aSidecarSet returns what a user may apply: a new SidecarSet, or another generation of one.
-func (w *world) aSidecarSet() *appsv1beta1.SidecarSet {
+func (w *simulation) aSidecarSet() *appsv1beta1.SidecarSet {
 	set := sidecarSet(fmt.Sprint("set-", w.rng.IntN(8)), w.apps[w.rng.IntN(len(w.apps))])
 	set.UID = uid(fmt.Sprint(w.version, w.rng.IntN(2)))
 	if is := w.sets[set.Name]; is != nil && w.rng.IntN(3) > 0 {
@@ -53,12 +53,12 @@ func (w *world) aSidecarSet() *appsv1beta1.SidecarSet {
 	return set
 }
 
-func (w *world) isStored(name string, n podwebhook.Dependency) bool {
+func (w *simulation) isStored(name string, n podwebhook.Dependency) bool {
 	set := w.sets[n.Name]
 	return set != nil && podwebhook.DependencyOf(set).Is(n) && podWebhook(w.t, set).Name == name
 }
 
-func (w *world) wanted() []podwebhook.Webhook {
+func (w *simulation) wanted() []podwebhook.Webhook {
 	var all []podwebhook.Webhook
 	for _, set := range w.sets {
 		all = append(all, podWebhook(w.t, set))
@@ -67,7 +67,7 @@ func (w *world) wanted() []podwebhook.Webhook {
 }
 
 // review has a SidecarSet reviewed. Some of these are stored.
-func (w *world) review() {
+func (w *simulation) review() {
 	w.t.Helper()
 	set := w.aSidecarSet()
 	e, before := podWebhook(w.t, set), w.shard
@@ -114,7 +114,7 @@ func (w *world) review() {
 }
 
 // lead reconciles the shard with decisions by chance, and checks that there is nothing left to do.
-func (w *world) lead() {
+func (w *simulation) lead() {
 	w.t.Helper()
 	wanted, before := w.wanted(), w.shard
 	said := podwebhook.Decisions{}
@@ -179,7 +179,7 @@ func dependencyIn(s *podwebhook.Shard, name string, n podwebhook.Dependency) (po
 }
 
 // write stores what the operator writes, and checks what is so of every write.
-func (w *world) write(next *configuration) {
+func (w *simulation) write(next *configuration) {
 	w.t.Helper()
 	before := w.shard
 	if next.ResourceVersion != before.Object.ResourceVersion {
@@ -235,7 +235,7 @@ func (w *world) write(next *configuration) {
 	}
 }
 
-func (w *world) put(c *configuration) {
+func (w *simulation) put(c *configuration) {
 	w.t.Helper()
 	c = c.DeepCopy()
 	w.version += w.rng.IntN(5)
@@ -246,7 +246,7 @@ func (w *world) put(c *configuration) {
 }
 
 // edit is what another program, or a user with kubectl, does to the shard.
-func (w *world) edit() {
+func (w *simulation) edit() {
 	c := w.shard.Object.DeepCopy()
 	kinds := 9
 	if len(c.Webhooks) == 0 {
@@ -282,12 +282,12 @@ func (w *world) edit() {
 	w.put(c)
 }
 
-// Whatever happens, each write keeps the laws of design 0005, and one pass of the leader is enough.
-func TestLawsHoldWhateverHappens(t *testing.T) {
+// Whatever happens, each write keeps the invariants of design 0005, and one pass of the leader is enough.
+func TestInvariantsHoldWhateverHappens(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(rounds.Of(60, 10)) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			w := newWorld(t, seed)
+			w := newSimulation(t, seed)
 			for range 100 {
 				switch w.rng.IntN(9) {
 				case 0, 1, 2, 3:

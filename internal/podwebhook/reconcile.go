@@ -30,14 +30,14 @@ type Plan struct {
 }
 
 // Reconcile returns the object as the stored SidecarSets need it. wanted are the webhooks of this
-// shard; see Combine. decisions are about the dependencies of Doubts. anew has the object written although nothing differs.
+// shard; see Combine. decisions are about the dependencies of Doubts. With rewrite, the object is written although nothing differs.
 //
 // A shard without webhooks has its probe webhook, so that it has a bundle that API servers know when
 // the first webhook comes.
 //
-// The needs in wanted stay, and are raised to what is stored. A webhook without needs goes. An
+// The dependencies in wanted stay, and are raised to what is stored. A webhook without dependencies goes. An
 // webhook of which only dependencies of reviews are left is not changed.
-func (s *Shard) Reconcile(wanted []Webhook, decisions Decisions, anew bool, settings *Settings) (p Plan) {
+func (s *Shard) Reconcile(wanted []Webhook, decisions Decisions, rewrite bool, settings *Settings) (p Plan) {
 	w := s.write(settings, settings.excluded())
 	exclude(w.object.Webhooks, s.Excluded, w.record.Excluded)
 	kept := make([]*Webhook, len(wanted))
@@ -53,13 +53,13 @@ func (s *Shard) Reconcile(wanted []Webhook, decisions Decisions, anew bool, sett
 	for i := range w.object.Webhooks {
 		w.object.Webhooks[i].ClientConfig.CABundle = settings.Bundle
 	}
-	if w.raised || anew || !sameObject(w.rendered(s.Serial), s.Object) {
+	if w.raised || rewrite || !sameObject(w.rendered(s.Serial), s.Object) {
 		p.Next = w.next()
 	}
 	return p
 }
 
-// RemoveAll returns the object without webhooks and needs; nil if it has none. Its owner stays.
+// RemoveAll returns the object without webhooks and dependencies; nil if it has none. Its owner stays.
 func (s *Shard) RemoveAll() *admissionregistrationv1.MutatingWebhookConfiguration {
 	if s.IsEmpty() && len(s.Dependencies) == 0 {
 		return nil
@@ -91,7 +91,7 @@ func remaining(dependencies []Dependency, e *Webhook, decision func(Dependency) 
 }
 
 // want adds or repairs the wanted webhooks. It returns those that have no place, and those of whose
-// needs some have none. What is present keeps its place.
+// dependencies some have none. What is present keeps its place.
 func (w *writing) want(wanted []*Webhook) (refused map[string]error) {
 	refused = map[string]error{}
 	// What is left. Of what is not wanted, and may be leaving, only so much counts as an object can have.
@@ -194,7 +194,7 @@ func (w *writing) full() error {
 		"Let SidecarSets share selectors, shorten long selectors, or delete SidecarSets", w.object.Name, len(parts), MaxWebhooks, total, maxBytes, strings.Join(names, ", "))
 }
 
-// clear removes the webhooks without needs, and the dependencies without webhooks. It returns the webhooks
+// clear removes the webhooks without dependencies, and the dependencies without webhooks. It returns the webhooks
 // that another program has added.
 func (w *writing) clear() (foreign []string) {
 	probe := w.object.Name + probeSuffix

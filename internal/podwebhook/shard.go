@@ -25,10 +25,10 @@ type Shard struct {
 	record
 }
 
-// record is what a shard says besides its webhooks.
+// record is what a shard says apart from its webhooks.
 type record struct {
 	// Serial is the resourceVersion that the operator's last write replaced. So it rises, and
-	// never repeats, also where the object was emptied or made anew. It is 0 if the operator
+	// never repeats, also where the object was emptied or recreated. It is 0 if the operator
 	// has not written the object, or if another program has removed the record.
 	Serial uint64 `json:"serial,string"`
 	// RequiredSerial is the Serial of the last write that added or raised a dependency.
@@ -163,7 +163,7 @@ func find(c *admissionregistrationv1.MutatingWebhookConfiguration, name string) 
 	return -1
 }
 
-// Editor returns the last field manager of the webhooks of an object besides the operator; "" if
+// Editor returns the last field manager of the webhooks of an object apart from the operator; "" if
 // there is none.
 func Editor(c *admissionregistrationv1.MutatingWebhookConfiguration) (manager string) {
 	var last metav1.Time

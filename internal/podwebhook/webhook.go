@@ -3,8 +3,8 @@
 // writes the objects.
 //
 // Sixteen configuration objects, the shards, hold the webhooks. A hash of its selectors and of the UID
-// of the operator's Namespace names the shard of a webhook, so nobody can fill the shard of somebody
-// else's selectors on purpose. Every write of a shard has a serial, which rises. A shard records its dependencies:
+// of the operator's Namespace names the shard of a webhook, so a user cannot fill the shard of another
+// user's selectors on purpose. Every write of a shard has a serial, which rises. A shard records its dependencies:
 // the SidecarSets that a replica must know before it answers a call for one of its Pods. The
 // path of its webhooks has a number, the serial of the last write that added or raised a dependency. So
 // a call says what must be known. See docs/design/0005.

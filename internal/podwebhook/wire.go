@@ -83,7 +83,7 @@ func ParseProbePath(path string) (label string, ok bool) {
 	return ProbeLabel(shard), ok && is
 }
 
-// A probe probe is a ConfigMap, created under dry-run in the operator's namespace. For each
+// A propagation probe is a ConfigMap, created under dry-run in the operator's namespace. For each
 // shard that it asks about it has the label ProbeLabel with a serial. The shard's probe webhook
 // selects it if the API server uses that serial or one of the few that followed. The webhook
 // answers with an annotation of the same key and value. So the answer proves which shards the

@@ -11,14 +11,14 @@ import (
 
 // apiServer calls the operator by its copies of the shards.
 type apiServer struct {
-	w            *world
+	w            *simulation
 	name         string
 	shards, past [podwebhook.Shards]*podwebhook.Shard // the copies, nil if deleted, and those before them
-	// back has the shards of which it uses an older copy than was proven, with the rounds before.
+	// back has the shards of which it uses an older copy than was propagated, with the rounds before.
 	back map[int]int
 }
 
-func (w *world) addServer(i int) {
+func (w *simulation) addServer(i int) {
 	s := &apiServer{w: w, name: fmt.Sprint("api-server-", i), shards: w.stored.shards, back: map[int]int{}}
 	for i := range podwebhook.Shards {
 		w.followers = append(w.followers, &follower{
@@ -29,7 +29,7 @@ func (w *world) addServer(i int) {
 	w.servers = append(w.servers, s)
 }
 
-// learn takes in a shard. Sometimes an API server goes on using the copy before, until the shard is
+// learn takes in a shard. Sometimes an API server continues using the copy before, until the shard is
 // written again.
 func (s *apiServer) learn(r record) {
 	i := r.index
@@ -55,7 +55,7 @@ func (s *apiServer) goBack(i int) {
 	s.shards[i], s.past[i], s.back[i] = s.past[i], nil, s.w.rounds[i]
 }
 
-// isBack says whether an API server uses an older copy of a shard than was proven, and leaders have
+// isBack says whether an API server uses an older copy of a shard than was propagated, and leaders have
 // not found that three times yet.
 func (s *apiServer) isBack(i int) bool {
 	since, back := s.back[i]
@@ -70,7 +70,7 @@ func (s *apiServer) uses(i int, serial uint64) bool {
 }
 
 // client is one random action of a user.
-func (w *world) client() {
+func (w *simulation) client() {
 	name, value := pick(w, w.temper.names), pick(w, w.temper.values)
 	switch roll := w.rng.IntN(100); {
 	case roll < 35:
@@ -80,7 +80,7 @@ func (w *world) client() {
 	case roll < 68:
 		w.admit(name, "", true)
 	case roll < 80:
-		if w.delete(name); roll < 74 { // and creates it anew
+		if w.delete(name); roll < 74 { // and recreates it
 			w.after(w.upTo(100*time.Millisecond), func() { w.admit(name, value, false) })
 		}
 	default:
@@ -90,7 +90,7 @@ func (w *world) client() {
 
 // admit is the request of a client who creates a SidecarSet or updates it. It selects the value
 // then; "" leaves it.
-func (w *world) admit(name, value string, update bool) {
+func (w *simulation) admit(name, value string, update bool) {
 	next := &sidecarSet{name: name, gen: 1}
 	var old *sidecarSet
 	if update {
@@ -153,7 +153,7 @@ func (r *review) limit() time.Duration {
 }
 
 // review sends a SidecarSet to a replica, which registers for half a second at most.
-func (w *world) review(s *sidecarSet, then func(*review)) {
+func (w *simulation) review(s *sidecarSet, then func(*review)) {
 	p, r := pick(w, w.processes), &review{}
 	answer := once(func(ok bool) { r.registered = ok; then(r) })
 	p.after(time.Millisecond, func() {
@@ -163,7 +163,7 @@ func (w *world) review(s *sidecarSet, then func(*review)) {
 }
 
 // forge is a review that an unauthenticated client sends, of a real name or a made-up one.
-func (w *world) forge() {
+func (w *simulation) forge() {
 	w.uids++
 	s := sidecarSet{name: pick(w, w.temper.names), uid: w.uids, gen: 1, value: pick(w, w.temper.values)}
 	if len(w.past) > 0 && w.chance(80) {
@@ -179,7 +179,7 @@ func (w *world) forge() {
 
 // store writes the admitted SidecarSet, if nothing else was written meanwhile, and answers the
 // client. old is nil if it is created.
-func (w *world) store(next, old *sidecarSet, r *review, again func()) {
+func (w *simulation) store(next, old *sidecarSet, r *review, again func()) {
 	switch now := w.stored.sets[next.name]; {
 	case old == nil && now != nil: // it exists
 		return
@@ -215,7 +215,7 @@ func (w *world) store(next, old *sidecarSet, r *review, again func()) {
 }
 
 // delete is the request of a client who deletes a SidecarSet, which may have a finalizer.
-func (w *world) delete(name string) {
+func (w *simulation) delete(name string) {
 	old := w.stored.sets[name]
 	if old == nil || old.deleting {
 		return
@@ -234,7 +234,7 @@ func (w *world) delete(name string) {
 }
 
 // promise remembers that Pods must have a SidecarSet from now on, and creates some.
-func (w *world) promise(s *sidecarSet, why string) {
+func (w *simulation) promise(s *sidecarSet, why string) {
 	w.note("%v: %s", s, why)
 	w.counts["promises"]++
 	w.promised[s.uid] = max(w.promised[s.uid], s.gen)
@@ -243,18 +243,18 @@ func (w *world) promise(s *sidecarSet, why string) {
 }
 
 // burst creates Pods that have a label, most of them soon.
-func (w *world) burst(value string) {
+func (w *simulation) burst(value string) {
 	for range 5 {
 		w.after(w.lag(60*time.Second), func() { w.createPod(value) })
 	}
 }
 
 // misfortunes are the faults that happen at any time.
-var misfortunes = []func(*world){
-	(*world).rename,
-	(*world).elect,
-	(*world).forge,
-	func(w *world) { // another process begins instead of one that crashes, and leads later
+var misfortunes = []func(*simulation){
+	(*simulation).rename,
+	(*simulation).elect,
+	(*simulation).forge,
+	func(w *simulation) { // another process begins instead of one that crashes, and leads later
 		p := pick(w, w.processes)
 		w.note("%s crashes", p.name)
 		p.ended = true
@@ -264,13 +264,13 @@ var misfortunes = []func(*world){
 			w.after(w.upTo(17*time.Second), w.elect)
 		}
 	},
-	func(w *world) {
+	func(w *simulation) {
 		if s := w.stored.sets[pick(w, w.temper.names)]; s != nil {
 			pick(w, w.servers).goBack(pick(w, w.shardsOf(s.webhook.Name)))
 			w.after(w.upTo(100*time.Second), func() { w.createPod(s.value) })
 		}
 	},
-	func(w *world) { // somebody deletes a shard, and applies it again soon
+	func(w *simulation) { // somebody deletes a shard, and applies it again soon
 		s := w.stored.sets[pick(w, w.temper.names)]
 		if s == nil || w.chance(80) {
 			return

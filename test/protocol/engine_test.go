@@ -2,19 +2,19 @@
 // and in simulated time, without a cluster, a clock or a goroutine. It reports a Pod that was
 // created without a SidecarSet which it must have; see obligation.
 //
-// What is real: internal/podwebhook, which renders the shards, merges reviews into them, says which needs
+// What is real: internal/podwebhook, which renders the shards, merges reviews into them, says which dependencies
 // are in doubt, judges them, and plans the next version. What is modelled:
 //
-//   - etcd: one order of writes, preconditions, shards that are deleted and applied anew.
+//   - etcd: one order of writes, preconditions, shards that are deleted and applied again.
 //   - API servers: 1 to 3. Each has copies of the shards, which lag one by one, or stay behind
 //     until the next write, or go back to an older one. It reviews and stores SidecarSets, late or
 //     not at all, and calls the webhooks that select a Pod one after the other.
-//   - Replicas: 1 to 3. The watches lag, stall for up to four minutes, or begin anew with a list.
+//   - Replicas: 1 to 3. The watches lag, stall for up to four minutes, or begin again with a list.
 //     Requests and answers are slow, or get lost. Replicas crash, and others begin.
-//   - Leaders: elections, leaders that go on beside the next one, and leaders that stop between
+//   - Leaders: elections, leaders that continue beside the next one, and leaders that stop between
 //     their reads and their writes.
 //   - Upgrades from a version that finds the shards of webhooks without the UID of the operator's Namespace,
-//     process by process, and back while both are there; and Namespaces that are made anew.
+//     process by process, and back while both are there; and Namespaces that are recreated.
 //   - Clients create, update, move and delete SidecarSets; unauthenticated clients send reviews of real SidecarSets
 //     and of ones that never come.
 //
@@ -48,8 +48,8 @@ type event struct {
 	do func()
 }
 
-// world is one simulated cluster.
-type world struct {
+// simulation is one simulated cluster.
+type simulation struct {
 	wrong     mistake
 	rng       *rand.Rand
 	now       time.Duration
@@ -83,10 +83,10 @@ type world struct {
 	rounds [podwebhook.Shards]int
 }
 
-// temper is how often what happens in one world. It differs between worlds: if each fault were
+// temper is how often what happens in one simulation. It differs between simulations: if each fault were
 // equally frequent in all of them, they would be alike.
 type temper struct {
-	misfortunes   []func(*world)
+	misfortunes   []func(*simulation)
 	names, values []string      // of SidecarSets, and of the labels that they select
 	rest          time.Duration // of clients between two writes
 
@@ -98,8 +98,8 @@ type temper struct {
 	thinks  float64 // of the leader's passes that stop between reads and writes
 }
 
-func newWorld(seed uint64, wrong mistake, faults bool) *world {
-	w := &world{
+func newSimulation(seed uint64, wrong mistake, faults bool) *simulation {
+	w := &simulation{
 		wrong: wrong, rng: rand.New(rand.NewPCG(seed, 9)), faults: faults, counts: map[string]int{}, promised: map[int]int{},
 	}
 	w.stored.sets = map[string]*sidecarSet{}
@@ -122,7 +122,7 @@ func newWorld(seed uint64, wrong mistake, faults bool) *world {
 	return w
 }
 
-func (w *world) drawTemper() {
+func (w *simulation) drawTemper() {
 	t := &w.temper
 	for i := range 1 + w.rng.IntN(3) {
 		t.names = append(t.names, fmt.Sprint("set-", i))
@@ -137,9 +137,9 @@ func (w *world) drawTemper() {
 	if t.rest = 10 * time.Second; !w.faults {
 		return
 	}
-	often, renames := 35.0, w.chance(15) // some worlds are about Namespaces that are made anew while leaders change
+	often, renames := 35.0, w.chance(15) // some simulations are about Namespaces that are recreated while leaders change
 	if renames {
-		t.misfortunes, often = append(t.misfortunes, (*world).rename, (*world).elect), 15
+		t.misfortunes, often = append(t.misfortunes, (*simulation).rename, (*simulation).elect), 15
 	}
 	for i, m := range misfortunes {
 		if w.chance(often) && (i > 0 || w.chance(20)) {
@@ -155,10 +155,10 @@ func (w *world) drawTemper() {
 	}
 }
 
-func (w *world) namespace() types.UID { return w.namespaces[len(w.namespaces)-1] }
+func (w *simulation) namespace() types.UID { return w.namespaces[len(w.namespaces)-1] }
 
 // shardsOf are the shards in which a webhook has been.
-func (w *world) shardsOf(webhookName string) (all []int) {
+func (w *simulation) shardsOf(webhookName string) (all []int) {
 	for _, uid := range w.namespaces {
 		all = append(all, podwebhook.ShardOf(uid, webhookName))
 	}
@@ -167,7 +167,7 @@ func (w *world) shardsOf(webhookName string) (all []int) {
 
 // rename gives the operator's Namespace another UID. Processes of an older version do not look at it, and
 // are replaced one by one; a leader may be of either version meanwhile. Others notice some time later.
-func (w *world) rename() {
+func (w *simulation) rename() {
 	w.namespaces = append(w.namespaces, types.UID(fmt.Sprint("ns-", len(w.namespaces))))
 	w.note("the Namespace is %s", w.namespace())
 	for i, p := range w.processes {
@@ -195,31 +195,33 @@ func (w *world) rename() {
 }
 
 // after calls do later. Events of the same time happen in the order in which they were planned.
-func (w *world) after(d time.Duration, do func()) {
+func (w *simulation) after(d time.Duration, do func()) {
 	at := w.now + max(d, 0)
 	i := sort.Search(len(w.agenda), func(i int) bool { return w.agenda[i].at > at })
 	w.agenda = slices.Insert(w.agenda, i, event{at, do})
 }
 
-func (w *world) note(format string, args ...any) {
+func (w *simulation) note(format string, args ...any) {
 	if w.tracing {
 		w.trace = append(w.trace, fmt.Sprintf("%11.3f ", w.now.Seconds())+fmt.Sprintf(format, args...))
 	}
 }
 
-func (w *world) chance(percent float64) bool { return w.rng.Float64()*100 < percent }
+func (w *simulation) chance(percent float64) bool { return w.rng.Float64()*100 < percent }
 
 // upTo returns a random time below d.
-func (w *world) upTo(d time.Duration) time.Duration { return time.Duration(w.rng.Int64N(int64(d))) }
+func (w *simulation) upTo(d time.Duration) time.Duration {
+	return time.Duration(w.rng.Int64N(int64(d)))
+}
 
-func (w *world) between(a, b time.Duration) time.Duration { return a + w.upTo(b-a) }
+func (w *simulation) between(a, b time.Duration) time.Duration { return a + w.upTo(b-a) }
 
 // lag returns a time below d that is mostly short: half of them are below a sixteenth.
-func (w *world) lag(d time.Duration) time.Duration {
+func (w *simulation) lag(d time.Duration) time.Duration {
 	return time.Duration(math.Pow(w.rng.Float64(), 4) * float64(d))
 }
 
-func pick[T any](w *world, some []T) T { return some[w.rng.IntN(len(some))] }
+func pick[T any](w *simulation, some []T) T { return some[w.rng.IntN(len(some))] }
 
 // once returns a function that calls do the first time that it is called.
 func once(do func(ok bool)) func(ok bool) {
@@ -280,7 +282,7 @@ type record struct {
 	shard   *podwebhook.Shard // nil if it was deleted
 }
 
-func (w *world) write(r record) {
+func (w *simulation) write(r record) {
 	w.stored.version++
 	r.version = w.stored.version
 	w.stored.log = append(w.stored.log, r)
@@ -291,7 +293,7 @@ func (w *world) write(r record) {
 	}
 }
 
-func (w *world) putSet(s sidecarSet) *sidecarSet {
+func (w *simulation) putSet(s sidecarSet) *sidecarSet {
 	s.version = w.stored.version + 1
 	w.past = append(w.past, &s)
 	w.stored.sets[s.name] = &s
@@ -301,7 +303,7 @@ func (w *world) putSet(s sidecarSet) *sidecarSet {
 
 // putShard writes a shard if the stored one is still the one from which the writer began. It returns
 // the stored one.
-func (w *world) putShard(next *configuration) (now *podwebhook.Shard, written bool) {
+func (w *simulation) putShard(next *configuration) (now *podwebhook.Shard, written bool) {
 	i, _ := podwebhook.ShardNumber(next.Name)
 	before := w.stored.shards[i]
 	if before == nil || before.Object.ResourceVersion != next.ResourceVersion || before.Object.UID != next.UID {
@@ -319,7 +321,7 @@ func (w *world) putShard(next *configuration) (now *podwebhook.Shard, written bo
 	return now, true
 }
 
-func (w *world) setShard(i int, c *configuration) *podwebhook.Shard {
+func (w *simulation) setShard(i int, c *configuration) *podwebhook.Shard {
 	version := w.stored.version + 1
 	if before := w.stored.shards[i]; w.wrong == counterReset {
 		if version = 1; before != nil {
@@ -337,20 +339,20 @@ func (w *world) setShard(i int, c *configuration) *podwebhook.Shard {
 }
 
 // applyShard creates a shard as the manifests have it.
-func (w *world) applyShard(i int) {
+func (w *simulation) applyShard(i int) {
 	w.setShard(i, &configuration{ObjectMeta: metav1.ObjectMeta{
 		Name: podwebhook.ConfigurationName(i), UID: types.UID(fmt.Sprint("shard-", w.stored.version)), Labels: map[string]string{podwebhook.LabelConfiguration: "true"},
 	}})
 }
 
 // wasReset says whether a shard was deleted since that version; nil is one that did not exist.
-func (w *world) wasReset(since *podwebhook.Shard) bool {
+func (w *simulation) wasReset(since *podwebhook.Shard) bool {
 	return since == nil || w.stored.shards[since.Index] == nil || w.stored.shards[since.Index].Object.UID != since.Object.UID
 }
 
 // follower is one watch: it learns of the log's records in their order, with a delay.
 type follower struct {
-	w       *world
+	w       *simulation
 	wants   func(record) bool
 	learn   func(record)
 	longest time.Duration // how long the watch is silent at most

@@ -22,14 +22,14 @@ type leader struct {
 	propagated [podwebhook.Shards]uint64 // serials that all API servers were seen to use
 	anew       [podwebhook.Shards]bool   // shards to be written although nothing differs
 	asked      [podwebhook.Shards]struct {
-		serial uint64 // that is not proven
+		serial uint64 // that is not propagated
 		since  time.Duration
-		tries  int // how often the shard was written anew without a proof
+		tries  int // how often the shard was written again without a proof
 	}
 }
 
 // elect makes a process the leader. The leader before it may still lead for a while.
-func (w *world) elect() {
+func (w *simulation) elect() {
 	for _, p := range w.processes {
 		if old := p.leader; old != nil {
 			w.after(w.lag(20*time.Second), func() { old.ended = true })
@@ -63,8 +63,8 @@ func (l *leader) wakeAfter(d time.Duration) {
 
 func (l *leader) clock() time.Time { return time.Unix(0, 0).Add(l.p.w.now) }
 
-// prove asks all API servers for the known serials. A shard whose serial is not proven for ten
-// seconds is written anew, and again after pauses of up to a minute.
+// prove asks all API servers for the known serials. A shard whose serial is not propagated for ten
+// seconds is written again, and again after pauses of up to a minute.
 func (l *leader) prove(then func()) {
 	w, serials := l.p.w, map[int]uint64{}
 	for i, s := range l.p.shards {
@@ -159,7 +159,7 @@ func (l *leader) known(v *view, i int) podwebhook.Known {
 	}
 }
 
-// pass reads the SidecarSets of needs that its snapshot does not have, writes what differs, and
+// pass reads the SidecarSets of dependencies that its snapshot does not have, writes what differs, and
 // judges readiness.
 func (l *leader) pass() {
 	if l.planned = 0; l.ended || l.busy {

@@ -12,7 +12,7 @@ type mistake string
 const (
 	none mistake = ""
 
-	// Of etcd: versions begin anew with each object.
+	// Of etcd: versions begin again with each object.
 	counterReset mistake = "serials are counters"
 
 	// Of a review.

@@ -30,7 +30,7 @@ type obligation struct {
 // obligations returns what a Pod must have if an API server receives its request now: what that API
 // server calls for, by a copy that is not older than the one that the SidecarSet's review has
 // written; and what was promised, unless the API server has gone back.
-func (w *world) obligations(s *apiServer, pod labels.Set) (all []obligation) {
+func (w *simulation) obligations(s *apiServer, pod labels.Set) (all []obligation) {
 	for _, name := range slices.Sorted(maps.Keys(w.stored.sets)) {
 		set := w.stored.sets[name]
 		if at := set.vouched; pod.Has(set.value) && !w.wasReset(at) {
@@ -52,7 +52,7 @@ func (w *world) obligations(s *apiServer, pod labels.Set) (all []obligation) {
 }
 
 // since returns the contents that a SidecarSet has had, from a generation on.
-func (w *world) since(uid, gen int) (contents []*sidecarSet) {
+func (w *simulation) since(uid, gen int) (contents []*sidecarSet) {
 	for _, s := range w.past {
 		if s.uid == uid && s.gen >= gen {
 			contents = append(contents, s)
@@ -61,12 +61,12 @@ func (w *world) since(uid, gen int) (contents []*sidecarSet) {
 	return contents
 }
 
-// injected is what a Pod carries: the content by SidecarSet.
+// injected is what a Pod has: the content by SidecarSet.
 type injected map[string]*sidecarSet
 
 // pod is a Pod that is being created.
 type pod struct {
-	w       *world
+	w       *simulation
 	server  *apiServer
 	labels  labels.Set
 	carried injected
@@ -77,7 +77,7 @@ type pod struct {
 }
 
 // createPod is a request that creates a Pod, with the given label and maybe more.
-func (w *world) createPod(value string) {
+func (w *simulation) createPod(value string) {
 	s := pick(w, w.servers)
 	p := &pod{w: w, server: s, labels: labels.Set{value: "yes"}, carried: injected{}, shards: w.stored.shards}
 	for _, other := range w.temper.values {

@@ -21,9 +21,9 @@ const (
 	restFor = 120 * time.Second
 )
 
-// live runs a world with clients and maybe faults, from a seed.
-func live(seed uint64, wrong mistake, faults, tracing bool) *world {
-	w := newWorld(seed, wrong, faults)
+// live runs a simulation with clients and maybe faults, from a seed.
+func live(seed uint64, wrong mistake, faults, tracing bool) *simulation {
+	w := newSimulation(seed, wrong, faults)
 	w.tracing = tracing
 	for at := w.upTo(3 * time.Second); at < workFor; at += w.between(50*time.Millisecond, 2*time.Second) + w.upTo(w.temper.rest) {
 		w.after(at, w.client)
@@ -71,7 +71,7 @@ func TestTheSimulationFindsEveryMistake(t *testing.T) {
 	}
 }
 
-// Without faults, each SidecarSet becomes Ready, and no other need remains.
+// Without faults, each SidecarSet becomes Ready, and no other dependency remains.
 func TestWithoutFaultsNothingIsLeft(t *testing.T) {
 	for seed := range rounds.Of(uint64(20), 4) {
 		w := live(seed, none, false, false)

@@ -15,7 +15,7 @@ import (
 
 // process is one replica of the operator. Any of them may lead as well.
 type process struct {
-	w          *world
+	w          *simulation
 	name       string
 	ended      bool
 	sets, rest *follower
@@ -27,12 +27,12 @@ type process struct {
 	holds    map[string]uint64
 	seen     map[string]bool // shortened UIDs of the SidecarSets that it has seen stored
 	shards   [podwebhook.Shards]*podwebhook.Shard
-	kept     [podwebhook.Shards]uint64 // the newest number whose dependencies the snapshot holds
+	kept     [podwebhook.Shards]uint64 // the newest number whose dependencies the snapshot has observed
 	waiting  []func() bool             // each is called when the snapshot changes, until it returns true
 	underway map[string]record         // what reads have found whose answers are on their way
 }
 
-func (w *world) addProcess() {
+func (w *simulation) addProcess() {
 	p := &process{
 		w: w, name: fmt.Sprint("replica-", w.uids), namespace: w.namespace(), snapshot: map[string]*sidecarSet{}, holds: map[string]uint64{},
 		seen: map[string]bool{}, shards: w.stored.shards, underway: map[string]record{},
@@ -47,7 +47,7 @@ func (w *world) addProcess() {
 	}
 }
 
-// longest is how long a watch is silent until it is begun anew.
+// longest is how long a watch is silent until it is begun again.
 const longest = 250 * time.Second
 
 func (p *process) learn(r record) {
@@ -85,7 +85,7 @@ func (p *process) wake() {
 	}
 }
 
-// held says whether the snapshot holds a dependency: it has that UID in that generation or a later
+// held says whether the snapshot has observed a dependency: it has that UID in that generation or a later
 // one, or this UID was seen stored and is gone.
 func (p *process) held(n podwebhook.Dependency) bool {
 	s := p.snapshot[n.Name]
@@ -95,7 +95,7 @@ func (p *process) held(n podwebhook.Dependency) bool {
 	return p.seen[n.UID]
 }
 
-// keep raises the kept number of a shard if the snapshot holds what the known version needs.
+// keep raises the observed serial of a shard if the snapshot has observed what the known version needs.
 func (p *process) keep(i int) {
 	if s := p.shards[i]; s != nil && s.RequiredSerial > p.kept[i] && len(s.Unobserved(nil, p.held)) == 0 {
 		p.kept[i] = s.RequiredSerial
@@ -198,7 +198,7 @@ func (p *process) know(names []string, deadline time.Duration, then func(ok bool
 	})
 }
 
-// answer answers one review of a Pod. It adds to what the Pod carries already.
+// answer answers one review of a Pod. It adds to what the Pod has already.
 func (p *process) answer(path string, pod labels.Set, carried injected, deadline time.Duration, then func(ok bool)) {
 	shard, number, _ := podwebhook.ParsePodsPath(path)
 	inject := func(ok bool) { p.inject(ok, shard, pod, carried, nil, deadline, then) }

@@ -60,7 +60,7 @@ func TestALookUpThatHangsIsNamedBeforeTheAPIServerGivesUp(t *testing.T) {
 						t.Errorf("code %d", w.Code)
 					}
 					checkStatus(t, w, tc.message)
-					<-time.After(time.Minute) // the shared read goes on until its own timeout
+					<-time.After(time.Minute) // the shared read continues until its own timeout
 				})
 			})
 		}

@@ -31,10 +31,10 @@ import (
 type Options struct {
 	// Snapshot returns the newest snapshot; nil until there is one.
 	Snapshot func() *match.Snapshot
-	// Ensure returns nil once Snapshot holds what a call with that number of a shard requires
+	// Ensure returns nil once Snapshot has observed what a call with that number of a shard requires
 	// for a Pod with these labels, and otherwise the reason why it cannot.
 	Ensure func(ctx context.Context, shard int, number uint64, pod labels.Labels) error
-	// Know returns nil once Snapshot holds these SidecarSets as they were stored at some moment
+	// Know returns nil once Snapshot has observed these SidecarSets as they were stored at some moment
 	// after the call.
 	Know func(ctx context.Context, names []string) error
 	// Namespaces reads Namespaces from the API server, not from a cache.

@@ -28,7 +28,7 @@ const (
 	unknownReads   = 64
 
 	// An unauthenticated client may send reviews, and make up their Namespaces. So the reviews in Namespaces
-	// that the snapshot does not know have a rate per second; four times as many may come at once.
+	// that the snapshot does not know have a rate per second; four times as many may come together.
 	// A Namespace that exists is in the snapshot some milliseconds after it was created.
 	unknownRate = 200
 )

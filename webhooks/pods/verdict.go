@@ -49,7 +49,7 @@ func (v *verdict) logAllowed(ctx context.Context) {
 	switch {
 	case !logger.Enabled():
 	case v.result != resultUnchanged:
-		logger.Info("Left a Pod alone", "Pod", v.head.PodName(), "result", string(v.result))
+		logger.Info("Did not inject a Pod", "Pod", v.head.PodName(), "result", string(v.result))
 	default:
 		for _, skip := range v.plan.Skipped {
 			logger.Info("Skipped a SidecarSet", "Pod", v.head.PodName(), "SidecarSet", skip.SidecarSet, "reason", string(skip.Reason))

@@ -35,7 +35,7 @@ func (b *ReadinessCache) Of(sidecarSet string, uid types.UID, generation int64) 
 	return new(known.readiness)
 }
 
-// Notify has changed called with each SidecarSet whose readiness changes from now on.
+// Notify registers a function that is called for each SidecarSet whose readiness changes from now on.
 func (b *ReadinessCache) Notify(changed func(sidecarSet string)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -48,7 +48,7 @@ type cluster struct {
 	version        int
 	writes         int
 	replicas       int
-	lags           bool                            // API servers go on using the shards that they use
+	lags           bool                            // API servers continue using the shards that they use
 	undefined      bool                            // SidecarSets have no CustomResourceDefinition
 	namespace      types.UID                       // of the operator's Namespace
 	anew           types.UID                       // that it has now, if the watch does not know yet

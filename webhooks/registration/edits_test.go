@@ -59,7 +59,7 @@ func TestTheLeaderPausesAgainstACompiledThatEditsWebhooks(t *testing.T) {
 	})
 }
 
-// The author of a SidecarSet does not wait until the leader undoes edits in the same object.
+// The user who applies a SidecarSet does not wait until the leader undoes edits in the same object.
 func TestNoSidecarSetWaitsForTheEndOfAPause(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		c.meddle = weaken

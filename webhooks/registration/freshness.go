@@ -34,9 +34,9 @@ const (
 )
 
 // Freshness knows what a call requires a replica to know. It keeps for each shard the newest
-// number whose dependencies the snapshot holds; calls up to that number need nothing else. A call with
+// number whose dependencies the snapshot has observed; calls up to that number need nothing else. A call with
 // another number looks at the shard, and reads the SidecarSets whose dependencies the snapshot does not
-// hold. What such reads show is a verdict about that call, so the kept number does not move: a
+// hold. What such reads show is a verdict about that call, so the observed serial does not move: a
 // SidecarSet that is not stored now may be stored a moment later.
 //
 // Calls share reads, but only those that begin after the call came. Calls end with their
@@ -68,7 +68,7 @@ func NewFreshness(shards *Shards, store *snapshot.Store, health *snapshot.Health
 	return k
 }
 
-// Ensure returns nil once the snapshot holds what a call with that number of a shard requires for a
+// Ensure returns nil once the snapshot has observed what a call with that number of a shard requires for a
 // Pod with these labels. It returns an error if this is not known before ctx ends.
 func (k *Freshness) Ensure(ctx context.Context, shard int, number uint64, pod labels.Labels) error {
 	if number <= k.kept[shard].Load() {
@@ -93,8 +93,8 @@ func (k *Freshness) Ensure(ctx context.Context, shard int, number uint64, pod la
 	return err
 }
 
-// unheld returns the SidecarSets that a call requires and that the snapshot does not hold. If
-// it holds all of the shard, the shard's number is kept.
+// unheld returns the SidecarSets that a call requires and that the snapshot has not observed. If
+// it holds all of the shard, the shard's serial is observed.
 func (k *Freshness) unobserved(s *podwebhook.Shard, number uint64, pod labels.Labels) (names []string, err error) {
 	if s.Serial < number {
 		return nil, fmt.Errorf("MutatingWebhookConfiguration %s has serial %d, and the call has %d: another program has reset it; try again when the leader has written it",
@@ -121,7 +121,7 @@ func (k *Freshness) keep(s *podwebhook.Shard) {
 	}
 }
 
-// Check reads SidecarSets by name, and returns nil once the snapshot holds what the reads showed.
+// Check reads SidecarSets by name, and returns nil once the snapshot has observed what the reads showed.
 func (k *Freshness) Check(ctx context.Context, names []string) error {
 	k.setsRead.Inc()
 	return k.check(ctx, names)

@@ -109,7 +109,7 @@ func (l *leader) Start(ctx context.Context) error {
 		next, err := l.pass(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil && err.Error() != problem:
-			logger.Info("Could not bring the Pod webhooks up to date", "reason", err.Error())
+			logger.Info("Failed to reconcile the Pod webhooks", "reason", err.Error())
 			problem = err.Error()
 		case err == nil:
 			problem = ""
@@ -148,9 +148,9 @@ func (l *leader) rest(ctx context.Context, next time.Duration) bool {
 	return true
 }
 
-// look asks API servers until ctx ends: about serials that are not proven, again after pauses that
+// look asks API servers until ctx ends: about serials that are not propagated, again after pauses that
 // grow, and about all shards at intervals. An API server may go back to an older copy of a shard
-// after it was proven to use a newer one.
+// after it was known to use a newer one.
 func (l *leader) look(ctx context.Context) {
 	all := time.Now() // when it asks about all shards
 	for pause := firstProbePause; ; {
@@ -160,7 +160,7 @@ func (l *leader) look(ctx context.Context) {
 			all = time.Now().Add(lookInterval)
 		}
 		if err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).V(1).Info("Could not ask the API servers which Pod webhooks they use", "reason", err.Error())
+			log.FromContext(ctx).V(1).Info("Failed to ask API servers which Pod webhooks they use", "reason", err.Error())
 		}
 		l.wake()
 		next := time.Until(all)
@@ -319,7 +319,7 @@ func (l *leader) uninstalling(ctx context.Context, v *view) (bool, error) {
 	return l.definitionIsGone(ctx, v)
 }
 
-// isOurs is an error if the operator's Namespace was made anew, and this process has not noticed. Then it
+// isOurs is an error if the operator's Namespace was recreated, and this process has not noticed. Then it
 // would have webhooks in other shards than the processes that have. It asks if another process has found
 // shards in another way.
 func (l *leader) isOurs(ctx context.Context, v *view) error {
@@ -340,7 +340,7 @@ func (l *leader) isOurs(ctx context.Context, v *view) error {
 
 // definitionIsGone reports whether SidecarSets have no CustomResourceDefinition. The
 // snapshot cannot tell: an API server may end the watch of SidecarSets before it has
-// sent all deletions, and the last SidecarSets that the snapshot holds then stay in it.
+// sent all deletions, and the last SidecarSets that the snapshot has observed then stay in it.
 func (l *leader) definitionIsGone(ctx context.Context, v *view) (bool, error) {
 	recheck := definitionRecheck
 	if len(v.snapshot.SidecarSets()) == 0 {
@@ -372,7 +372,7 @@ func (l *leader) removeAll(ctx context.Context, v *view, i int) error {
 	return l.writePlan(ctx, v, i, podwebhook.Plan{Next: next}, write)
 }
 
-// prove notes which shards are not proven, and has API servers asked about those that have another
+// prove notes which shards are not propagated, and makes look ask API servers about those that have another
 // serial than before.
 func (l *leader) prove(v *view) {
 	for i, s := range v.shards {

@@ -157,11 +157,11 @@ func (l *leader) tellWrite(ctx context.Context, before *podwebhook.Shard, left i
 	logger := log.FromContext(ctx).WithValues("MutatingWebhookConfiguration", before.Object.Name)
 	if len(foreign) > 0 {
 		l.m.foreign.Add(float64(len(foreign)))
-		logger.Info("Removed Pod webhooks that another program had written", "entries", foreign)
+		logger.Info("Removed Pod webhooks that another program had written", "webhooks", foreign)
 	}
 	switch {
 	case left > 0:
-		logger.V(1).Info("Wrote Pod webhooks", "entries", left-1)
+		logger.V(1).Info("Wrote Pod webhooks", "webhooks", left-1)
 	case !before.IsEmpty():
 		logger.Info("Removed Pod webhooks")
 	}

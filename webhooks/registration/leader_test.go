@@ -157,7 +157,7 @@ func TestALeaderRemovesNothingThatAReviewHasWrittenMeanwhile(t *testing.T) {
 	})
 }
 
-// An API server may go back to an older copy of a shard after it was proven to use a newer one. It
+// An API server may go back to an older copy of a shard after it was known to use a newer one. It
 // stays there until the shard is written.
 func TestAShardIsWrittenAgainWhenAnAPIServerWentBack(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {

@@ -28,7 +28,7 @@ const (
 	longestRest = time.Minute
 )
 
-// next decides. The author of a SidecarSet does not wait until what others have caused may be mended.
+// next decides. The user who applies a SidecarSet does not wait until what others have caused may be mended.
 func (f shardFacts) next() shardAction {
 	switch {
 	case f.differs && f.ours:

@@ -68,7 +68,7 @@ type apiServer struct {
 	rate        *rate.Limiter
 
 	// The prober's mu guards these.
-	propagated serials // the highest proven serials
+	propagated serials // the highest propagated serials
 	calls      calls
 	refusal    error // why it has refused the last question; nil if it has not
 }
@@ -87,7 +87,7 @@ const (
 	// on to lookInterval.
 	firstProbePause = 4 * time.Millisecond
 	lastProbePause  = 64 * time.Millisecond
-	// maxQuestions is how many questions an API server gets in a second at most, and at once. Some
+	// maxQuestions is how many questions an API server gets in a second at most, and at the same time. Some
 	// 25 SidecarSets that are created one after the other in a second need as many.
 	maxQuestions = 100
 	// connectTimeout is after how long the prober leaves out an address that accepts no
@@ -261,7 +261,7 @@ func (p *prober) look(ctx context.Context, shards [podwebhook.Shards]*podwebhook
 	return p.each(ctx, func(ctx context.Context, s *apiServer) error { return p.lookAt(ctx, s, newest, older) })
 }
 
-// each asks all API servers at once. If none can be reached by its own address, it asks the
+// each asks all API servers at the same time. If none can be reached by its own address, it asks the
 // configured host. Its error is about those that can be reached.
 func (p *prober) each(ctx context.Context, ask func(context.Context, *apiServer) error) error {
 	servers, err := p.published(ctx)

@@ -50,7 +50,7 @@ func versionsOf(t *testing.T, app string, count int) (versions []*podwebhook.Sha
 	return versions[2:]
 }
 
-// awaitFor asks for as long as the author of a SidecarSet waits.
+// awaitFor asks for as long as the user who applies a SidecarSet waits.
 func awaitFor(t *testing.T, p *prober, s *podwebhook.Shard) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
@@ -241,7 +241,7 @@ func TestTheConfiguredHostIsAskedIfNoOtherAnswers(t *testing.T) {
 	}
 }
 
-// An API server can use an older version of a shard again, after a later one was proven.
+// An API server can use an older version of a shard again, after a later one was propagated.
 func TestLookRevokesWhatAnAPIServerWentBackOn(t *testing.T) {
 	t.Parallel()
 	inCluster(t, []string{addressA, addressB}, func(t *testing.T, p *prober, c *proberCluster) {

@@ -122,7 +122,7 @@ func (w *Registrar) Readiness() *ReadinessCache { return &w.cache }
 
 // Register makes API servers call the operator for the Pods that the SidecarSet (v1beta1) selects.
 // It returns nil once a shard has its dependency and every API server that can be reached uses that
-// shard. It returns an error, at the latest when ctx ends, if this is not proven. The error is
+// shard. It returns an error, at the latest when ctx ends, if this is not so. The error is
 // not a reason to refuse the SidecarSet, because the leader writes the webhook later. Concurrent
 // calls about one shard share their writes.
 //
@@ -158,7 +158,7 @@ func (w *Registrar) register(ctx context.Context, set *appsv1beta1.SidecarSet) e
 }
 
 const (
-	// reviewBurst is how many writes reviews cause at once at most, besides one in reviewInterval.
+	// reviewBurst is how many writes reviews cause together at most, apart from one in reviewInterval.
 	reviewBurst    = 500
 	reviewInterval = 10 * time.Second
 )
@@ -255,7 +255,7 @@ const ownerlessFor = 10 * time.Minute
 //
 // The admission plugin OwnerReferencesPermissionEnforcement lets a program set an owner only if
 // it may delete the object. The operator may not, so with this plugin it writes shards without an
-// owner: at once, since no reconcile repeats the write of a review.
+// owner: immediately, since no reconcile repeats the write of a review.
 func (w *Registrar) write(ctx context.Context, from *podwebhook.Shard, next *admissionregistrationv1.MutatingWebhookConfiguration) (written *podwebhook.Shard, err error) {
 	sameOwner := podwebhook.SameOwner(from.Object, next) // the answer replaces next
 	err = w.writer.Update(ctx, next)

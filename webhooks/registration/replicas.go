@@ -44,7 +44,7 @@ func (r *replicaWatch) any(ctx context.Context, now time.Time) bool {
 	var list discoveryv1.EndpointSliceList
 	err := r.live.List(ctx, &list, client.InNamespace(r.service.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: r.service.Name})
 	if err != nil {
-		log.FromContext(ctx).V(1).Info("Could not list the endpoints of the webhooks' Service", "Service", r.service.Name, "reason", err.Error())
+		log.FromContext(ctx).V(1).Info("Failed to list the EndpointSlices of the webhooks' Service", "Service", r.service.Name, "reason", err.Error())
 	}
 	if err == nil && len(endpoints(&list)) == 0 {
 		return false

@@ -101,7 +101,7 @@ func (s *Shards) take(ctx context.Context, shard int, c *admissionregistrationv1
 	known := s.known[shard]
 	switch {
 	case err != nil:
-		log.FromContext(ctx).WithName("pod-webhooks").Info("Cannot read a shard", "reason", err.Error())
+		log.FromContext(ctx).WithName("pod-webhooks").Info("Failed to parse a MutatingWebhookConfiguration", "reason", err.Error())
 	case known != nil && known.Version == read.Version:
 		s.known[shard] = read // the watch keeps this copy, so the other one can be freed
 		return read, nil
@@ -141,7 +141,7 @@ func configurations() *admissionregistrationv1.MutatingWebhookConfiguration {
 	return c
 }
 
-// editor returns the last field manager of a shard's webhooks besides the operator; "" if it
+// editor returns the last field manager of a shard's webhooks apart from the operator; "" if it
 // cannot be read. The watch does not deliver managedFields.
 func (s *Shards) editor(ctx context.Context, shard int) (manager string) {
 	c := &admissionregistrationv1.MutatingWebhookConfiguration{}

@@ -18,7 +18,7 @@ import (
 type storedSets map[string]*storedSet
 
 // storedSet is what the leader has worked out about one SidecarSet. It is valid for one Program
-// and one recorded revision that the Program injects.
+// and one recorded revision that the compiled SidecarSet injects.
 type storedSet struct {
 	compiled, history *inject.Compiled
 

@@ -24,10 +24,10 @@ const (
 	LowAgain = time.Second
 )
 
-// Health notices that the cluster's state was restored from a backup, and that nobody converts SidecarSets.
+// Health detects that the cluster's state was restored from a backup, and that no replica converts SidecarSets.
 //
 // After a restore, watches ask for the changes after a version that etcd has not reached
-// again. So they stay silent, and the snapshot holds SidecarSets that are not stored any more.
+// again. So they stay silent, and the snapshot has observed SidecarSets that are not stored any more.
 // What is read from etcd is never older than what was seen before the read began. If it is, twice
 // in a row, etcd was restored, and the process has to end. Only versions of SidecarSets are compared, because
 // API servers may keep other kinds in another etcd.
@@ -47,8 +47,8 @@ func NewHealth(converter string) *Health {
 }
 
 // Unconverted reports whether SidecarSets could not be read because some replica has to convert them: an older version
-// stored them as v1alpha1, and no replica is ready, so that API servers call none. It stays so: a replica that were not
-// ready again before it has read them could not convert the rest.
+// stored them as v1alpha1, and no replica is ready, so that API servers call none. It stays so: a replica that is not
+// Ready before it has read them cannot convert the others.
 func (h *Health) Unconverted() bool { return h.unconverted.Load() }
 
 // Run looks every ten seconds, with live, until ctx ends; before SidecarSets were read, every second. It returns an error if the cluster's
@@ -95,7 +95,7 @@ func (h *Health) compare(ctx context.Context, live client.Reader) error {
 	})
 	switch {
 	case err != nil:
-		logf.FromContext(ctx).WithName("watches").V(1).Info("Could not list SidecarSets", "reason", err.Error())
+		logf.FromContext(ctx).WithName("watches").V(1).Info("Failed to list SidecarSets", "reason", err.Error())
 		return nil
 	case version < h.newest:
 		return h.Restored("the list of SidecarSets", h.newest, version)

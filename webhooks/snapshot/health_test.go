@@ -57,7 +57,7 @@ func pass(d time.Duration) {
 func TestHealthEndsAProcessWhoseEtcdWasRestored(t *testing.T) {
 	for name, tc := range map[string]struct {
 		happens func(h *snapshot.Health, e *etcd)
-		want    string // "" if the process goes on
+		want    string // "" if the process continues
 	}{
 		"nothing changes":           {func(*snapshot.Health, *etcd) {}, ""},
 		"API servers do not answer": {func(_ *snapshot.Health, e *etcd) { e.set(0, errors.New("connection refused")) }, ""},

@@ -9,13 +9,13 @@ import (
 )
 
 // Versions are resourceVersions of SidecarSets, by name. The version of one says
-// nothing about another: a watch that begins anew with a list brings them in any order.
+// nothing about another: a watch that begins again with a list brings them in any order.
 type Versions map[string]uint64
 
 // maxGone bounds how many deleted SidecarSets are remembered.
 const maxGone = 1000
 
-// advance notes the versions of the SidecarSets that the snapshot now holds, and those that it
+// advance notes the versions of the SidecarSets that the snapshot has now observed, and those that it
 // has no more, and wakes the callers of WaitFor. If the snapshot is a new one, it sends to the
 // channels of Notify.
 func (c *Store) advance(taken pendingChanges, isNew bool) {
@@ -39,7 +39,7 @@ func (c *Store) advance(taken pendingChanges, isNew bool) {
 	}
 }
 
-// WaitFor returns nil once the snapshot holds each of these SidecarSets in its version or a
+// WaitFor returns nil once the snapshot has observed each of these SidecarSets in its version or a
 // later one. For a SidecarSet that was deleted since, it does not wait. It returns an error
 // if ctx ends before.
 func (c *Store) WaitFor(ctx context.Context, stored Versions) error {
@@ -60,7 +60,7 @@ func (c *Store) WaitFor(ctx context.Context, stored Versions) error {
 	}
 }
 
-// behind returns a SidecarSet that the snapshot does not hold in its version; "" if it holds
+// behind returns a SidecarSet that the snapshot has not observed in its version; "" if it holds
 // all. advanced is closed when this may have changed.
 func (c *Store) behind(stored Versions) (name string, advanced <-chan struct{}) {
 	c.mu.Lock()
@@ -81,7 +81,7 @@ func (c *Store) Version(name string) uint64 {
 	return c.versions[name]
 }
 
-// HasObserved reports whether a call that requires a need can be answered: the snapshot has the
+// HasObserved reports whether a call that requires a dependency can be answered: the snapshot has the
 // SidecarSet in that generation or a later one, or this process has seen it stored and then gone.
 // It does not report the latter while the snapshot still has the SidecarSet, or does not have it
 // yet.
@@ -92,11 +92,11 @@ func (c *Store) HasObserved(n podwebhook.Dependency) bool {
 	return c.isGone(n)
 }
 
-// Seen reports whether this process has seen the SidecarSet of a need stored. It may have
+// Seen reports whether this process has seen the SidecarSet of a dependency stored. It may have
 // forgotten a SidecarSet that was deleted.
 func (c *Store) Seen(n podwebhook.Dependency) bool { return c.get(n.Name).Is(n) || c.isGone(n) }
 
-// get returns the need of the SidecarSet that the snapshot has under a name; zero if it has none.
+// get returns the dependency of the SidecarSet that the snapshot has under a name; zero if it has none.
 // It takes no lock.
 func (c *Store) get(name string) (has podwebhook.Dependency) {
 	if state := c.state.Load(); state != nil {
@@ -105,7 +105,7 @@ func (c *Store) get(name string) (has podwebhook.Dependency) {
 	return has
 }
 
-// isGone reports whether the SidecarSet of a need was stored, and is gone from the snapshot. A UID
+// isGone reports whether the SidecarSet of a dependency was stored, and is gone from the snapshot. A UID
 // does not come back, so it is gone from every later snapshot.
 func (c *Store) isGone(n podwebhook.Dependency) bool {
 	c.mu.Lock()

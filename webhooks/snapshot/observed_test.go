@@ -21,7 +21,7 @@ func setOf(uid types.UID, generation int64) *unstructured.Unstructured {
 	return set
 }
 
-// knows is what a Store says of a need.
+// knows is what a Store says of a dependency.
 type knows struct{ holds, seen bool }
 
 func knowsOf(store *snapshot.Store, uid types.UID, generation int64) knows {

@@ -35,7 +35,7 @@ import (
 // minRebuildPause is the shortest pause between two rebuilds. After a longer rebuild the
 // pause is rebuildShare times as long, so that rebuilds take a fifth of a core at most. It
 // is maxRebuildPause at most, so this does not hold for rebuilds of more than a quarter of a
-// second. The first change after a quiet time is visible at once.
+// second. The first change after a quiet time is visible immediately.
 const (
 	minRebuildPause = 5 * time.Millisecond
 	maxRebuildPause = time.Second
@@ -58,7 +58,7 @@ type Store struct {
 	mu       sync.Mutex
 	pending  pendingChanges
 	changed  chan struct{}      // has capacity 1: something is pending
-	versions Versions           // of the SidecarSets that the snapshot holds, and of some deleted ones
+	versions Versions           // of the SidecarSets that the snapshot has observed, and of some deleted ones
 	gone     sets.Set[identity] // SidecarSets that were stored, and that the snapshot has no more
 	advanced chan struct{}      // closed when versions changes
 	notify   []chan<- struct{}

@@ -33,7 +33,7 @@ func persist[T any](ctx context.Context, kind string, attempt func() (T, error))
 		result, err = attempt()
 		done = err == nil || ctx.Err() != nil || !heals(err)
 		if !done && !failed {
-			logf.FromContext(ctx).WithName("watches").Info("Cannot be read; trying again", "kind", kind, "reason", err.Error())
+			logf.FromContext(ctx).WithName("watches").Info("Failed to list or watch objects; trying again", "kind", kind, "reason", err.Error())
 			failed = true
 		}
 		return done, nil
