@@ -38,29 +38,29 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The same laws hold in every mode, with the times of production. Mode cert-manager differs from mode files only in where the files
+// The same invariants hold in every mode, with the times of production. Mode cert-manager differs from mode files only in where the files
 // come from; test/chaos/certificates has a real cert-manager. Here the API server is a stand-in; TestRotationLosesNoCall in
 // test/chaos has real ones.
-func TestLaws(t *testing.T) {
+func TestInvariants(t *testing.T) {
 	for name, configure := range map[string]func(*mode, *testing.T){"self": (*mode).selfManaged, "files": (*mode).mounted} {
-		for law, test := range laws {
-			t.Run(name+"/"+law, func(t *testing.T) {
-				if law != ofTheProcess {
+		for invariant, test := range invariants {
+			t.Run(name+"/"+invariant, func(t *testing.T) {
+				if invariant != ofTheProcess {
 					t.Parallel()
 				}
 				inBubble(t, configure, test)
 			})
 		}
 	}
-	for law, test := range selfLaws {
-		t.Run("self/"+law, func(t *testing.T) {
+	for invariant, test := range selfInvariants {
+		t.Run("self/"+invariant, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, (*mode).selfManaged, test)
 		})
 	}
 }
 
-// inBubble runs a law in a bubble, with a stand-in for the API server.
+// inBubble runs an invariant in a bubble, with a stand-in for the API server.
 func inBubble(t *testing.T, configure func(*mode, *testing.T), test func(*testing.T, *mode)) {
 	dir := t.TempDir() // outside of the bubble, which it outlives
 	synctest.Test(t, func(t *testing.T) {

@@ -40,7 +40,7 @@ func (m *CertManager) Start(ctx context.Context) error {
 		if err := m.declare(ctx); err != nil {
 			pause, problem = 5*time.Second, err.Error()
 			if problem != reported && ctx.Err() == nil {
-				log.FromContext(ctx).WithName("cert-manager").Error(err, "Could not declare certificates")
+				log.FromContext(ctx).WithName("cert-manager").Error(err, "Failed to apply the cert-manager Certificates")
 			}
 		}
 		reported = problem

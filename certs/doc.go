@@ -10,11 +10,11 @@
 //
 // # How a CA is changed without a failed call
 //
-// The next CA is published long before it signs. Trust is added at once and removed late.
+// The next CA is published long before it signs. Trust is added immediately and removed late.
 //
 //   - The leader alone writes the Secret: the pair that signs, the next pair, and the certificate that signed before (secret.go,
 //     keeper.go).
-//   - The leader alone writes bundles. It adds the CAs of the Secret at once. It removes others when every bundle has held the CAs of
+//   - The leader alone writes bundles. It adds the CAs of the Secret immediately. It removes others when every bundle has held the CAs of
 //     the Secret for five minutes (remove.go, publisher.go).
 //   - A replica serves a leaf of another CA when every bundle has accepted it for two minutes (leaves.go).
 //   - A replica that starts is ready when API servers are sure to accept its leaf (verdict.go).

@@ -25,7 +25,7 @@ const (
 	suppliedCAKey   = "ca.crt"
 )
 
-// load reads the three files. A kubelet replaces all files of a volume at once, by pointing the link ..data to another directory,
+// load reads the three files. A kubelet replaces all files of a volume together, by pointing the link ..data to another directory,
 // so load reads from where the link points now. If a program writes the files one by one, the check that they belong together fails
 // until the last is written.
 func (d *directory) load(context.Context) (*material, error) {

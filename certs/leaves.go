@@ -134,7 +134,7 @@ func (s *Source) Start(ctx context.Context) error {
 			}
 			reported = err.Error()
 		case ctx.Err() == nil && err.Error() != reported:
-			logger.Error(err, "Could not refresh the serving certificate")
+			logger.Error(err, "Failed to refresh the serving certificate")
 			reported = err.Error()
 		}
 		s.lookUntil(ctx, time.After(pause))

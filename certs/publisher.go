@@ -23,7 +23,7 @@ const (
 	// while writes fail.
 	writeEvery = time.Second
 	slower     = 60
-	// writtenAnnotation is on a webhook configuration whose bundle was written once more: an API server compiles nothing anew for an
+	// writtenAnnotation is on a webhook configuration whose bundle was written once more: an API server compiles nothing again for an
 	// equal object. Its value is the resourceVersion that the write replaced.
 	writtenAnnotation = "sidecarset.io/bundle-written"
 )
@@ -159,7 +159,7 @@ func (p *Publisher) publish(ctx context.Context, v view, begun time.Time) {
 		case err == nil:
 			a.again = time.Time{}
 		case p.pauses.NumRequeues(o.objectKey) > 2:
-			log.FromContext(ctx).Error(err, "Could not publish the CA bundle", o.gvk.Kind, o.name, "retryAfter", pause)
+			log.FromContext(ctx).Error(err, "Failed to publish the CA bundle", o.gvk.Kind, o.name, "retryAfter", pause)
 		default:
 			log.FromContext(ctx).V(1).Info("Waiting to observe what another program has written", "reason", err.Error())
 		}

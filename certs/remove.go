@@ -7,7 +7,7 @@ import (
 )
 
 // removal decides what the leader publishes: the CAs of the Secret, and for a while every CA that is found in a bundle. It is new
-// with each leader, so a new leader begins the wait anew.
+// with each leader, so a new leader begins the wait again.
 type removal struct {
 	wait  time.Duration
 	named string    // the CAs of the Secret, as a bundle

@@ -201,7 +201,7 @@ type supplying struct{ *material }
 func (s supplying) String() string                          { return "the test" }
 func (s supplying) load(context.Context) (*material, error) { return s.material, nil }
 
-// Another program keeps one bundle as it is. Replicas go on serving the leaf that it accepts until the day
+// Another program keeps one bundle as it is. Replicas continue serving the leaf that it accepts until the day
 // before that leaf ends; no handshake fails until then, and from then on only those that the pinned bundle
 // causes.
 func TestAPinnedBundleHoldsAChangeUpUntilTheOldLeafEnds(t *testing.T) {

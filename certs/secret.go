@@ -13,14 +13,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The format of the CA Secret. The operator creates it with type kubernetes.io/tls. API servers let nobody change a type, so a
+// The format of the CA Secret. The operator creates it with type kubernetes.io/tls. API servers refuse changes of the type, so a
 // Secret of another one, as a backup or GitOps may make it, keeps its own.
 //
 //	tls.crt       certificate of the CA that signs leaves
 //	tls.key       its private key
 //	next.crt      certificate of the CA that signs next; every client trusts it already
 //	next.key      its private key
-//	previous.crt  certificate of the CA that signed before; clients go on trusting it
+//	previous.crt  certificate of the CA that signed before; clients continue trusting it
 const (
 	currentCertKey  = corev1.TLSCertKey
 	currentKeyKey   = corev1.TLSPrivateKeyKey

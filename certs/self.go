@@ -84,7 +84,7 @@ func (k *keeper) Start(ctx context.Context) error {
 		case errors.Is(err, errObserving), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err): // another replica was faster
 			pause = k.opts.Times.Glance
 		case ctx.Err() == nil && err.Error() != reported:
-			log.FromContext(ctx).Error(err, "Could not look after the CA", "Secret", k.opts.SecretName)
+			log.FromContext(ctx).Error(err, "Failed to reconcile the CA Secret", "Secret", k.opts.SecretName)
 			reported, pause = err.Error(), k.opts.Times.Glance
 		}
 		select {
@@ -155,7 +155,7 @@ func (k *keeper) create(ctx context.Context) error {
 	return k.written(ctx, authority, "created", nil)
 }
 
-// written reports a write, and has this replica follow at once.
+// written reports a write, which this replica follows immediately.
 func (k *keeper) written(ctx context.Context, a Authority, change string, reason error) error {
 	authorityWrites.WithLabelValues(change).Inc()
 	logger := log.FromContext(ctx).WithValues("Secret", k.opts.SecretName, "change", change, "issuer", a.Current.Certificate.Subject.CommonName,

@@ -16,9 +16,9 @@ import (
 	"github.com/sidecarset/operator/certs"
 )
 
-// selfLaws are the laws of mode self: whatever happens to the CA Secret, to the bundles and to
+// selfInvariants are the invariants of mode self: whatever happens to the CA Secret, to the bundles and to
 // leaders, no call of a ready replica fails.
-var selfLaws = map[string]func(*testing.T, *mode){
+var selfInvariants = map[string]func(*testing.T, *mode){
 	"two leaders that install at once make one CA":                        twoInstall,
 	"a deleted Secret is replaced, and the old CA is gone in ten minutes": underLoad(deletedSecret),
 	"the same while the leader restarts":                                  underLoad(deletedWithLeader),
@@ -148,7 +148,7 @@ func (m *mode) awaitFollowed(t *testing.T, replicas ...*replica) {
 	})
 }
 
-// underLoad is the law that no call fails while something happens. It begins with two replicas that are called; the
+// underLoad is the invariant that no call fails while something happens. It begins with two replicas that are called; the
 // first leads. In the end all replicas have followed what the Secret holds, and are ready. happen returns the
 // replicas that it has started.
 func underLoad(happen func(t *testing.T, m *mode, replicas []*replica) (more []*replica)) func(*testing.T, *mode) {
@@ -297,7 +297,7 @@ func garbageKey(t *testing.T, m *mode, replicas []*replica) []*replica {
 	return []*replica{fresh}
 }
 
-// replaceSecret makes the Secret anew, as a restore or a GitOps tool does, with keys that cannot be used.
+// replaceSecret makes the Secret again, as a restore or a GitOps tool does, with keys that cannot be used.
 func (m *mode) replaceSecret(t *testing.T, change func(*corev1.Secret)) {
 	t.Helper()
 	secret := m.secret(t)

@@ -1,4 +1,4 @@
-// Package rounds says how much of a law a test tries: with -short less, and under the race
+// Package rounds says how much of an invariant a test tries: with -short less, and under the race
 // detector nothing that it distorts. Only tests import it.
 package rounds
 

@@ -1,4 +1,4 @@
-// Package certificates tests the operator with a real cert-manager. The laws of all ways to obtain
+// Package certificates tests the operator with a real cert-manager. The invariants of all ways to obtain
 // certificates are tests of package certs.
 package certificates
 

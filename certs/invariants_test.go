@@ -18,12 +18,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ofTheProcess is the law whose test changes the working directory and the environment, so no
+// ofTheProcess is the invariant whose test changes the working directory and the environment, so no
 // other test can run at the same time.
 const ofTheProcess = "a key is in no log, no file and no other Secret"
 
-// laws hold in every mode; the name of each is a claim.
-var laws = map[string]func(*testing.T, *mode){
+// invariants hold in every mode; the name of each is a claim.
+var invariants = map[string]func(*testing.T, *mode){
 	"nothing is served before there is a certificate": nothingBefore,
 	"a replica is ready when its CA is published":     readyWhenPublished,
 	ofTheProcess:                              keyStaysInside,
