@@ -111,7 +111,7 @@ undeploy: ## Delete KUSTOMIZATION, SidecarSets included
 ##@ More tests
 
 .PHONY: test-long
-test-long: ## The unit tests with all rounds of each law, and the race detector where goroutines share memory
+test-long: ## The unit tests with all rounds of each invariant, and the race detector where goroutines share memory
 	@LONG=1 RACE=1 hack/test.sh units
 
 .PHONY: test-hostile

@@ -2,7 +2,7 @@
 # Runs tiers of tests: test.sh TIER... Prints a line per package as it ends, what failed or could
 # not run, and the counts. In the environment, RUN picks tests by name, RACE=1 runs the unit tests
 # of packages whose goroutines share memory with the race detector, and LONG=1 runs all rounds of
-# each law. NEVER_SKIP names suites that have to run, as node|hostile: if one cannot, that is a failure. Called
+# each invariant. NEVER_SKIP names suites that have to run, as node|hostile: if one cannot, that is a failure. Called
 # by make, which has built the programs that the tiers need.
 set -euo pipefail
 cd "$(dirname "$0")/.."

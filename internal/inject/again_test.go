@@ -242,7 +242,7 @@ func TestLawOfTheSecondCall(t *testing.T) {
 		}
 	}
 	if 5*taken < worlds || 20*grown < worlds {
-		t.Errorf("of %d worlds, only %d are accepted and %d grow: the law is hardly tested", worlds, taken, grown)
+		t.Errorf("of %d worlds, only %d are accepted and %d grow: the invariant is hardly tested", worlds, taken, grown)
 	}
 }
 

@@ -37,7 +37,7 @@ func benchInput(b *testing.B, pod map[string]any, n int) inject.Input {
 
 var candidates = []int{1, 10, 100}
 
-// BenchmarkInject is Compute and AppendPatch for a Pod that carries nothing yet.
+// BenchmarkInject is Compute and AppendPatch for a Pod that has nothing yet.
 func BenchmarkInject(b *testing.B) {
 	for _, n := range candidates {
 		b.Run(fmt.Sprint("candidates=", n), func(b *testing.B) {
@@ -56,7 +56,7 @@ func BenchmarkInject(b *testing.B) {
 	}
 }
 
-// BenchmarkInjected is the same for a Pod that carries our result.
+// BenchmarkInjected is the same for a Pod that has our result.
 func BenchmarkInjected(b *testing.B) {
 	for _, n := range candidates {
 		b.Run(fmt.Sprint("candidates=", n), func(b *testing.B) {

@@ -25,7 +25,7 @@ type fragments struct {
 	containers     []sidecar // in spec order
 	objects        []objects // of volumes those that are referenced, in order of first reference
 	metadata       []metadataRule
-	history        *historyRule  // nil where only the current content is injected
+	history        *historyRule  // nil where only the current revision is injected
 	recordedAs     string        // the ControllerRevision of this content
 	duplicate      string        // a name that two of its containers have, "" if there is none
 	hotUpgrade     []string      // sidecars that become two containers, by their name in the SidecarSet
@@ -204,7 +204,7 @@ func (p *Compiled) compileHashes(spec map[string]any) error {
 func (p *Compiled) Revision() string { return p.recordedAs }
 
 // nameRevision finds the name of the ControllerRevision of this content. Right after a
-// change, the status still names the ControllerRevision of the previous content, so the new
+// change, the status still names the ControllerRevision of the previous revision, so the new
 // name is computed from the content.
 func (p *Compiled) nameRevision(spec map[string]any) error {
 	status := &p.Set.Status

@@ -19,7 +19,7 @@ var sidecarOnly = appsv1beta1.SidecarMembers()
 // sidecar is one container as it goes into Pods.
 type sidecar struct {
 	part            // body is nil where it depends on the Pod
-	image    string // expected in a Pod that carries it
+	image    string // expected in a Pod that has it
 	before   bool   // in front of the Pod's own containers of the list
 	template *template
 	// sibling is the other container of a hot-upgrade pair, "" for all others.

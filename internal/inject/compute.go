@@ -1,7 +1,7 @@
 package inject
 
 // Compute derives the Plan for one Pod. Equal inputs give equal plans, whatever
-// the order of the candidates, and a Pod that already carries the result yields
+// the order of the candidates, and a Pod that already has the result yields
 // an empty plan. With an error, the plan has Skipped only. The error is that of Input.Ended, or it
 // is, or joins, *ConflictError, *InvalidError, *RevisionError, *MetadataError, *ResourcesError,
 // *FitError and *SizeError: each of these says what the users have to change.

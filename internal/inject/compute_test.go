@@ -129,10 +129,10 @@ func TestComputeOnPodsThatAreAlreadyInjected(t *testing.T) {
 		return fixtures.SidecarSet("log").Native("proxy", "proxy:v1").InitContainer("prepare", "p:v1").Container("log", "log:v1").Mount("log", "/log").Volume("log")
 	}
 	tests := map[string]struct {
-		set    *fixtures.SidecarSetBuilder // that meets a Pod which carries full()
+		set    *fixtures.SidecarSetBuilder // that meets a Pod which has full()
 		edit   func(pod map[string]any)
 		verbs  []string
-		stamps bool // the record is written anew
+		stamps bool // the record is written again
 	}{
 		"the same content adds nothing": {set: full()},
 		"another order of the Pod's containers adds nothing": {set: full(), edit: func(pod map[string]any) {

@@ -22,7 +22,7 @@ func mesh() *fixtures.SidecarSetBuilder { return fixtures.SidecarSet("mesh") }
 // limited has a limit that a policy of another sidecar must not count.
 var limited = map[string]any{"limits": map[string]any{"cpu": "1", "memory": "1Gi"}}
 
-// Two replicas answer the calls for one Pod, and the first one has another content of a
+// Two replicas answer the calls for one Pod, and the first one has another revision of a
 // SidecarSet than the second one. The Pod ends as if the first call had not been made.
 func TestTheSecondCallTakesOutWhatTheFirstInjected(t *testing.T) {
 	pairs := map[string][2]*fixtures.SidecarSetBuilder{
@@ -220,7 +220,7 @@ func TestReplacesNamesTheCanaryWhoseContainerIsReplaced(t *testing.T) {
 	}
 }
 
-// Whatever other content the Pod was given first, it ends with the containers of the last
+// Whatever other revision the Pod was given first, it ends with the containers of the last
 // content. Plain init containers are in no record, so those of the first content stay.
 func TestLawOfEarlierContent(t *testing.T) {
 	taken, worlds := 0, rounds.Of(400, 50)
@@ -253,7 +253,7 @@ func TestLawOfEarlierContent(t *testing.T) {
 		}
 	}
 	if 10*taken < worlds {
-		t.Errorf("only %d of %d worlds are accepted: the law is hardly tested", taken, worlds)
+		t.Errorf("only %d of %d worlds are accepted: the invariant is hardly tested", taken, worlds)
 	}
 }
 

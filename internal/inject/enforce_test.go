@@ -129,18 +129,18 @@ func TestEnforcedSidecarSetWritesNoAnnotationOverALaterOne(t *testing.T) {
 	}
 }
 
-// Laws of worlds in which some SidecarSets are enforced.
-var enforcedLaws = map[string]func(t *testing.T, w world){
+// Invariants of worlds in which some SidecarSets are enforced.
+var enforcedInvariants = map[string]func(t *testing.T, w world){
 	"injecting twice is injecting once":       checkConverges,
 	"what a Pod claims changes nothing":       checkClaimsChangeNothing,
 	"the order of candidates does not matter": checkDeterministic,
 }
 
-func TestEnforcedLaws(t *testing.T) {
-	for name, law := range enforcedLaws {
+func TestEnforcedInvariants(t *testing.T) {
+	for name, invariant := range enforcedInvariants {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(rounds.Of(120, 20)) {
-				if law(t, enforcedWorld(t, seed)); t.Failed() {
+				if invariant(t, enforcedWorld(t, seed)); t.Failed() {
 					t.Fatalf("seed %d", seed)
 				}
 			}
@@ -148,11 +148,11 @@ func TestEnforcedLaws(t *testing.T) {
 	}
 }
 
-func FuzzEnforcedLaws(f *testing.F) {
+func FuzzEnforcedInvariants(f *testing.F) {
 	f.Add(uint64(0))
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		for _, law := range enforcedLaws {
-			law(t, enforcedWorld(t, seed))
+		for _, invariant := range enforcedInvariants {
+			invariant(t, enforcedWorld(t, seed))
 		}
 	})
 }
@@ -207,7 +207,7 @@ func dropNulls(object map[string]any) {
 	}
 }
 
-// checkClaimsChangeNothing forges a Pod that claims to carry the enforced SidecarSets, with
+// checkClaimsChangeNothing forges a Pod that claims to have the enforced SidecarSets, with
 // the records of a real injection and with containers that do nothing.
 func checkClaimsChangeNothing(t *testing.T, w world) {
 	first, ok := compute(t, w)

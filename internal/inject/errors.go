@@ -17,7 +17,7 @@ type FitError struct {
 	Container  string // of the SidecarSet, as it is named in Pods; "" if the field is not of one
 	Field      string // spec.containers[0].ports[0]
 	Problem    string
-	Remedy     string // besides a change of the selector
+	Remedy     string // apart from a change of the selector
 	Other      string // the SidecarSet that has the other half of the problem, "" where the Pod has it
 	// PodResources: the sidecar exceeds spec.resources of the Pod. API servers without the feature
 	// gate PodLevelResources drop that member, and take the Pod.

@@ -19,7 +19,7 @@ func transferOf(container string, names ...any) []any {
 
 func one() *fixtures.SidecarSetBuilder { return fixtures.SidecarSet("s").Container("c", "c:1") }
 
-// A Pod that carries an earlier version of the sidecars gets the resources that it got at
+// A Pod that has an earlier version of the sidecars gets the resources that it got at
 // first: the pair of a hot upgrade is not a target of its own policy, although its names
 // are not those of the SidecarSet.
 func TestComputedResourcesDoNotDependOnEarlierSidecars(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 // it. It speaks of rules that all supported API servers have, and leaves the rest to them: those
 // about members that an older API server, or one without a feature gate, drops from Pods. A
 // fault that the Pod has without its sidecars is left to them as well. It checks nothing of a
-// SidecarSet that the Pod already carries.
+// SidecarSet that the Pod already has.
 func fit(s *selected, p *placement, edits *edits) error {
 	if !p.injects {
 		return nil

@@ -25,7 +25,7 @@ func TestPodsThatDoNotFitTheirSidecarsAreRefused(t *testing.T) {
 			if err != nil {
 				t.Fatalf("Compute: %v", err)
 			}
-			// Nothing is checked of a Pod that carries the sidecars, whatever it has become.
+			// Nothing is checked of a Pod that has the sidecars, whatever it has become.
 			pod = apply(t, plan, pod)
 			pod["spec"].(map[string]any)["hostNetwork"] = true
 			pod["spec"].(map[string]any)["os"] = map[string]any{"name": "windows"}

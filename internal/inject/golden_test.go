@@ -30,7 +30,7 @@ func TestGoldenInjections(t *testing.T) {
 	})
 }
 
-// anyEnforced reports whether sidecars are put in anew by each call.
+// anyEnforced reports whether sidecars are put in again by each call.
 func anyEnforced(c *fixtures.Case) bool {
 	return slices.ContainsFunc(c.SidecarSets, func(set map[string]any) bool {
 		annotations, _ := set["metadata"].(map[string]any)["annotations"].(map[string]any)

@@ -148,9 +148,9 @@ func (c Candidate) resolve(pod *PodView, choices map[string]string) target {
 // choose lets chance decide, unless it has done so for this Pod before. The API
 // server may call several times, and each call has a draw of its own.
 //
-// The Pod's author can have written the earlier choice. An enforced SidecarSet
+// The Pod's creator can have written the earlier choice. An enforced SidecarSet
 // accepts it only if chance could have chosen either revision. This gives away
-// nothing: if chance decides, the author can also create the Pod again until it
+// nothing: if chance decides, the creator can also create the Pod again until it
 // gets the wanted revision.
 func (c Candidate) choose(before string) string {
 	recorded := "?" // chosen, and missing: no name of a revision

@@ -105,7 +105,7 @@ type Input struct {
 	Candidates []Candidate // SidecarSets that select the Pod, in name order
 	Now        time.Time   // stamped into the Pod's annotations
 
-	// Ended returns why nobody waits for the plan any more; nil while somebody does. Compute then
+	// Ended returns why no client waits for the plan any more; nil while one does. Compute then
 	// returns that error soon. If it is nil, Compute does not end early.
 	Ended func() error
 

@@ -15,17 +15,17 @@ import (
 	"github.com/sidecarset/operator/test/rounds"
 )
 
-// laws are checked for a range of seeds by every run of the tests, and for more
+// invariants are checked for a range of seeds by every run of the tests, and for more
 // by the fuzzer.
-var laws = map[string]func(t *testing.T, w world){
+var invariants = map[string]func(t *testing.T, w world){
 	"injecting twice is injecting once":                  checkIdempotent,
 	"the order of candidates does not matter":            checkDeterministic,
 	"the Pod's own content stays byte for byte":          checkUntouched,
 	"one after the other gives the same set of sidecars": checkOneByOne,
 }
 
-func TestLaws(t *testing.T) {
-	for name, law := range laws {
+func TestInvariants(t *testing.T) {
+	for name, invariant := range invariants {
 		t.Run(name, func(t *testing.T) {
 			taken, worlds := 0, rounds.Of(150, 20)
 			for seed := range uint64(worlds) {
@@ -33,23 +33,23 @@ func TestLaws(t *testing.T) {
 				if _, ok := compute(t, w); ok {
 					taken++
 				}
-				if law(t, w); t.Failed() {
+				if invariant(t, w); t.Failed() {
 					t.Fatalf("seed %d", seed)
 				}
 			}
 			if 2*taken < worlds {
-				t.Errorf("only %d of %d worlds are accepted: the laws are hardly tested", taken, worlds)
+				t.Errorf("only %d of %d worlds are accepted: the invariants are hardly tested", taken, worlds)
 			}
 		})
 	}
 }
 
-func FuzzLaws(f *testing.F) {
+func FuzzInvariants(f *testing.F) {
 	f.Add(uint64(0))
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		w := newWorld(t, seed)
-		for _, law := range laws {
-			law(t, w)
+		for _, invariant := range invariants {
+			invariant(t, w)
 		}
 	})
 }
@@ -102,7 +102,7 @@ func checkIdempotent(t *testing.T, w world) {
 	}
 	in := w.input(t, apply(t, first, w.pod))
 	in.Now = in.Now.Add(time.Hour)
-	for i := range in.Candidates { // each call draws anew
+	for i := range in.Candidates { // each call draws again
 		in.Candidates[i].Draw = 1 - in.Candidates[i].Draw
 	}
 	again, err := inject.Compute(in)
@@ -169,7 +169,7 @@ func checkUntouched(t *testing.T, w world) {
 	}
 }
 
-// own returns the JSON of the containers that carry no IS_INJECTED=true.
+// own returns the JSON of the containers that have no IS_INJECTED=true.
 func own(t *testing.T, pod map[string]any, list string) []string {
 	var out []string
 	all, _ := pod["spec"].(map[string]any)[list].([]any)

@@ -3,7 +3,7 @@ package inject
 import "slices"
 
 // keyed is a list to which an element is added if its key is free. In a list that came from
-// elsewhere, a key may be present twice. A long list has a table of its keys, because the author
+// elsewhere, a key may be present twice. A long list has a table of its keys, because the creator
 // of a Pod chooses how long the list is.
 type keyed struct {
 	list []element

@@ -14,10 +14,10 @@ import (
 
 // patchMetadata carries out patchPodMetadata of the targets in name order, also for
 // SidecarSets that bring no container. If a target is enforced, it does so again for the
-// SidecarSets that the Pod already carries: of two that write one annotation, the last in
+// SidecarSets that the Pod already has: of two that write one annotation, the last in
 // name order has to remain the last.
 func (s *selected) patchMetadata(to *podstate.AnnotationEdits) error {
-	enforced := slices.ContainsFunc(s.targets, target.disbelieves)
+	enforced := slices.ContainsFunc(s.targets, target.isEnforced)
 	for i := range s.targets {
 		t := &s.targets[i]
 		if t.skip != "" && !(enforced && t.takesPart()) {

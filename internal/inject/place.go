@@ -240,7 +240,7 @@ func (b *broughtVolumes) bring(t *target, s *selected) {
 	}
 }
 
-// replaceable are the kinds of volumes whose loss an app survives, or that its author may
+// replaceable are the kinds of volumes whose loss an app survives, or that its creator may
 // have used to get around an enforced SidecarSet. All others hold data that comes from outside
 // the Pod and its node.
 var replaceable = []string{"emptyDir", "hostPath", "downwardAPI", "image", "gitRepo"}

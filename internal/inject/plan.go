@@ -42,9 +42,9 @@ type Plan struct {
 	Injected []string
 	// Skipped names the other candidates, in name order, with the reason.
 	Skipped []Skip
-	// Replaces names, in name order, the SidecarSets that by its records the Pod carries and
-	// that this plan changes: it gives the Pod another content of them, or it replaces or
-	// removes a container of theirs for another SidecarSet. If a content that the Pod carries
+	// Replaces names, in name order, the SidecarSets that by its records the Pod has and
+	// that this plan changes: it gives the Pod another revision of them, or it replaces or
+	// removes a container of theirs for another SidecarSet. If a content that the Pod has
 	// is newer than the one in Input, this plan is wrong.
 	Replaces []string
 
@@ -81,7 +81,7 @@ const (
 	SkipPaused SkipReason = "Paused"
 	// SkipCanary: a canary of this SidecarSet selects the Pod and takes its place.
 	SkipCanary SkipReason = "ReplacedByCanary"
-	// SkipInjected: the Pod carries this revision already.
+	// SkipInjected: the Pod has this revision already.
 	SkipInjected SkipReason = "AlreadyInjected"
 	// SkipMirrorPod: the Pod mirrors a static Pod, which the kubelet reads from a file.
 	SkipMirrorPod SkipReason = "MirrorPod"

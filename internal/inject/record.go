@@ -11,7 +11,7 @@ import (
 
 // record records what is injected now next to what was before. Without
 // an injection there is nothing to record, except a name that is missing from
-// the list although the Pod carries the SidecarSet, and what chance decided:
+// the list although the Pod has the SidecarSet, and what chance decided:
 // the next call must not inject the other revision.
 func record(s *selected, p *placement) {
 	names := slices.DeleteFunc(slices.Clone(s.listed), func(name string) bool { return !s.keeps(name) })
@@ -89,11 +89,11 @@ func (s *selected) stamp(t *target) time.Time {
 // SidecarSets. A Pod that is being created has had none.
 func (s *selected) forgetUpdates(to *podstate.AnnotationEdits) {
 	state, present := s.pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState]
-	if !present || !slices.ContainsFunc(s.targets, target.disbelieves) {
+	if !present || !slices.ContainsFunc(s.targets, target.isEnforced) {
 		return
 	}
 	to.Set(appsv1beta1.AnnotationInPlaceUpdateState, podstate.ForgetUpdates(state, func(name string) bool {
-		return slices.ContainsFunc(s.targets, func(t target) bool { return t.disbelieves() && t.Name() == name })
+		return slices.ContainsFunc(s.targets, func(t target) bool { return t.isEnforced() && t.Name() == name })
 	}))
 }
 

@@ -175,7 +175,7 @@ func (r *renderer) sourceName(t transfer) string {
 
 // source finds one of the Pod's own containers. Sidecars that take part count as
 // absent, whether the Pod has them already or not: the result is then the same
-// as when all are injected at once.
+// as when all are injected together.
 func (r *renderer) source(name string) *source {
 	if name == "" || r.isSidecar(name) {
 		return nil

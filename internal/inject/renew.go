@@ -3,7 +3,7 @@ package inject
 import "errors"
 
 // Renews reports whether it is certain that admission gives a new Pod with these labels the
-// current content of a SidecarSet. compiled SidecarSets are all that select the Pod. It is not certain
+// current revision of a SidecarSet. compiled SidecarSets are all that select the Pod. It is not certain
 // if the SidecarSet is paused, replaced by a canary, or pinned to a recorded revision, even
 // if chance decides about that. It is not certain either if admission would refuse the Pod,
 // as far as that depends on the SidecarSets alone.

@@ -23,7 +23,7 @@ type resourcesPolicy struct {
 	target  *regexp.Regexp
 	combine func(total *resource.Quantity, q resource.Quantity) // adds q to total, or takes the larger one
 	exprs   []resourceExpr
-	own     map[string]any // what the sidecar's resources hold besides limits and requests
+	own     map[string]any // what the sidecar's resources hold apart from limits and requests
 	err     error          // why the policy can serve no Pod
 }
 
@@ -57,7 +57,7 @@ func (e *ResourcesError) Unwrap() error { return e.Err }
 func (e *ResourcesError) SidecarSets() []string { return []string{e.SidecarSet} }
 
 // compileResourcesPolicy prepares the policy of a sidecar. Of the resources that the user
-// wrote beside it, limits and requests are dropped; claims, and members that are newer than
+// wrote next to it, limits and requests are dropped; claims, and members that are newer than
 // our types, are injected. A policy that cannot be used (it was stored while no webhook
 // checked it, or before the rule existed) is compiled as well, and refuses each Pod with
 // the reason. The policies of one SidecarSet share targets.
@@ -130,7 +130,7 @@ type containerResources struct {
 	Requests map[string]*amount `json:"requests,omitempty"`
 }
 
-// amount is a quantity that the Pod's author wrote, and that is cheap to compute with:
+// amount is a quantity that the Pod's creator wrote, and that is cheap to compute with:
 // UnmarshalJSON refuses a long one. The API server has not validated it yet.
 type amount struct{ resource.Quantity }
 
@@ -193,7 +193,7 @@ func (r *containerResources) list(name string) map[string]*amount {
 
 // compute computes limits and requests of the sidecar. The containers are the Pod's native
 // sidecars and then its containers. The policy chooses by name among those that are not
-// excluded. Excluded are all containers that a SidecarSet injects, whether the Pod carries them
+// excluded. Excluded are all containers that a SidecarSet injects, whether the Pod has them
 // already or not. The error is a *ResourcesError, or several joined, or a *FitError.
 //
 // A limit that one of the chosen containers lacks is not set. A request that a

@@ -11,7 +11,7 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// selected is what the first step finds out. No later step decides anything in it anew.
+// selected is what the first step finds out. No later step decides anything in it again.
 type selected struct {
 	pod       *PodView          // without the containers that are taken out
 	submitted map[string]string // the annotations of the Pod
@@ -34,7 +34,7 @@ type target struct {
 	by   string
 	// sameHash: the Pod's record says that it was given this very content.
 	sameHash bool
-	// otherHash: the Pod's record says that it was given another content.
+	// otherHash: the Pod's record says that it was given another revision.
 	otherHash bool
 	// fresh: sameHash, and the record was written during this admission. What differs from the
 	// content is then the work of another webhook, and stays. It is not read if nothing differs
@@ -102,7 +102,7 @@ func dropBases(targets []target) {
 }
 
 // check returns an error if a target must not be injected. A SidecarSet that the Pod
-// already carries needs nothing more of the Pod: only its names are checked.
+// already has needs nothing more of the Pod: only its names are checked.
 func (s *selected) check() error {
 	for i := range s.targets {
 		switch t := &s.targets[i]; {
@@ -167,7 +167,7 @@ func (s *selected) checkNames() error {
 // does not know yet, so it is kept.
 const recent = time.Minute
 
-// readRecords finds out which targets the Pod carries already.
+// readRecords finds out which targets the Pod has already.
 func (s *selected) readRecords() {
 	if s.pod.Annotations == nil {
 		return
@@ -228,7 +228,7 @@ func (s *selected) carriesIn(list List, t *target, sidecars []sidecar) bool {
 }
 
 // isComplete reports whether nothing is left to do: every target is skipped, and those that
-// the Pod carries are listed and take nothing more from it.
+// the Pod has are listed and take nothing more from it.
 func (s *selected) isComplete() bool {
 	for i := range s.targets {
 		switch t := &s.targets[i]; t.skip {
@@ -243,19 +243,19 @@ func (s *selected) isComplete() bool {
 	return true
 }
 
-// replaces reports whether the Pod records another content of the SidecarSet than it gets
+// replaces reports whether the Pod records another revision of the SidecarSet than it gets
 // now. Another replica has injected that content in an earlier call for the same Pod, or the
 // Pod was created from the manifest of a running one.
 func (t target) replaces() bool { return t.skip == "" && t.otherHash }
 
-// disbelieves reports whether the SidecarSet is injected whatever the Pod claims about it.
-func (t target) disbelieves() bool { return t.enforced && t.skip == "" }
+// isEnforced reports whether the SidecarSet is injected whatever the Pod claims about it.
+func (t target) isEnforced() bool { return t.enforced && t.skip == "" }
 
 // grows reports whether the sidecars, which an earlier call of this admission injected, may
 // take more from the Pod: another webhook may have added to the Pod's containers since.
 func (t *target) grows() bool { return t.fresh && t.copies }
 
-// takesPart reports whether the Pod carries the SidecarSet after injection: added now, or
+// takesPart reports whether the Pod has the SidecarSet after injection: added now, or
 // already there.
 func (t *target) takesPart() bool { return t.skip == "" || t.skip == SkipInjected }
 
@@ -364,7 +364,7 @@ func (s *selected) containerAt(list List, name string) int {
 	return find(s.views(list), table, name, func(v *ContainerView) string { return v.Name })
 }
 
-// quoted is a name that the author of the Pod may have chosen, as texts have it.
+// quoted is a name that the creator of the Pod may have chosen, as texts have it.
 type quoted string
 
 func (q quoted) String() string { return strconv.Quote(string(q[:min(len(q), maxContainerName)])) }
@@ -424,7 +424,7 @@ func (s *selected) after(list List, edits *edits) []occupant {
 	return all
 }
 
-// hasEnded returns why the call has ended, nil while it goes on.
+// hasEnded returns why the call has ended, nil while it continues.
 func (s *selected) hasEnded() error {
 	if s.ended == nil {
 		return nil

@@ -8,15 +8,15 @@ import (
 )
 
 // takeOut removes two kinds of containers from the Pod: those that claim to be sidecars of
-// enforced SidecarSets, and those of an earlier content of a SidecarSet that its present
+// enforced SidecarSets, and those of an earlier revision of a SidecarSet that its present
 // content lacks. All steps that follow see a Pod that came without them, so neither their
 // position nor their content counts.
 //
-// The Pod's record decides which containers are of an earlier content. It lists neither plain
+// The Pod's record decides which containers are of an earlier revision. It lists neither plain
 // init containers nor volumes, so these stay: a volume cannot be told from the user's own. A
 // volume that no container mounts does nothing, because the kubelet does not set it up.
 func (s *selected) takeOut() {
-	if !slices.ContainsFunc(s.targets, func(t target) bool { return t.disbelieves() || t.replaces() }) {
+	if !slices.ContainsFunc(s.targets, func(t target) bool { return t.isEnforced() || t.replaces() }) {
 		return
 	}
 	pod := *s.pod // the view is the caller's
@@ -61,7 +61,7 @@ func (s *selected) remove(list List, all []ContainerView, brought map[string]*ta
 func (s *selected) takenOutFor(container string, brings *target) string {
 	switch {
 	case brings == nil:
-	case brings.disbelieves():
+	case brings.isEnforced():
 		return brings.Name()
 	default:
 		return "" // replaced in its place, or left

@@ -14,7 +14,7 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 )
 
-// shape is a Pod and a SidecarSet whose size is proportional to n: what the author of a Pod or of a
+// shape is a Pod and a SidecarSet whose size is proportional to n: what the creator of a Pod or of a
 // SidecarSet, or an unauthenticated client with a made-up review, chooses.
 type shape struct {
 	name string

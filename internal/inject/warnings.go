@@ -27,7 +27,7 @@ func WarningKinds() []WarningKind {
 	return []WarningKind{WarningTransferEnv, WarningVolume, WarningPortName}
 }
 
-// remedies say how the author of a SidecarSet ends a Warning.
+// remedies say how the user ends a Warning.
 var remedies = map[WarningKind]string{
 	WarningTransferEnv: "in transferEnv, name one of the app's containers that has the variable in its env, or set the variable in the sidecar's env",
 	WarningVolume:      "rename the volume in spec.volumes, or remove it there to use the other one",
@@ -35,7 +35,7 @@ var remedies = map[WarningKind]string{
 }
 
 // Warning says what a SidecarSet asks for and a Pod does not get, and the remedy. Text has at
-// most a few names that the author of the Pod has chosen, each cut to the length of a
+// most a few names that the creator of the Pod has chosen, each cut to the length of a
 // container's name, and none of the Pod's values.
 type Warning struct {
 	SidecarSet string
@@ -68,7 +68,7 @@ func (n *notes) tellSidecar(s placed, kind WarningKind, format string, args ...a
 	}
 }
 
-// tell adds a fact about a SidecarSet, unless the Pod carries it already: then an earlier
+// tell adds a fact about a SidecarSet, unless the Pod has it already: then an earlier
 // call has told it.
 func (n *notes) tell(t *target, kind WarningKind, format string, args ...any) {
 	if t.skip != "" {

@@ -20,7 +20,7 @@ const (
 // except that a plain custom-version label turns into customVersion and that a
 // customVersion which no label can have is lost; a v1alpha1 object comes back as it
 // was, or without members that have no effect.
-func FuzzConvertKeepsItsLaws(f *testing.F) {
+func FuzzConvertKeepsItsInvariants(f *testing.F) {
 	for seed := range uint64(64) {
 		f.Add(seed)
 	}
