@@ -45,7 +45,7 @@ func newPodListerWatcher(config *rest.Config, httpClient *http.Client) (cache.Li
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			if o.ResourceVersion == "0" {
-				o.ResourceVersion = "" // with "0" an API server answers with all Pods at once, whatever the limit
+				o.ResourceVersion = "" // with "0" an API server answers with all Pods in one answer, whatever the limit
 			}
 			page, err := pods.List(ctx, o)
 			if err != nil {
@@ -89,7 +89,7 @@ func recordOf(obj any) (*podstate.Record, error) {
 }
 
 // podStore is where the reflector puts Pods. It keeps none: each becomes a
-// record at once and goes to the tracker's goroutine, and a full queue there makes
+// record immediately and goes to the tracker's goroutine, and a full queue there makes
 // the reflector wait.
 type podStore struct {
 	// do has the tracker's owner run a function, for as long as the watch runs.

@@ -18,7 +18,7 @@ const (
 	// podQueueLength is the number of events that may wait for the tracker: at two
 	// microseconds each, two milliseconds.
 	podQueueLength = 1024
-	// reportEvery is how many changes of the tracker are reported at once, while more
+	// reportEvery is how many changes of the tracker are reported together, while more
 	// of them wait.
 	reportEvery = 64
 )
@@ -137,7 +137,7 @@ func (p *podTracker) do(ctx context.Context, f func(*tracker.Tracker)) error {
 	}
 }
 
-// pass looks at the Pods of a SidecarSet. It returns false if the tracker has another Program of it.
+// pass looks at the Pods of a SidecarSet. It returns false if the tracker has another compiled SidecarSet of it.
 func (p *podTracker) pass(ctx context.Context, current tracker.Current) (tracker.Pass, time.Duration, bool, error) {
 	var result tracker.Pass
 	var took time.Duration

@@ -61,7 +61,7 @@ const (
 	unrecordedAfter = time.Second
 )
 
-// changed has a SidecarSet reconciled: at once if it is urgent, because a user may wait for it.
+// changed enqueues a SidecarSet: immediately if it is urgent, because a user may wait for it.
 func (r *SidecarSetReconciler) changed(sidecarSet string, urgent bool) {
 	if urgent {
 		r.debounce.expedite(sidecarSet)
@@ -181,7 +181,7 @@ func waitFor(ctx context.Context, what string) (time.Duration, error) {
 	return recheckWait, nil
 }
 
-// describes reports whether what is known of a Program may be written to an object: both must be
+// describes reports whether what is known of a compiled SidecarSet may be written to an object: both must be
 // about the same generation of the same object.
 func describes(compiled *inject.Compiled, object *unstructured.Unstructured) bool {
 	return compiled.Set.UID == object.GetUID() && compiled.Set.Generation == object.GetGeneration()
@@ -273,7 +273,7 @@ func (r *SidecarSetReconciler) decide(ctx context.Context, p *pass) (wait time.D
 	return 0, nil
 }
 
-// compareRevisions passes the differences between the recorded contents of a SidecarSet and the
+// compareRevisions passes the differences between the recorded revisions of a SidecarSet and the
 // current one to the tracker. Each pair of contents is compared once.
 func (r *SidecarSetReconciler) compareRevisions(ctx context.Context, p *pass) error {
 	known := p.pods.Revision.Differences()

@@ -154,7 +154,7 @@ func TestWriteErrors(t *testing.T) {
 
 func TestAnObjectThatDoesNotCompileIsReported(t *testing.T) {
 	control(t, 2, func(t *testing.T, r *rig) {
-		r.compiled(t) // without a Program
+		r.compiled(t) // without a compiled SidecarSet
 		r.feed(t, webPod(1))
 		r.pass(time.Minute)
 		r.wantWrites(t, 0)

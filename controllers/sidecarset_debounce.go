@@ -17,7 +17,7 @@ import (
 // A pass follows the one before after quietInterval, or after busyInterval while Pods can be written.
 // An edit and a change of readiness do not wait. A status is written once in writeInterval. The first
 // one of a generation waits as long for the SidecarSet to be ready: most are by then, and one write
-// is enough. The first time that a generation is ready is written at once, because a user may wait
+// is enough. The first time that a generation is ready is written immediately, because a user may wait
 // for it.
 type debounce struct {
 	mu    sync.Mutex

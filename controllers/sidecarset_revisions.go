@@ -63,7 +63,7 @@ func (r *SidecarSetReconciler) truncate(ctx context.Context, p *pass) error {
 	return nil
 }
 
-// keep makes the content of a Program, whose spec is given, the newest revision. It returns it with
+// keep makes the content of a compiled SidecarSet, whose spec is given, the newest revision. It returns it with
 // the whole history.
 func (k *revisionKeeper) keep(ctx context.Context, compiled *inject.Compiled, spec map[string]any, collisions int32) (*status.Revision, revision.History, error) {
 	data, err := revision.Data(spec)

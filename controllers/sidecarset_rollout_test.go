@@ -119,7 +119,7 @@ func (r *rig) succeed(t *testing.T) {
 	r.pass(time.Second)
 }
 
-// A new leader changes nothing in the status before its list of Pods is complete, and goes on from
+// A new leader changes nothing in the status before its list of Pods is complete, and continues from
 // what is stored: three Pods were not Ready when the rollout began, and some fail later.
 func TestANewLeaderTakesOverTheStatus(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -70,7 +70,7 @@ func (r *SidecarSetReconciler) patchStatus(ctx context.Context, p *pass) (again 
 }
 
 // tellReadiness records an Event if the status or the reason of the condition Ready has
-// changed, or if the author has paused the injection, so that there is none. A reason says whether
+// changed, or if the user has paused the injection, so that there is none. A reason says whether
 // a user has to act: the recorder counts Events with the same reason as one, and keeps the first
 // message.
 func (r *SidecarSetReconciler) tellReadiness(p *pass, next appsv1beta1.SidecarSetStatus) {

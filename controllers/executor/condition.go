@@ -68,7 +68,7 @@ func (e *Executor) unselected(pod *corev1.Pod) func(sidecarSet string) bool {
 }
 
 // upgradableCondition returns the Pod's condition with a new value for one SidecarSet, and
-// without values for SidecarSets that the Pod does not carry or that do not select it. (The
+// without values for SidecarSets that the Pod does not have or that do not select it. (The
 // injected list of the Pod still names SidecarSets that are deleted.) unselected is not called
 // if the condition has no values.
 func upgradableCondition(pod *corev1.Pod, sidecarSet string, upgradable bool, unselected func(string) bool, now time.Time) (next corev1.PodCondition, differs bool) {

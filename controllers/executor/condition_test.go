@@ -64,7 +64,7 @@ func TestTheConditionSaysWhichSidecarSetsCanBeUpdated(t *testing.T) {
 	}
 }
 
-// A Label is one read and one write. It keeps the words of other SidecarSets that the Pod carries.
+// A Label is one read and one write. It keeps the words of other SidecarSets that the Pod has.
 func TestLabels(t *testing.T) {
 	says := func(message string) []corev1.PodCondition {
 		c := corev1.PodCondition{Type: "SidecarSetUpgradable", Message: message}

@@ -150,7 +150,7 @@ func contained(ctx context.Context, work func()) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("a defect of the operator: %v", p)
-			log.FromContext(ctx).Error(err, "Work on a Pod has panicked", "stack", string(debug.Stack()))
+			log.FromContext(ctx).Error(err, "Update of a Pod panicked", "stack", string(debug.Stack()))
 		}
 	}()
 	work()
@@ -174,7 +174,7 @@ func (e *Executor) finish(ctx context.Context, item tracker.WorkItem, result tra
 		name = "failed"
 	}
 	if result.Reason != "" {
-		logger.Info("A Pod is not written now", "reason", result.Reason, "message", result.Message)
+		logger.Info("Postponed the update of a Pod", "reason", result.Reason, "message", result.Message)
 	}
 	if item.Kind == tracker.Update {
 		e.updates.WithLabelValues(name).Inc()

@@ -56,7 +56,7 @@ func newRig(t *testing.T, pods ...*corev1.Pod) *rig {
 	return r
 }
 
-// follow makes a Program the current one.
+// follow makes a compiled SidecarSet the current one.
 func (r *rig) follow(p *inject.Compiled) {
 	r.now = match.Build([]*inject.Compiled{p}, map[string]labels.Set{"a": {}})
 	r.item = tracker.WorkItem{Compiled: p, Revision: inplace.RevisionOf(p), Since: 1}
@@ -121,7 +121,7 @@ func compiledOf(t *testing.T, sidecar string) *inject.Compiled {
 	return p
 }
 
-// outdated returns a Pod that carries the last content, is ready, and has this name.
+// outdated returns a Pod that has the last revision, is ready, and has this name.
 func outdated(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
 	before := compiled(t, "side:v1")

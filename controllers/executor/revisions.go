@@ -14,27 +14,27 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 )
 
-// maxRevisions is the largest number of contents that are remembered: a rollout updates
+// maxRevisions is the largest number of revisions that are remembered: a rollout updates
 // Pods of a few revisions.
 const maxRevisions = 100
 
-// revisions knows the contents that Pods record.
+// revisions knows the revisions that Pods record.
 type revisions struct {
 	// read returns the ControllerRevision of that name, or that it is not found.
 	read  func(ctx context.Context, name string) (*appsv1.ControllerRevision, error)
-	known *lru.Cache // *inject.Program by the UID of the ControllerRevision
+	known *lru.Cache // *inject.Compiled by the UID of the ControllerRevision
 }
 
 func newRevisions(read func(context.Context, string) (*appsv1.ControllerRevision, error)) *revisions {
 	return &revisions{read, lru.New(maxRevisions)}
 }
 
-// previous returns the content that the Pod records, as inplace.Previous does.
+// previous returns the revision that the Pod records, as inplace.Previous does.
 func (r *revisions) previous(ctx context.Context, current *inject.Compiled, pod *corev1.Pod) (*inject.Compiled, error) {
 	return inplace.Previous(current.Name(), pod, func(name string) (*inject.Compiled, error) { return r.compiled(ctx, current, name) })
 }
 
-// program returns the content of a revision; nil if it is deleted, unreadable or of
+// compiled returns the revision that a ControllerRevision records; nil if it is deleted, unreadable or of
 // another SidecarSet.
 func (r *revisions) compiled(ctx context.Context, current *inject.Compiled, name string) (*inject.Compiled, error) {
 	recorded, err := r.read(ctx, name)

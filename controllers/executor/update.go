@@ -26,7 +26,7 @@ import (
 // resizeMemory is how long the API server is known to lack the subresource resize.
 const resizeMemory = 5 * time.Minute
 
-// update updates the Pod that was read to the Program, if that is still possible and needed.
+// update updates the Pod that was read to the compiled SidecarSet, if that is still possible and needed.
 func (e *Executor) update(ctx context.Context, a *attempt) (tracker.Result, error) {
 	if !a.Compiled.Selector.Matches(labels.Set(a.pod.Labels)) {
 		return unneeded, nil
@@ -72,7 +72,7 @@ func (e *Executor) update(ctx context.Context, a *attempt) (tracker.Result, erro
 }
 
 // isLatest reports whether the API server has no newer generation of a SidecarSet. It is asked
-// about Pods that may carry a newer content, because admission may know it before this leader does.
+// about Pods that may have a newer revision, because admission may know it before this leader does.
 func (e *Executor) isLatest(ctx context.Context, compiled *inject.Compiled) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -80,8 +80,8 @@ func (e *Executor) isLatest(ctx context.Context, compiled *inject.Compiled) (boo
 	return generation == compiled.Set.Generation, err
 }
 
-// decide returns the update of a Pod, and whether a ControllerRevision has the content that the
-// Pod carries.
+// decide returns the update of a Pod, and whether a ControllerRevision has the revision that the
+// Pod has.
 func (e *Executor) decide(ctx context.Context, a *attempt, was podstate.StateBefore) (next inplace.Update, known bool, err error) {
 	previous, err := e.known.previous(ctx, a.Compiled, a.pod)
 	if err != nil {

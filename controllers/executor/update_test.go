@@ -120,7 +120,7 @@ func TestALivePodThatDiffersIsNotWritten(t *testing.T) {
 	}
 }
 
-// merging is a Program that merges an annotation.
+// merging is a compiled SidecarSet that merges an annotation.
 func merging(t *testing.T) *inject.Compiled {
 	t.Helper()
 	text, err := json.Marshal(compiled(t, "side:v2").Set)
@@ -139,7 +139,7 @@ func merging(t *testing.T) *inject.Compiled {
 	return p
 }
 
-// A leader whose watch of SidecarSets is late does not write a Pod that may carry a newer content.
+// A leader whose watch of SidecarSets is late does not write a Pod that may have a newer revision.
 func TestALeaderThatLagsWritesNoNewPod(t *testing.T) {
 	r := newRig(t, outdated(t, "p"))
 	r.ahead = 1
@@ -178,7 +178,7 @@ func requests(cpu string) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}
 }
 
-// record gives a Pod the hashes of a content.
+// record gives a Pod the hashes of a revision.
 func record(p *corev1.Pod, revision *inject.Compiled) {
 	hash := func(h string) string {
 		return podstate.Hashes{}.With(podstate.HashRecord{SidecarSetName: "log", Hash: h, SidecarList: []string{"side"}}).String()

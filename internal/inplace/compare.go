@@ -12,7 +12,7 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// Difference is the difference between the hashed parts of two contents of a SidecarSet.
+// Difference is the difference between the hashed parts of two revisions of a SidecarSet.
 type Difference struct {
 	// Resources are the sidecars whose cpu or memory differs, in the order of the
 	// spec, containers first. If Other is true, some may be missing.
@@ -112,7 +112,7 @@ func others(container map[string]any) map[string]any {
 	return out
 }
 
-// decode decodes a part of a recorded content. Decoding parses quantities, so they are
+// decode decodes a part of a recorded revision. Decoding parses quantities, so they are
 // bounded first.
 func decode(value any, into any) bool {
 	if members, ok := value.(map[string]any); ok {

@@ -32,7 +32,7 @@ type HotStep struct {
 // sidecars compare versions as integers.
 const idleVersion = "0"
 
-// Upgrade returns the step that makes the new image run beside the old one; false if the
+// Upgrade returns the step that makes the new image run next to the old one; false if the
 // sidecar works with the new image already. version is the SidecarSet's resourceVersion, a
 // number that grows from one upgrade to the next. working is the container that the Pod
 // records as the working one. runs says whether a container is ready with the image that it
@@ -138,7 +138,7 @@ func imageOf(pod *corev1.Pod, container string) string {
 
 // ResetHotUpgrades decides about a Pod in which an old and a new container of a
 // hot-upgrade sidecar run: once the new one runs, the old one gets the empty image.
-// The Patch is nil as long as there is nothing to write. The Pod keeps the content
+// The Patch is nil as long as there is nothing to write. The Pod keeps the revision
 // that it records.
 func ResetHotUpgrades(in UpdateInput) (Update, error) {
 	u := newUpdate(in)

@@ -10,14 +10,14 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// Verdict is how a matched Pod can get the content. Reason is why it cannot be updated in
+// Verdict is how a matched Pod can get the revision. Reason is why it cannot be updated in
 // place now; it is empty for the ways Current, Images and Resize.
 type Verdict struct {
 	Reason Reason
 	Method Method
 	// Changed are the kinds of the containers that get another image.
 	Changed podstate.Kinds
-	// Moves: the Pod is being resized to the content, and the kubelet has not carried that out.
+	// Moves: the Pod is being resized to the revision, and the kubelet has not carried that out.
 	Moves bool
 }
 
@@ -38,7 +38,7 @@ func NodeOf(node *corev1.Node) Node {
 	return Node{TooOld: TooOld(node.Status.NodeInfo.KubeletVersion), NotReady: !slices.ContainsFunc(node.Status.Conditions, isReady)}
 }
 
-// Judge decides how a Pod can get the content. It does not check whether a resize is possible for
+// Judge decides how a Pod can get the revision. It does not check whether a resize is possible for
 // this Pod; UpdateInPlace does.
 func (c *Revision) Judge(r *podstate.Record, node Node) Verdict {
 	return c.judge(r, node, c.changesIn(r))
@@ -80,7 +80,7 @@ func (c *Revision) judge(r *podstate.Record, node Node, changed podstate.Kinds) 
 	return v
 }
 
-// observed returns the verdict on a Pod that is being resized to the current content.
+// observed returns the verdict on a Pod that is being resized to the current revision.
 func (v Verdict) observed(state podstate.ResizeState) Verdict {
 	switch reason := resizeReasons[state]; {
 	case state == podstate.ResizeMoving:

@@ -1,22 +1,22 @@
 package inplace
 
-// Method is how a running Pod can get the current content of a SidecarSet.
+// Method is how a running Pod can get the current revision of a SidecarSet.
 type Method uint8
 
 // The ways, from the cheapest to none.
 const (
-	// Current: the Pod has the content.
+	// Current: the Pod has the revision.
 	Current Method = iota
-	// Images: the Pod gets the content by other images in place.
+	// Images: the Pod gets the revision by other images in place.
 	Images
-	// Resize: the Pod gets the content by other resources, and perhaps other images, in
+	// Resize: the Pod gets the revision by other resources, and perhaps other images, in
 	// place.
 	Resize
-	// Recreate: only a new Pod can get the content.
+	// Recreate: only a new Pod can get the revision.
 	Recreate
 	// LeaveAlone: the Pod must not be written.
 	LeaveAlone
-	// Unknown: the content that the Pod records has not been compared with the current one yet.
+	// Unknown: the revision that the Pod records has not been compared with the current one yet.
 	Unknown
 )
 
@@ -28,7 +28,7 @@ const (
 	// ImmutableFieldChanged: a field of a sidecar changed that Kubernetes never
 	// changes on a Pod.
 	ImmutableFieldChanged Reason = "ImmutableFieldChanged"
-	// RevisionUnknown: the content that the Pod was injected with is no longer
+	// RevisionUnknown: the revision that the Pod was injected with is no longer
 	// recorded, so the change is unknown.
 	RevisionUnknown Reason = "RevisionUnknown"
 	// RunToCompletion: restarting the sidecar could end the Pod or fail its Job.

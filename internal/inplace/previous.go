@@ -8,7 +8,7 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// Previous returns the content of a SidecarSet that a Pod records. It returns nil if the Pod
+// Previous returns the revision of a SidecarSet that a Pod records. It returns nil if the Pod
 // records no revision, read returns nil because the revision is deleted, unreadable or of
 // another SidecarSet, or its hash differs from the Pod's recorded hash. OpenKruise records the
 // previous revision in Pods that it injects right after a change.

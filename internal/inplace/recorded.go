@@ -11,8 +11,8 @@ import (
 	"github.com/sidecarset/operator/internal/revision"
 )
 
-// With returns a copy that also has the differences between the contents of a history and the
-// current one, which has that spec and that hash. It compares no content that d has already.
+// With returns a copy that also has the differences between the revisions of a history and the
+// current one, which has that spec and that hash. It compares no revision that d has already.
 func (d Differences) With(history revision.History, spec map[string]any, hashWithoutImage string) (Differences, error) {
 	all := maps.Clone(d)
 	if all == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/sidecarset/operator/internal/revision"
 )
 
-// Contents are compared in the form in which they are recorded: another notation of a quantity
+// Revisions are compared in the form in which they are recorded: another notation of a quantity
 // is not a difference. A pair that was compared is not compared again.
 func TestRevisionsAreComparedInOneForm(t *testing.T) {
 	spec := func(text string) map[string]any {

@@ -83,7 +83,7 @@ func (u *update) resize(v Verdict) (Update, error) {
 }
 
 // Resizing is the plan that changes the cpu and memory of a Pod's sidecars to the
-// current content.
+// current revision.
 type Resizing struct {
 	// Containers are those whose values are to be written now.
 	Containers []Resized
@@ -98,9 +98,9 @@ type Resized struct {
 	Requests, Limits corev1.ResourceList
 }
 
-// PlanResize compares a Pod with the contents of a SidecarSet, three ways: a value is changed
-// only if the Pod has that of the content that it records, or that of a content that it was
-// being resized to. from and begun are the changes from these to the current content. If
+// PlanResize compares a Pod with the revisions of a SidecarSet, three ways: a value is changed
+// only if the Pod has that of the revision that it records, or that of a revision that it was
+// being resized to. from and begun are the changes from these to the current revision. If
 // another writer has changed the value, or if Kubernetes would refuse the result, the reason
 // says so, and there is no plan. The plan writes nothing if the Pod has all values.
 func PlanResize(pod *corev1.Pod, from []ResourceChange, begun ...[]ResourceChange) (Resizing, Reason) {
@@ -111,7 +111,7 @@ func PlanResize(pod *corev1.Pod, from []ResourceChange, begun ...[]ResourceChang
 	for i := range begun {
 		for j := range begun[i] {
 			if c := begun[i][j]; find(from, c.Container) == nil {
-				c.Old = c.New // as the recorded content has it
+				c.Old = c.New // as the recorded revision has it
 				from = append(slices.Clip(from), c)
 				p.change(&c, begun)
 			}
@@ -178,7 +178,7 @@ func (p *planner) change(from *ResourceChange, begun [][]ResourceChange) {
 }
 
 // value reports whether one value has to be written: it is not the wanted one, and it is one of
-// the old ones, of which the first is that of the recorded content. If that has no value, the
+// the old ones, of which the first is that of the recorded revision. If that has no value, the
 // API server may have set a default when the Pod was created. Such a default may be replaced.
 func (p *planner) value(name corev1.ResourceName, live corev1.ResourceList, old []corev1.ResourceList, want corev1.ResourceList, elsewhere bool) bool {
 	_, had := old[0][name]

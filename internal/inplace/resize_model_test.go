@@ -13,7 +13,7 @@ import (
 )
 
 // However often the author changes resources while resizes are recorded, refused and carried
-// out, each value is recognised as the operator's own, and in the end the Pod has the content.
+// out, each value is recognised as the operator's own, and in the end the Pod has the revision.
 func TestResizesThatOverlapReachTheRevision(t *testing.T) {
 	var sets []*fixtures.SidecarSetBuilder
 	for _, cpu := range []string{"100m", "200m", "300m", "400m"} {

@@ -9,18 +9,18 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// Revision is what running Pods are compared with: the current content of one SidecarSet. It is
+// Revision is what running Pods are compared with: the current revision of one SidecarSet. It is
 // immutable.
 type Revision struct {
 	terms
 	differences Differences
 }
 
-// Differences has the difference between each recorded content and the current one, by the hash
-// without images. A content that is missing is no longer recorded in a revision.
+// Differences has the difference between each recorded revision and the current one, by the hash
+// without images. A revision that is missing is no longer recorded in a ControllerRevision.
 type Differences map[podstate.Name]Difference
 
-// terms are the parts of a Program that a record is compared with.
+// terms are the parts of a compiled SidecarSet that a record is compared with.
 type terms struct {
 	name             podstate.Name // of the SidecarSet
 	base             podstate.Name // of a canary; the zero Name otherwise
@@ -43,7 +43,7 @@ type sidecar struct {
 	emptyImage podstate.Name   // that its idle container must have; zero: any
 }
 
-// RevisionOf returns the content of a Program, which is not compared with others yet.
+// RevisionOf returns the revision of a compiled SidecarSet, which is not compared with others yet.
 func RevisionOf(compiled *inject.Compiled) *Revision {
 	set := compiled.Set
 	t := terms{
@@ -80,10 +80,10 @@ func sidecarOf(c *appsv1beta1.SidecarContainer, names []string) sidecar {
 	return s
 }
 
-// With returns a copy that knows the Differences from the recorded contents.
+// With returns a copy that knows the Differences from the recorded revisions.
 func (c *Revision) With(d Differences) *Revision { return &Revision{c.terms, d} }
 
-// Differences returns the differences from the recorded contents, nil if they are not known yet.
+// Differences returns the differences from the recorded revisions, nil if they are not known yet.
 func (c *Revision) Differences() Differences { return c.differences }
 
 // Name is the name of the SidecarSet.
@@ -92,7 +92,7 @@ func (c *Revision) Name() podstate.Name { return c.name }
 // Base is the name of the SidecarSet that a canary replaces; zero for other SidecarSets.
 func (c *Revision) Base() podstate.Name { return c.base }
 
-// Equal reports whether all Pods count the same for two contents. It does not compare the
+// Equal reports whether all Pods count the same for two revisions. It does not compare the
 // Differences.
 func (c *Revision) Equal(other *Revision) bool { return reflect.DeepEqual(c.terms, other.terms) }
 
@@ -101,20 +101,20 @@ type Count uint8
 
 // The bits.
 const (
-	// Matched Pods carry the SidecarSet.
+	// Matched Pods have the SidecarSet.
 	Matched Count = 1 << iota
-	// Updated Pods carry the current content.
+	// Updated Pods have the current revision.
 	Updated
 	// Ready Pods are available, and their sidecars run the images in the spec.
 	Ready
-	// Uninjected Pods do not carry the SidecarSet, or lack a sidecar.
+	// Uninjected Pods do not have the SidecarSet, or lack a sidecar.
 	Uninjected
 )
 
 // Count returns how a selected, active Pod counts at a time, in seconds since 1970. A Pod that
-// lacks a sidecar is Uninjected, unless it records an earlier content of this SidecarSet, which may
+// lacks a sidecar is Uninjected, unless it records an earlier revision of this SidecarSet, which may
 // not have had the sidecar: it is then Matched, and only a new Pod can get the sidecar. A Pod that
-// is older than the SidecarSet records a content of another one, which had this name. A Pod of the
+// is older than the SidecarSet records a revision of another one, which had this name. A Pod of the
 // same second was most likely applied together with the SidecarSet.
 func (c *Revision) Count(r *podstate.Record, now int64) Count {
 	in, injected := r.Injection(c.name)
@@ -153,7 +153,7 @@ func (c *Revision) WhyUninjected(r *podstate.Record) string {
 	return appsv1beta1.ReasonMissedAtCreation
 }
 
-// Differs reports whether a Pod records a content that differs in more than images, or is being
+// Differs reports whether a Pod records a revision that differs in more than images, or is being
 // resized to one. Only for such Pods the Differences are needed.
 func (c *Revision) Differs(r *podstate.Record) bool {
 	in, _ := r.Injection(c.name)
@@ -175,7 +175,7 @@ func (c *Revision) Written(r *podstate.Record) podstate.Written {
 	return w
 }
 
-// Undone returns the operator's last write of the Pod if it was of the current content, and the Pod does
+// Undone returns the operator's last write of the Pod if it was of the current revision, and the Pod does
 // not record that any more; else it returns zero.
 func (c *Revision) Undone(r *podstate.Record) podstate.Undone { return r.Undone(c.name, c.hash) }
 

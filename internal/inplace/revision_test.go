@@ -13,7 +13,7 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// How a Pod with the content of mesh version 1 counts.
+// How a Pod with the revision of mesh version 1 counts.
 func TestCount(t *testing.T) {
 	const matched, updated, ready, uninjected = inplace.Matched, inplace.Updated, inplace.Ready, inplace.Uninjected
 	drop := func(name string) func(*corev1.Pod) {

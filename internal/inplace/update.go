@@ -16,14 +16,14 @@ import (
 // FieldManager is the name with which the operator writes Pods.
 const FieldManager = "sidecarset-operator"
 
-// UpdateInput is one Pod that carries a SidecarSet, and what it is to get.
+// UpdateInput is one Pod that has a SidecarSet, and what it is to get.
 type UpdateInput struct {
 	// Pod as it was read from the API server, not from a cache. It is not changed.
 	Pod *corev1.Pod
-	// Program is the current content, and Revision is that of the Program.
+	// Compiled is the current revision as it is injected, and Revision as Pods are compared with it.
 	Compiled *inject.Compiled
 	Revision *Revision
-	// Previous is the content that the Pod records, nil if it is not known. An image
+	// Previous is the revision that the Pod records, nil if it is not known. An image
 	// that is the same in both is left as it is in the Pod: another webhook may have
 	// rewritten it.
 	Previous *inject.Compiled
@@ -33,7 +33,7 @@ type UpdateInput struct {
 	Now         time.Time
 }
 
-// Update is what brings a Pod to the current content in place.
+// Update is what brings a Pod to the current revision in place.
 type Update struct {
 	Verdict Verdict
 	// Changes are the containers that get another image, in the order of the Pod,
@@ -89,7 +89,7 @@ type update struct {
 	pod     *podstate.Record
 	hashes  podstate.Hashes
 	entries podstate.Entries
-	before  podstate.Write // the records that the write goes on with
+	before  podstate.Write // the records that the write continues with
 
 	resizes bool // resources are part of the change
 	plan    Resizing
@@ -137,7 +137,7 @@ func (u *update) compare(c *corev1.Container, kind podstate.Kind, now *appsv1bet
 	u.changes = append(u.changes, change)
 }
 
-// imageBefore is the image that the previous content has for a sidecar, "" if that is
+// imageBefore is the image that the previous revision has for a sidecar, "" if that is
 // not known. No two sidecars of a SidecarSet have the same name.
 func (u *update) imageBefore(name string) string {
 	if u.Previous == nil {
@@ -159,7 +159,7 @@ func findSidecar(sidecars []appsv1beta1.SidecarContainer, name string) *appsv1be
 	return nil
 }
 
-// writeRevision adds the annotations that say which content the Pod has.
+// writeRevision adds the annotations that say which revision the Pod has.
 func (u *update) writeRevision() error {
 	if err := u.Compiled.PatchAnnotations(u.out.Get, u.out.Set); err != nil {
 		return err

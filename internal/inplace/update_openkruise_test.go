@@ -16,7 +16,7 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 )
 
-// conclusion is what OpenKruise's controller concludes about a Pod that carries a
+// conclusion is what OpenKruise's controller concludes about a Pod that has a
 // SidecarSet.
 type conclusion struct {
 	// Updated and Ready Pods are counted as such in the status.
@@ -187,7 +187,7 @@ type handover struct {
 	t   *testing.T
 	pod *corev1.Pod
 	in  inplace.UpdateInput
-	// olds are recorded contents, if they are compared.
+	// olds are recorded revisions, if they are compared.
 	olds []*fixtures.SidecarSetBuilder
 }
 
@@ -201,7 +201,7 @@ func (h *handover) wants(when string, set *fixtures.SidecarSetBuilder, want conc
 	}
 }
 
-// follow brings the Pod one write nearer to a content.
+// follow brings the Pod one write nearer to a revision.
 func (h *handover) follow(set *fixtures.SidecarSetBuilder, way inplace.Method) {
 	h.t.Helper()
 	h.in = inplace.UpdateInput{Pod: h.pod, Compiled: fixtures.Compiled(h.t, set.Map()), Revision: revisionOf(h.t, set, h.olds...), Now: updatedAt}

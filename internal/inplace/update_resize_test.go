@@ -20,7 +20,7 @@ func sizedSet(version, cpu string) *fixtures.SidecarSetBuilder {
 		Container("log", "log:"+version).With("resources", map[string]any{"requests": map[string]any{"cpu": cpu}})
 }
 
-// revisionOf is a content that is compared with recorded ones.
+// revisionOf is a revision that is compared with recorded ones.
 func revisionOf(t *testing.T, now *fixtures.SidecarSetBuilder, olds ...*fixtures.SidecarSetBuilder) *inplace.Revision {
 	t.Helper()
 	specOf := func(set *fixtures.SidecarSetBuilder) map[string]any {

@@ -25,7 +25,7 @@ var (
 	updatedAt = createdAt.Add(time.Hour)
 )
 
-// update is UpdateInPlace, by default with a content that is not compared with others.
+// update is UpdateInPlace, by default with a revision that is not compared with others.
 func update(in inplace.UpdateInput) (inplace.Update, error) {
 	if in.Revision == nil {
 		in.Revision = inplace.RevisionOf(in.Compiled)
@@ -145,7 +145,7 @@ func TestUpdateInPlaceWritesImagesAndRecords(t *testing.T) {
 		t.Errorf("the patch is %s, %v; want one with the precondition 41, without ephemeral containers", u.Patch, err)
 	}
 
-	// The Pod now has the content, and the leader that reads it next sees what was done.
+	// The Pod now has the revision, and the leader that reads it next sees what was done.
 	again, err := update(inplace.UpdateInput{Pod: got, Compiled: compiled, Now: updatedAt})
 	if err != nil || again.Verdict.Method != inplace.Current || again.Patch != nil {
 		t.Errorf("the second time: %+v, %v; want nothing to do", again, err)
@@ -174,7 +174,7 @@ func TestUpdateInPlaceLeavesRewrittenImages(t *testing.T) {
 	if diff := cmp.Diff([]string{"proxy"}, names(u)); diff != "" || err != nil {
 		t.Errorf("changes (-want +got):\n%s%v", diff, err)
 	}
-	in.Previous = nil // which image is meant is then known of the current content only
+	in.Previous = nil // which image is meant is then known of the current revision only
 	u, err = update(in)
 	if diff := cmp.Diff([]string{"proxy", "log"}, names(u)); diff != "" || err != nil {
 		t.Errorf("changes without the previous content (-want +got):\n%s%v", diff, err)

@@ -1,5 +1,5 @@
 // Package podstate knows what is recorded on Pods, and what their status says about it. It is
-// the only reader and writer of the annotations that say which SidecarSets a Pod carries, at
+// the only reader and writer of the annotations that say which SidecarSets a Pod has, at
 // which revision, and how it was updated in place (inplace.go). It knows when an update is over
 // (observe.go, written.go). A Record (record.go) is what the leader keeps of a Pod. The package
 // does not know where Pods come from, or what follows from a record.
@@ -206,7 +206,7 @@ func JoinInjectedList(names []string) string {
 	return strings.Join(slices.Compact(names), ",")
 }
 
-// The author of a Pod writes its annotations: up to 3 MiB of them reach admission, and 256 KiB
+// The creator of a Pod writes its annotations: up to 3 MiB of them reach admission, and 256 KiB
 // reach storage. This package treats a value beyond these bounds as unreadable. No operator
 // writes such a value: 256 SidecarSets in one Pod need 64 KiB for their names alone if each
 // has 253 characters, and half of that for usual hash records.
@@ -223,7 +223,7 @@ func tooManyNames(list string) bool {
 // countNames is how many names a list joined by commas has, empty ones included.
 func countNames(list string) int { return strings.Count(list, ",") + 1 }
 
-// ChoseCurrent is the choice of the current content over a recorded revision.
+// ChoseCurrent is the choice of the current revision over a recorded revision.
 // No ControllerRevision can have that name.
 const ChoseCurrent = "Current"
 

@@ -25,7 +25,7 @@ func list(n int) string {
 	return strings.Join(names, ",")
 }
 
-// The author of a Pod writes its annotations, up to 3 MiB of them. Values that no
+// The creator of a Pod writes its annotations, up to 3 MiB of them. Values that no
 // operator writes are not read at all.
 func TestValuesBeyondTheBoundsAreGarbage(t *testing.T) {
 	hash := func(int) string { return `{"hash":"h"}` }

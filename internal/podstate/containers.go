@@ -14,10 +14,10 @@ type Kind uint8
 // The kinds of containers.
 const (
 	// Regular containers are restarted, and are restarted again if the new image
-	// cannot be pulled at once.
+	// cannot be pulled immediately.
 	Regular Kind = iota
 	// RunsOnce is a regular container whose restart policy is Never or OnFailure: if
-	// its new image cannot be pulled at once, it may never run again.
+	// its new image cannot be pulled immediately, it may never run again.
 	RunsOnce
 	// Native sidecars are init containers with restartPolicy Always. They are
 	// restarted in every Pod, by kubelets since 1.32.

@@ -77,7 +77,7 @@ type Resize struct {
 	// Hash is the hash without images of the content whose resources the Pod gets.
 	Hash string `json:"hash"`
 	// Before is that of the content to which an earlier resize was, if the Pod may still have
-	// its resources: the author has corrected values for which its node has no room, for example.
+	// its resources: the user has corrected values for which its node has no room, for example.
 	Before string `json:"before,omitempty"`
 	// Generation is the metadata.generation that the Pod has after the resize.
 	Generation int64 `json:"generation"`
@@ -173,7 +173,7 @@ func (es Entries) Keep(keep func(sidecarSet string) bool) Entries {
 }
 
 // Of returns the Entry of a SidecarSet's last update of the Pod, nil if there is none or if it is
-// about another content than the Pod carries: another operator has updated the Pod since.
+// about another revision than the Pod has: another operator has updated the Pod since.
 // OpenKruise writes the time of its update into the hash record, and knows nothing of Entries.
 func (es Entries) Of(sidecarSet string, hashes Hashes) *Entry {
 	e, ok := es.Sets[sidecarSet]
@@ -212,7 +212,7 @@ type Write struct {
 }
 
 // NewEntry returns the record of a Write. A container that an earlier write changed is still
-// recorded if it has not been started anew since, and in a write of annotations alone until the
+// recorded if it has not been started again since, and in a write of annotations alone until the
 // earlier write is carried out.
 func NewEntry(w Write) Entry {
 	e := Entry{Hash: w.Hash, Generation: w.Pod.Generation, At: w.at(), StateBefore: w.StateBefore, Containers: map[string]Before{}}

@@ -50,7 +50,7 @@ func TestEntriesFormat(t *testing.T) {
 }
 
 // formerEntry is the record that operators before content and was read and write. They ignore
-// An Entry is about the content that the Pod carries, if the Pod has not been updated since.
+// An Entry is about the content that the Pod has, if the Pod has not been updated since.
 func TestEntriesOfTheContentThatThePodCarries(t *testing.T) {
 	entries := podstate.Entries{}.With("ant", someEntry)
 	hashes := func(hash string, at time.Time) podstate.Hashes {

@@ -14,7 +14,7 @@ import (
 // that of the empty string. Another process gives the same string another Name.
 //
 // Two different strings have one Name with a probability of 2^-64. The seed is
-// secret, so that the author of a Pod cannot look for such strings.
+// secret, so that the creator of a Pod cannot look for such strings.
 type Name uint64
 
 var nameSeed = maphash.MakeSeed()

@@ -13,7 +13,7 @@ const (
 	// container of the first one before it kills that container. If the status does not show
 	// the image of the spec by a name that is known, the container is accepted after that.
 	imagePatience = 40
-	// stopPatience is the time that the kubelet may take to stop a container, besides the
+	// stopPatience is the time that the kubelet may take to stop a container, apart from the
 	// grace period, of which digestPatience is the most that counts if digests are equal.
 	stopPatience   = 10
 	digestPatience = 30
@@ -62,7 +62,7 @@ func reaches(pod *corev1.Pod, generation int64) bool {
 // progress is how far the kubelet is with one changed container, or with all of them.
 type progress struct {
 	// For all containers, these are true if each container is so.
-	replaced bool // it was started anew, or needs no restart
+	replaced bool // it was started again, or needs no restart
 	up       bool // it is also started and ready
 	// For all containers, these are true if one container is so.
 	old       bool // the old one is running

@@ -109,7 +109,7 @@ func TestObserve(t *testing.T) {
 		"the old one ended, and a pull":        {and(old, ended), nil, want{never, 0, false, NoWait}},
 		"the old one ended, the generation no": {and(old, ended, unobserved), nil, want{never, 0, false, NoWait}},
 
-		// Started anew.
+		// Started again.
 		"no status of the container":   {func(p *corev1.Pod) { p.Status.ContainerStatuses = p.Status.ContainerStatuses[:1] }, nil, want{never, 0, false, NoWait}},
 		"the new one has ended since":  {ended, nil, want{0, 0, false, NoWait}},
 		"it was restarted since":       {func(p *corev1.Pod) { log(p).RestartCount = 2 }, nil, want{0, 0, true, NoWait}},

@@ -90,7 +90,7 @@ type Container struct {
 // Injection is what a Pod records about one SidecarSet in its injected list.
 type Injection struct {
 	SidecarSet Name
-	// Hash is the content hash that the Pod carries, zero if it records none.
+	// Hash is the content hash that the Pod has, zero if it records none.
 	Hash Name
 	// Revision names the ControllerRevision that the Pod was given, zero if it
 	// records none.
@@ -112,7 +112,7 @@ type Injection struct {
 }
 
 // FromPod makes the record of a Pod. It does not keep the Pod. Its cost is bounded, whatever
-// the Pod's author has written into the Pod.
+// the Pod's creator has written into the Pod.
 func FromPod(pod *corev1.Pod) *Record {
 	r := &Record{UID: pod.UID, Namespace: MakeNamespace(pod.Namespace), Name: pod.Name}
 	r.RunsToCompletion = pod.Spec.RestartPolicy == corev1.RestartPolicyNever || pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure
@@ -257,7 +257,7 @@ type write struct {
 }
 
 // Written returns what the Pod says about the last write of the operator for a SidecarSet. It is
-// zero for a Pod that was not written, that carries another content by now, or whose record is
+// zero for a Pod that was not written, that has another revision by now, or whose record is
 // unreadable. A resize that is under way comes before an earlier update.
 func (r *Record) Written(sidecarSet Name) Written {
 	for i := range r.writes {

@@ -117,7 +117,7 @@ func EqualQuantities(a, b resource.Quantity) bool {
 }
 
 // IsShortQuantity reports whether a quantity is short enough to be compared. Its own text may
-// be what the author wrote, with any number of zeros in front.
+// be what the creator wrote, with any number of zeros in front.
 func IsShortQuantity(q resource.Quantity) bool {
 	var short resource.Quantity
 	short.Add(q)

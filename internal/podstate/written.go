@@ -19,12 +19,12 @@ var stateNames = [...]string{"Ready", "NotReadyByUpdate", "NotReady"}
 
 // Written is what a Pod says about the operator's last write of it for one SidecarSet: an
 // update in place, or a resize that is under way. Times are in seconds since 1970. The zero
-// value is that of a Pod that was not written with the content that it carries. It is comparable.
+// value is that of a Pod that was not written with the content that it has. It is comparable.
 type Written struct {
 	// At is when the write was sent.
 	At uint32
 	// Carried is from when on the status shows that the write is carried out: the changed
-	// containers have been started anew, or need not be. It is later than the status itself where
+	// containers have been started again, or need not be. It is later than the status itself where
 	// only time shows that the status is not an older one. 0: this status does not show it.
 	Carried uint32
 	// Started is when the last of the changed containers first started; At if one was restarted

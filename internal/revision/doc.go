@@ -1,5 +1,5 @@
 // Package revision knows when two revisions of a SidecarSet are the same (the content hash
-// that Pods carry), how a revision is recorded in a ControllerRevision and read back, and
+// that Pods have), how a revision is recorded in a ControllerRevision and read back, and
 // which of them to keep. It does not know how ControllerRevisions are read and written.
 //
 // The hash depends on no Kubernetes type. Otherwise an upgrade of a library could change the

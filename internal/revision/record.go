@@ -22,7 +22,7 @@ type Owner struct {
 	Labels        map[string]string
 	Annotations   map[string]string
 	CustomVersion string
-	// Hash and HashWithoutImage are those of the recorded content.
+	// Hash and HashWithoutImage are those of the recorded revision.
 	Hash, HashWithoutImage string
 	// Now is noted as the time since which a content that was current before is the
 	// current one again.

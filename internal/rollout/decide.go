@@ -62,7 +62,7 @@ type Plan struct {
 	// Evidence is about the current content, if Input.Unstable.
 	Evidence Evidence
 	// NotRunning are the Pods whose sidecars do not run, by the kubelet's reason. NotRunningCurrent
-	// is how many of them have the current content.
+	// is how many of them have the current revision.
 	NotRunning        Groups
 	NotRunningCurrent int
 }
@@ -72,10 +72,10 @@ type Plan struct {
 // node are in Total, Current and Outdated only.
 type Numbers struct {
 	Total    int // matched Pods
-	Current  int // Pods with the current content
+	Current  int // Pods with the current revision
 	Outdated int // Pods that can be updated in place, and are selected
 	Budget   int // maxUnavailable
-	Kept     int // by partition, besides Pods on dead nodes
+	Kept     int // by partition, apart from Pods on dead nodes
 	// BudgetUsed is Updating, FailedAfterUpdate beyond NotReadyBefore, and Disappeared.
 	BudgetUsed, Updating, FailedAfterUpdate int
 	// Unavailable are updated Pods that are updating, not yet available, failed or gone, and Available
@@ -102,7 +102,7 @@ const minute = 60
 // UndoneMessage explains the reason WriteReverted to users.
 const UndoneMessage = "another program has taken the update back"
 
-// Input is what Decide has to know besides the Pods.
+// Input is what Decide has to know apart from the Pods.
 type Input struct {
 	Strategy *Strategy
 	Status   Status
@@ -303,7 +303,7 @@ func (d *decision) isFailing(l *look) bool {
 	return d.now >= from+minute
 }
 
-// countCurrent counts a Pod with the current content.
+// countCurrent counts a Pod with the current revision.
 func (d *decision) countCurrent(l *look) {
 	d.Current++
 	if l.has {
@@ -314,7 +314,7 @@ func (d *decision) countCurrent(l *look) {
 	}
 }
 
-// countUpdated counts a Pod with the current content by its state.
+// countUpdated counts a Pod with the current revision by its state.
 func (d *decision) countUpdated(l *look, state State) {
 	switch state {
 	case Updating:
@@ -392,7 +392,7 @@ func (d *decision) offer(l *look, state State) {
 		name(&d.who[isNew], *l)
 	case !p.Record.Ready:
 		d.notReadyPods = append(d.notReadyPods, p)
-	case state == Updating: // for another content
+	case state == Updating: // for another revision
 	case state == NotYetAvailable:
 		name(&d.who[becameReady], *l)
 	case d.now < l.since+m:

@@ -28,7 +28,7 @@ func (d *decision) explain(wait, repairs Rule, holder *Pod) {
 		d.Rule, d.Who = NewPods, d.firstOf(isNew)
 	case wait == Partition || repairs == Partition:
 		d.Rule = Partition
-	case !writes && d.Outdated > 0 && d.who[usesBudget].Pod != nil: // they are under way for another content
+	case !writes && d.Outdated > 0 && d.who[usesBudget].Pod != nil: // they are under way for another revision
 		d.Rule, d.Who = Budget, d.firstOf(usesBudget)
 	default:
 		d.Who = cmp.Or(d.budgetUser(), d.tried, d.repair)

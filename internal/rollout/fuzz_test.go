@@ -149,7 +149,7 @@ func newFuzzed(t testing.TB, seed int64, m cluster.Mistake) *fuzzed {
 		}
 	}
 	if c.Rand.Intn(4) == 0 {
-		for i := 0; i < 1+c.Rand.Intn(2); i++ { //nolint:intrange // the bound is drawn anew each time
+		for i := 0; i < 1+c.Rand.Intn(2); i++ { //nolint:intrange // the bound is drawn again each time
 			p := c.Pods[c.Rand.Intn(min(n, 5))]
 			p.Ignores = c.Rand.Intn(2) == 0
 			p.Stuck = !p.Ignores
@@ -178,7 +178,7 @@ func newFuzzed(t testing.TB, seed int64, m cluster.Mistake) *fuzzed {
 	return f
 }
 
-// lose notes that a Pod with the current content disappears.
+// lose notes that a Pod with the current revision disappears.
 func (f *fuzzed) lose(p *cluster.Pod) {
 	if p.Written && p.Before != podstate.WasNotReady && p.Content == f.Want {
 		f.Vanished++
@@ -198,7 +198,7 @@ func (f *fuzzed) happen() {
 		}
 	}
 	if f.churn > 0 && c.Rand.Intn(3*f.churn) == 0 && len(c.Pods) < 3*f.n {
-		for i := 0; i < 1+c.Rand.Intn(3); i++ { //nolint:intrange // the bound is drawn anew each time
+		for i := 0; i < 1+c.Rand.Intn(3); i++ { //nolint:intrange // the bound is drawn again each time
 			c.Add(c.Rand.Intn(len(c.AppSize)), false)
 		}
 	}
@@ -294,7 +294,7 @@ func simulate(t testing.TB, seed int64, m cluster.Mistake, to *found) {
 			clean = false
 		}
 	}
-	// The last edit is good, or a rollback to a good content.
+	// The last edit is good, or a rollback to a good revision.
 	last := 0
 	if c.Rand.Intn(4) > 0 || c.Want == 0 || clean {
 		c.Contents = append(c.Contents, cluster.Image{})

@@ -142,7 +142,7 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
-// Moved is the last write or return of a Pod with the content. Failing Pods are those that use the budget and do
+// Moved is the last write or return of a Pod with the revision. Failing Pods are those that use the budget and do
 // not come back by waiting.
 func TestMovedGraceAndFailing(t *testing.T) {
 	grace := func(seconds uint32) change { return func(p *rollout.Pod) { p.Record.Grace = seconds } }

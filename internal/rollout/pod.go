@@ -8,21 +8,21 @@ import (
 // Pod is one Pod that has a SidecarSet. Decide changes none.
 type Pod struct {
 	Record *podstate.Record
-	// Verdict is how the Pod can get the current content.
+	// Verdict is how the Pod can get the current revision.
 	Verdict inplace.Verdict
-	// Updated: the Pod has the current content, or its kubelet is resizing it to that.
+	// Updated: the Pod has the current revision, or its kubelet is resizing it to that.
 	Updated bool
-	// AsNew: the Pod has the content that new Pods get, which is not the current one.
+	// AsNew: the Pod has the revision that new Pods get, which is not the current one.
 	AsNew bool
 	// Resets: a hot upgrade can be ended.
 	Resets bool
 	// Dead: the Pod is not Ready, and its node is not ready or gone.
 	Dead bool
-	// Written is the operator's last write of the Pod for the SidecarSet, with the content that the
+	// Written is the operator's last write of the Pod for the SidecarSet, with the revision that the
 	// Pod has.
 	Written podstate.Written
-	// Undone is the operator's last write of the Pod with the current content. Another program has taken
-	// it back if the Pod does not have that content.
+	// Undone is the operator's last write of the Pod with the current revision. Another program has taken
+	// it back if the Pod does not have that revision.
 	Undone podstate.Undone
 	// Trouble is why a sidecar does not run, and Sidecar its name.
 	Trouble podstate.Trouble
@@ -45,22 +45,22 @@ type Backoff struct {
 	Message string
 }
 
-// State is what a Pod shows of the content that it has.
+// State is what a Pod shows of the revision that it has.
 type State uint8
 
 // The states.
 const (
-	// None: the Pod was not written with this content.
+	// None: the Pod was not written with this revision.
 	None State = iota
 	// Updating: the write is not carried out, or the Pod is not Ready since.
 	Updating
-	// NotYetAvailable: the Pod is Ready with the content, and not for long enough.
+	// NotYetAvailable: the Pod is Ready with the revision, and not for long enough.
 	NotYetAvailable
 	// Available: it is.
 	Available
-	// FailedAfterUpdate: the Pod was available with the content, and is not Ready any more.
+	// FailedAfterUpdate: the Pod was available with the revision, and is not Ready any more.
 	FailedAfterUpdate
-	// TimedOut: the Pod says nothing about the content, and has had ten minutes.
+	// TimedOut: the Pod says nothing about the revision, and has had ten minutes.
 	TimedOut
 )
 
@@ -157,7 +157,7 @@ func (l *look) lost(now int64) (is bool, until int64) {
 
 // fails reports whether a Pod that is updating shows that something is wrong: a sidecar fails, or the
 // Pod was Ready and is not any more, or it should be Ready by now. That the kubelet has stopped a sidecar to
-// start it anew is no failure, unless that takes long.
+// start it again is no failure, unless that takes long.
 func (l *look) fails(minReady, now int64) bool {
 	patience := max(1, minReady)
 	switch {
@@ -178,7 +178,7 @@ func (p *Pod) undone(now int64) (l look, ok bool) {
 	return look{Pod: p, before: p.Undone.StateBefore, has: true, at: at, timeout: at + tenMinutes}, true
 }
 
-// isUndone reports whether another program has taken back the current content.
+// isUndone reports whether another program has taken back the current revision.
 func (p *Pod) isUndone() bool { return p.Undone.At != 0 && !p.current() }
 
 // isUnassigned reports whether the Pod has no node, so that it runs nothing.
@@ -209,7 +209,7 @@ func (p *Pod) StateBefore(now int64) podstate.StateBefore {
 	return podstate.WasNotReady
 }
 
-// current reports whether the Pod is to be judged by what it shows of the current content.
+// current reports whether the Pod is to be judged by what it shows of the current revision.
 func (p *Pod) current() bool { return p.Updated || p.Sent != nil }
 
 // isInPlace reports whether the classifier lets the Pod be updated in place.

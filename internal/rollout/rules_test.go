@@ -24,7 +24,7 @@ func pod(i int, changes ...change) *rollout.Pod {
 
 func ago(seconds int) uint32 { return uint32(noon - seconds) }
 
-// current: the Pod has the wanted content.
+// current: the Pod has the wanted revision.
 func current(p *rollout.Pod) { p.Updated, p.Verdict.Method = true, inplace.Current }
 
 // wrote: the operator wrote the Pod, and its node has not acted.
@@ -51,7 +51,7 @@ func in(controller string) change {
 	return func(p *rollout.Pod) { p.Record.Controller = podstate.MakeName(controller) }
 }
 
-// Pods in each state, with the wanted content.
+// Pods in each state, with the wanted revision.
 var (
 	silentPod   = []change{current, wrote(100, podstate.WasReady), readySince(5000)}
 	updating    = []change{current, wrote(100, podstate.WasReady), downSince(98)}
@@ -210,7 +210,7 @@ func TestRules(t *testing.T) {
 		rule     rollout.Rule
 		who      string // a number; "": none
 		writes   string
-		earlier  bool // new Pods get an earlier content
+		earlier  bool // new Pods get an earlier revision
 	}{
 		"nothing is to be done":                      {pods: many(5, available...)},
 		"the first Pod":                              {pods: all(one(1), one(2)), rule: rollout.Budget, who: "1", writes: "1"},

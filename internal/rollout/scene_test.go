@@ -28,7 +28,7 @@ type scene struct {
 	edits  []int // which of them, by number; nil: all, in order
 	// broken: all Pods have the first image already.
 	broken bool
-	// seconds is how long it goes on after the last edit; 0: until no Pod is outdated or broken.
+	// seconds is how long it continues after the last edit; 0: until no Pod is outdated or broken.
 	seconds int
 
 	setup   func(*cluster.Cluster)        // before the first second

@@ -1,7 +1,7 @@
 package rollout
 
-// Status is what is kept of the rollout of a content besides the records on Pods. An edit of the
-// content resets it. Times are in seconds since 1970.
+// Status is what is kept of the rollout of a revision apart from the records on Pods. An edit of the
+// revision resets it. Times are in seconds since 1970.
 type Status struct {
 	// Started is when the first Pod was written; 0: none was, or it is not known.
 	Started int64
@@ -47,7 +47,7 @@ func (s Status) keptUntil(l look, minReady int64, failed bool, available int, no
 		return now + tenMinutes
 	case state != Updating:
 		return 0
-	case available == 0: // nothing is known of the content yet: the longer, the more suspicious
+	case available == 0: // nothing is known of the revision yet: the longer, the more suspicious
 		return now + min(tenMinutes, max(1, minReady, now-s.Started))
 	}
 	return now + max(1, minReady)

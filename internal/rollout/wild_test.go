@@ -6,7 +6,7 @@ import (
 	"github.com/sidecarset/operator/internal/fixtures/cluster"
 )
 
-// wild are troubles that a cluster may have besides. They draw from their own random numbers.
+// wild are troubles that a cluster may have in addition. They draw from their own random numbers.
 type wild struct {
 	*rand.Rand
 	queue, refuse, undo, zone, birth, scale bool
@@ -57,7 +57,7 @@ func (w *wild) worse(image cluster.Image) cluster.Image {
 	return bad
 }
 
-// hold lets new Pods get the last good content for a while after an edit, at times.
+// hold lets new Pods get the last good revision for a while after an edit, at times.
 func (f *fuzzed) hold() {
 	if f.Held = -1; f.birth && f.wild.Intn(2) == 0 {
 		for f.Held = f.Want; f.Held > 0 && f.Contents[f.Held].Does != cluster.Good; f.Held-- {

@@ -22,7 +22,7 @@ const (
 	pausedAfter  = time.Minute
 )
 
-// off says what keeps the operator from updating any available Pod, as the author wants it; "" if
+// off says what keeps the operator from updating any available Pod, as the user wants it; "" if
 // nothing does.
 func off(p *rollout.Plan) string {
 	switch {

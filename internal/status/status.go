@@ -50,7 +50,7 @@ type Observation struct {
 	// that is about to be tried again.
 	Unrecorded error
 	// Plan is that of the rollout; nil if it is unknown. Then the conditions about running Pods, and
-	// what is stored of the rollout, stay as they are, unless the content is Unrecorded. Since is when the content became current.
+	// what is stored of the rollout, stay as they are, unless the revision is Unrecorded. Since is when the revision became current.
 	Plan  *rollout.Plan
 	Since time.Time
 	// Finalizers are those of a SidecarSet that is being deleted; nil for others.
@@ -59,12 +59,12 @@ type Observation struct {
 	Now time.Time
 }
 
-// Revision is the ControllerRevision of the current content.
+// Revision is the ControllerRevision of the current revision.
 type Revision struct {
 	Name string
 	// CollisionCount is how often a name was taken.
 	CollisionCount int32
-	// Since is the time at which the content became the current one.
+	// Since is the time at which the revision became the current one.
 	Since time.Time
 	// All has the names of all revisions, old ones included.
 	All []string
@@ -194,7 +194,7 @@ func Equal(a, b appsv1beta1.SidecarSetStatus) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// InjectionPausedMessage says that new Pods are not injected, because the author paused that.
+// InjectionPausedMessage says that new Pods are not injected, because the user paused that.
 const InjectionPausedMessage = "New Pods are not injected while spec.injectionStrategy.paused is true."
 
 func accepted(o Observation) metav1.Condition {

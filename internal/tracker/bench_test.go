@@ -22,7 +22,7 @@ import (
 	"github.com/sidecarset/operator/internal/tracker"
 )
 
-// crowd is a Tracker of many Pods, all of which carry the same SidecarSets.
+// crowd is a Tracker of many Pods, all of which have the same SidecarSets.
 type crowd struct {
 	*tracker.Tracker
 	sidecarSets []*inject.Compiled
@@ -31,7 +31,7 @@ type crowd struct {
 	hashes      string // annotation of the Pods
 }
 
-// newCrowd has Pods that carry all of that many SidecarSets. Of the first ones, the content is outdated.
+// newCrowd has Pods that have all of that many SidecarSets. Of the first ones, the revision is outdated.
 func newCrowd(b *testing.B, pods, sets, outdated int) *crowd {
 	b.Helper()
 	c := &crowd{Tracker: tracker.New(nil), now: time.Unix(1_900_000_000, 0), pods: pods}
@@ -116,7 +116,7 @@ func (c *crowd) pass(b *testing.B, i int) tracker.Pass {
 	return p
 }
 
-// BenchmarkASecondOfTheLeader is what the tracker does in a second: 100,000 Pods carry 20 SidecarSets,
+// BenchmarkASecondOfTheLeader is what the tracker does in a second: 100,000 Pods have 20 SidecarSets,
 // 100 Pods change, and each SidecarSet has passes as the debounce of package controllers spaces them: one a
 // second, or ten in a rollout; but their passes take a fortieth of the time at most. In "rollout" one
 // SidecarSet has a rollout, and in "rollouts" each.

@@ -58,7 +58,7 @@ func TestAPodThatIsUpdatingDisappears(t *testing.T) {
 		remove(c, name)
 		c.SetNodes(map[podstate.Name]inplace.Node{podstate.MakeName("node"): {}})
 	}
-	// other is an available Pod with the content.
+	// other is an available Pod with the revision.
 	other := func(c *leader, name string) string {
 		for other, p := range c.pods {
 			if p.Annotations[appsv1beta1.AnnotationInPlace] != "" && other != name && p.Status.ObservedGeneration == p.Generation {
@@ -118,8 +118,8 @@ func TestAPodThatIsUpdatingDisappears(t *testing.T) {
 	}
 }
 
-// A Pod with the content before disappears after an edit, and before the operator has recorded the
-// next content. It uses the budget.
+// A Pod with the revision before disappears after an edit, and before the operator has recorded the
+// next revision. It uses the budget.
 func TestAPodThatDisappearsRightAfterAnEdit(t *testing.T) {
 	c, updating := half(t)
 	c.edit(logging("log:3"))
@@ -262,7 +262,7 @@ func TestAKubeletThatIsTooOldBlocksItsPods(t *testing.T) {
 	}
 }
 
-// A condition is written when nothing else is, once for a Pod and a content. If another program
+// A condition is written when nothing else is, once for a Pod and a revision. If another program
 // removes it, it is not written again.
 func TestLabels(t *testing.T) {
 	c := newLeader(t, logging("log:1"), 1)

@@ -10,9 +10,9 @@ import (
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
-// Current is the stored state of the current content of a SidecarSet.
+// Current is the stored state of the current revision of a SidecarSet.
 type Current struct {
-	// Compiled has that content.
+	// Compiled has that revision.
 	Compiled *inject.Compiled
 	// Revision is the name of the ControllerRevision that records it; "" if none does.
 	Revision string
@@ -32,7 +32,7 @@ type Counters struct {
 	// Matched Pods are selected, active, have the SidecarSet in their injected
 	// list and contain all its sidecars.
 	Matched int32
-	// Updated Pods are matched and carry the current hash.
+	// Updated Pods are matched and have the current hash.
 	Updated int32
 	// Ready Pods are matched and ready, and no update of them is under way.
 	Ready int32
@@ -56,7 +56,7 @@ type Pass struct {
 	// Revisions counts matched Pods by the name of the ControllerRevision that they
 	// record. Pods that record none are not in it.
 	Revisions map[podstate.Name]RevisionCount
-	// Differs: a Pod records a content that differs in more than images from Content. Undecided:
+	// Differs: a Pod records a revision that differs in more than images from Revision. Undecided:
 	// nothing is decided before SetDifferences says how.
 	Differs, Undecided bool
 	Revision           *inplace.Revision
@@ -69,7 +69,7 @@ type Pass struct {
 }
 
 // Pass looks at all Pods of a SidecarSet. It returns false if the compiled SidecarSet is not that of the
-// snapshot. No Pod is written unless a ControllerRevision records the content under the name that
+// snapshot. No Pod is written unless a ControllerRevision records it under the name that
 // the compiled SidecarSet expects: the compiled SidecarSet that is compiled from the next status expects the right name.
 func (t *Tracker) Pass(current Current) (p Pass, ok bool) {
 	s, known := t.sets[current.Compiled.Name()]
@@ -162,7 +162,7 @@ func (t *Tracker) count(s *sidecarSet, p *Pass) []*rollout.Pod {
 	return pods
 }
 
-// takeOver begins or continues the rollout of the current content.
+// takeOver begins or continues the rollout of the current revision.
 func (s *sidecarSet) takeOver(current Current, now int64) {
 	if recorded := revisionIDOf(s.compiled); s.recorded != recorded || s.since == 0 {
 		s.recorded, s.status = recorded, current.Status.Losing(s.status, now)

@@ -54,7 +54,7 @@ func newLeader(t *testing.T, set *fixtures.SidecarSetBuilder, pods int) *leader 
 	return c
 }
 
-// edit stores the SidecarSet, and apply records its new content, too.
+// edit stores the SidecarSet, and apply records its new revision, too.
 func (c *leader) edit(set *fixtures.SidecarSetBuilder) {
 	c.compiled = fixtures.Compiled(c.T, set.LatestRevision("logging-1").Map())
 	c.SetSnapshot(match.Build([]*inject.Compiled{c.compiled}, map[string]labels.Set{}))

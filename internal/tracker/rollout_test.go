@@ -17,7 +17,7 @@ import (
 	"github.com/sidecarset/operator/internal/tracker"
 )
 
-// Between its write and its event, a Pod counts as written, and the pass goes on for the others.
+// Between its write and its event, a Pod counts as written, and the pass continues for the others.
 func TestAPodWhoseWriteIsUnderWayCountsAsWritten(t *testing.T) {
 	c := newLeader(t, strategy(logging("log:1"), 1), 3)
 	c.apply(strategy(logging("log:2"), 1))
@@ -48,7 +48,7 @@ func TestAPodWhoseWriteIsUnderWayCountsAsWritten(t *testing.T) {
 	}
 }
 
-// A Pod whose write is refused rests twice as long each time, and says why. The others go on.
+// A Pod whose write is refused rests twice as long each time, and says why. The others continue.
 func TestARefusedPodRests(t *testing.T) {
 	c := newLeader(t, logging("log:1"), 1)
 	c.apply(logging("log:2"))

@@ -13,7 +13,7 @@ import (
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
-// sidecarSet is what is known of one SidecarSet: its Pods, and the rollout of its content.
+// sidecarSet is what is known of one SidecarSet: its Pods, and the rollout of its revision.
 type sidecarSet struct {
 	label    string // its name
 	name     podstate.Name
@@ -28,8 +28,8 @@ type sidecarSet struct {
 	available int
 	// newPods is the ControllerRevision that new Pods get; 0: the current one.
 	newPods podstate.Name
-	// recorded is the content that a Pass last had as the current one, and since is the first
-	// second after it became current; 0: the present content was not current in a Pass yet.
+	// recorded is the revision that a Pass last had as the current one, and since is the first
+	// second after it became current; 0: the present revision was not current in a Pass yet.
 	recorded revisionID
 	since    int64
 	// inFlight is how many writes are under way.
@@ -107,14 +107,14 @@ func (s *sidecarSet) setStrategy() {
 	}
 }
 
-// revisionID identifies a content and its ControllerRevision. Contents that differ in
+// revisionID identifies a revision and its ControllerRevision. Revisions that differ in
 // volumes alone have one hash and two ControllerRevisions.
 type revisionID struct{ hash, revision string }
 
 func revisionIDOf(p *inject.Compiled) revisionID { return revisionID{p.Hash, p.Revision()} }
 
-// SetDifferences sets how recorded contents differ from the one with this hash without images. It
-// does nothing if that is not the current content.
+// SetDifferences sets how recorded revisions differ from the one with this hash without images. It
+// does nothing if that is not the current revision.
 func (t *Tracker) SetDifferences(sidecarSet, hashWithoutImage string, d inplace.Differences) {
 	s, ok := t.sets[sidecarSet]
 	if !ok || s.compiled.HashWithoutImage != hashWithoutImage {
@@ -130,7 +130,7 @@ func (t *Tracker) SetDifferences(sidecarSet, hashWithoutImage string, d inplace.
 type counts struct {
 	is       inplace.Count
 	ready    bool          // its record says so
-	differs  bool          // it records a content that differs in more than images
+	differs  bool          // it records a revision that differs in more than images
 	revision podstate.Name // that it records
 }
 
@@ -144,7 +144,7 @@ func (s *sidecarSet) countsOf(r *podstate.Record) counts {
 }
 
 // isMislabelled reports whether the condition SidecarSetUpgradable of a Pod is to be written, once
-// for a content. A Pod that is current needs none until it has been updated in place.
+// for a revision. A Pod that is current needs none until it has been updated in place.
 func (s *sidecarSet) isMislabelled(m *membership) bool {
 	if s.upgradable == nil || m.counts.is&inplace.Matched == 0 || m.labelled {
 		return false

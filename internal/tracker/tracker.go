@@ -70,7 +70,7 @@ type membership struct {
 	place    int32 // in the SidecarSet's members
 	refusals uint8 // of the Pod's last writes, one after another; 10 stands for more
 	// mislabelled: the condition SidecarSetUpgradable of the Pod is to be written, and labelled: it
-	// was written for the current content.
+	// was written for the current revision.
 	mislabelled, labelled bool
 }
 
@@ -411,13 +411,13 @@ func (m *membership) noteUndone() {
 	}
 }
 
-// setNew sets whether the Pod has what new Pods get instead of the current content.
+// setNew sets whether the Pod has what new Pods get instead of the current revision.
 func (m *membership) setNew() {
 	in, _ := m.Record.Injection(m.set.name)
 	m.AsNew = m.set.newPods != 0 && in.Revision == m.set.newPods
 }
 
-// expected reports whether a Pod that a SidecarSet selects should carry it. It should
+// expected reports whether a Pod that a SidecarSet selects should have it. It should
 // not if the Pod is not eligible for injection, or carries a canary of the SidecarSet
 // instead.
 func (t *Tracker) expected(p *pod, s *sidecarSet) bool {

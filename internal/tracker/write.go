@@ -14,7 +14,7 @@ type Kind uint8
 
 // The kinds of WorkItems.
 const (
-	// Update: the Pod gets the current content.
+	// Update: the Pod gets the current revision.
 	Update Kind = iota
 	// Reset: the hot upgrade of the Pod is ended.
 	Reset
@@ -26,10 +26,10 @@ const (
 // is called for it, and the watch has delivered the write.
 type WorkItem struct {
 	Kind Kind
-	// Compiled is the content that the Pod is to get, and Content what it is compared with.
+	// Compiled is the revision that the Pod is to get, and Revision what it is compared with.
 	Compiled *inject.Compiled
 	Revision *inplace.Revision
-	// Since is the first second after the content became current.
+	// Since is the first second after the revision became current.
 	Since  int64
 	Record *podstate.Record
 	// Was is how the Pod was when it was decided about. A Pod that is another way by now must not be
@@ -123,7 +123,7 @@ func (t *Tracker) item(m *membership, kind Kind) WorkItem {
 	}
 }
 
-// Done ends a WorkItem. Why a Pod did not get an earlier content says nothing about the current one.
+// Done ends a WorkItem. Why a Pod did not get an earlier revision says nothing about the current one.
 func (t *Tracker) Done(item WorkItem, result Result) {
 	m := item.member
 	if m.sent != item.sent || item.sent.version != 0 || m.set.removed {
@@ -171,7 +171,7 @@ func (t *Tracker) rest(m *membership, reason inplace.Reason, message string) {
 }
 
 // deliver ends a write whose event has come. The write is undone if the Pod has neither what was
-// written nor the current content, or if its hot upgrade has not ended.
+// written nor the current revision, or if its hot upgrade has not ended.
 func (t *Tracker) deliver(m *membership) {
 	sent := m.sent
 	if sent.version == 0 || sent.version > t.watched {
