@@ -140,7 +140,7 @@ func isSidecarSet(o *manifest.Object) bool {
 }
 
 // asWritten returns a SidecarSet without the hashes that the webhook has recorded: those of a
-// file may be of another content.
+// file may be of another revision.
 func asWritten(object map[string]any) map[string]any {
 	out := runtime.DeepCopyJSON(object)
 	metadata, _ := out["metadata"].(map[string]any)

@@ -214,8 +214,7 @@ func (a *app) undo(ctx context.Context, c client.Client, name string, number int
 	})
 }
 
-// restore gives a SidecarSet the content of a revision, and its custom version: that names the
-// content.
+// restore gives a SidecarSet the injected fields of a revision, and its custom version, which names them.
 func restore(object *unstructured.Unstructured, recorded map[string]any, customVersion string) {
 	spec, _ := object.Object["spec"].(map[string]any)
 	for _, m := range members.Injected {

@@ -67,7 +67,7 @@ cannot be read.`,
 	return c
 }
 
-// lintInput reads what lint looks at. unread is about files that cannot be read, beside others.
+// lintInput reads what lint looks at. unread is about files that cannot be read, next to others.
 func (f *filesFlags) lintInput(a *app) (in lint.Input, unread, err error) {
 	in = lint.Input{ExcludedNamespaces: append([]string{a.operatorNamespace}, f.excluded...)}
 	files, unread := f.read(a)
@@ -114,7 +114,7 @@ func (a *app) printFindingsJSON(findings []lint.Finding) error {
 	return encoder.Encode(findings)
 }
 
-// printAnnotations prints commands of GitHub's workflows, which show them beside the lines.
+// printAnnotations prints commands of GitHub's workflows, which show them next to the lines.
 func (a *app) printAnnotations(findings []lint.Finding) error {
 	commands := map[lint.Severity]string{lint.Error: "error", lint.Warning: "warning", lint.Unchecked: "notice"}
 	message := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")

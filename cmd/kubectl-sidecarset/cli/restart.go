@@ -150,7 +150,7 @@ func (a *app) restart(ctx context.Context, c client.Client, name string, options
 // readyWithin is how long a SidecarSet that was just edited may take to be Ready.
 const readyWithin = 30 * time.Second
 
-// judge waits until new Pods get the current content of a SidecarSet, and reads what decides about
+// judge waits until new Pods get the current revision of a SidecarSet, and reads what decides about
 // its Pods.
 func (p *planner) judge(ctx context.Context, name string) (*restart.Judge, error) {
 	why := ""

@@ -81,7 +81,7 @@ end by themselves are waited for.`,
 	return c
 }
 
-// await follows a rollout and says where it is, until it is done or does not go on.
+// await follows a rollout and says where it is, until it is done or does not continue.
 func (a *app) await(ctx context.Context, c client.Client, name string, timeout time.Duration) error {
 	said := "the leader has not acted yet"
 	err := a.follow(ctx, c, name, timeout, func(s *progress.Summary) (bool, error) {

@@ -102,7 +102,7 @@ func (a *app) list(all []*progress.Summary) error {
 	return table.Flush()
 }
 
-// rank is 0 for a SidecarSet that needs a look, 1 for one whose rollout goes on, and 2 for others.
+// rank is 0 for a SidecarSet that needs a look, 1 for one whose rollout continues, and 2 for others.
 func rank(s *progress.Summary) int {
 	_, _, problem := s.Outcome()
 	switch {

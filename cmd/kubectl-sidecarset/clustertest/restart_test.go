@@ -44,7 +44,7 @@ func withEnv(manifest, image string) string {
 	return strings.Replace(manifest, `log-agent:v1"}`, image+`", env: [{name: A, value: b}]}`, 1)
 }
 
-// Pods that are older than the SidecarSet, and then Pods of another content, are replaced by their
+// Pods that are older than the SidecarSet, and then Pods of another revision, are replaced by their
 // workloads; bare Pods are named.
 func TestRestartReplacesThePodsOfEachKind(t *testing.T) {
 	t.Parallel()

@@ -24,7 +24,7 @@ const maxTried = 200
 
 // place is a Namespace that a SidecarSet selects.
 type place struct {
-	program   *inject.Compiled
+	compiled  *inject.Compiled
 	namespace string
 }
 
@@ -39,13 +39,13 @@ func (f *facts) lookAtInjection(ctx context.Context, r *Result) {
 		r.skip(err)
 	}
 	var all, more []place
-	for _, program := range w.Snapshot.SidecarSets() {
-		names := slices.DeleteFunc(slices.Sorted(w.Snapshot.NamespacesWith(program.NamespaceSelector)), w.Excluded.Namespace)
+	for _, compiled := range w.Snapshot.SidecarSets() {
+		names := slices.DeleteFunc(slices.Sorted(w.Snapshot.NamespacesWith(compiled.NamespaceSelector)), w.Excluded.Namespace)
 		for i, name := range names {
 			if i == 0 {
-				all = append(all, place{program, name})
+				all = append(all, place{compiled, name})
 			} else if limited[name] {
-				more = append(more, place{program, name})
+				more = append(more, place{compiled, name})
 			}
 		}
 	}
@@ -62,7 +62,7 @@ func (f *facts) lookAtInjection(ctx context.Context, r *Result) {
 }
 
 func (p place) String() string {
-	return fmt.Sprintf("SidecarSet %s in namespace %s", p.program.Name(), p.namespace)
+	return fmt.Sprintf("SidecarSet %s in namespace %s", p.compiled.Name(), p.namespace)
 }
 
 // limited returns the Namespaces with a LimitRange or a ResourceQuota.
@@ -91,8 +91,8 @@ func probe(namespace string, labels map[string]string) *corev1.Pod {
 
 // try creates a Pod under dry-run. If it is refused, it tries the same Pod without sidecars.
 func (f *facts) try(ctx context.Context, w *clusterview.View, p place, r *Result) error {
-	name := p.program.Name()
-	pod := probe(p.namespace, sample.Labels(p.program.Set.Spec.Selector))
+	name := p.compiled.Name()
+	pod := probe(p.namespace, sample.Labels(p.compiled.Set.Spec.Selector))
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)
 	if err != nil {
 		return err

@@ -31,7 +31,7 @@ type Decision string
 const (
 	Injects         Decision = "Injects"
 	NotReady        Decision = "NotReady"        // API servers may create the Pod without the sidecars
-	AlreadyInjected Decision = "AlreadyInjected" // the template says that it carries the content
+	AlreadyInjected Decision = "AlreadyInjected" // the template says that it has the revision
 	Denied          Decision = "Denied"          // the Pod is refused because of this SidecarSet
 	PodDenied       Decision = "PodDenied"       // the Pod is refused for another reason
 
@@ -39,7 +39,7 @@ const (
 	Outdated         Decision = "Outdated"
 	Altered          Decision = "Altered"    // another program changed the sidecars after the injection
 	ByRecord         Decision = "ByRecord"   // the Pod records it; the SidecarSet cannot be read
-	Unverified       Decision = "Unverified" // the Pod claims to carry it, and no record proves that
+	Unverified       Decision = "Unverified" // the Pod claims to have it, and no record proves that
 	Uninjected       Decision = "Uninjected" // it selects the Pod, which lacks it
 	NoLongerSelected Decision = "NoLongerSelected"
 	NoSuchSidecarSet Decision = "NoSuchSidecarSet"
@@ -57,7 +57,7 @@ const (
 type Answer struct {
 	SidecarSet string   `json:"sidecarSet"`
 	Decision   Decision `json:"decision"`
-	// Revision names the ControllerRevision that the Pod carries, or would get; "" if none is
+	// Revision names the ControllerRevision that the Pod has, or would get; "" if none is
 	// known.
 	Revision string `json:"revision,omitempty"`
 	// Reasons and Remedies say why, and what to do, in sentences. Remedies is empty if there is nothing to do.
@@ -90,7 +90,7 @@ type Report struct {
 	SidecarSets []Answer `json:"sidecarSets"`
 
 	adds     map[string][]string // the containers that the plan adds, by SidecarSet
-	own      []string            // the containers of the Pod as its author wrote it
+	own      []string            // the containers of the Pod as its creator wrote it
 	injected *corev1.Pod         // the Pod as the plan makes it; nil if it is refused
 	plan     inject.Plan
 }

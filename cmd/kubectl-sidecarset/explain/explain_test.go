@@ -24,7 +24,7 @@ import (
 
 var now = time.Date(2026, 1, 9, 0, 0, 0, 0, time.UTC)
 
-// explainer knows SidecarSets as a cluster stores them, with a revision of another content each.
+// explainer knows SidecarSets as a cluster stores them, with a revision of another revision each.
 func explainer(t *testing.T, sets ...members) *explain.Explainer {
 	t.Helper()
 	e := &explain.Explainer{}
@@ -121,9 +121,9 @@ func TestRunning(t *testing.T) {
 		"an older Pod":          {current, plain(early), explain.Uninjected, []string{"is older than the SidecarSet", "Recreate the Pod"}},
 		"no known cause":        {current, plain(late), explain.Uninjected, []string{"audit log"}},
 		"policy Ignore":         {annotated("sidecarset.io/failure-policy", "Ignore"), plain(late), explain.Uninjected, []string{"failure-policy: Ignore"}},
-		"Ready later":        {stored(logging(), ready), plain(late), explain.Uninjected, []string{"condition Ready changed after that (2026-01-05T00:00:00Z, now True)"}},
+		"Ready later":           {stored(logging(), ready), plain(late), explain.Uninjected, []string{"condition Ready changed after that (2026-01-05T00:00:00Z, now True)"}},
 		"paused":                {stored(logging().Paused()), plain(late), explain.Uninjected, []string{"would not get it either (Paused)", "Set it to false"}},
-		"not Ready":          {stored(logging(), condition("Ready", "False", "NoReplica")), plain(late), explain.Uninjected, []string{"would not get it either (NotReady)", "NoReplica"}},
+		"not Ready":             {stored(logging(), condition("Ready", "False", "NoReplica")), plain(late), explain.Uninjected, []string{"would not get it either (NotReady)", "NoReplica"}},
 		"refused now":           {current, running(fixtures.Pod("web").Label("app", "web").Container("log", "own").Obj(), late), explain.Uninjected, []string{"(Denied)", `brings the container "log"`}},
 		"a list without sidecars": {
 			current, with(plain(late), "annotations", members{appsv1beta1.AnnotationInjectedList: "log"}), explain.Uninjected, []string{"lacks log", "another program wrote the list"},

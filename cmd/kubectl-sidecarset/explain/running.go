@@ -54,7 +54,7 @@ func (e *Explainer) Running(ctx context.Context, object map[string]any) (*Report
 	return r, nil
 }
 
-// deleted answers for SidecarSets that the Pod carries and that do not exist.
+// deleted answers for SidecarSets that the Pod has and that do not exist.
 func (r *running) deleted() (all []Answer) {
 	for _, name := range r.listed {
 		if !r.World.Snapshot.Has(name) && r.World.Unusable[name] == nil {
@@ -122,7 +122,7 @@ func (r *running) claim() Answer {
 	}
 }
 
-// carried answers for a Pod that carries the SidecarSet, by its record.
+// carried answers for a Pod that has the SidecarSet, by its record.
 func (r *running) carried(p *inject.Compiled, count inplace.Count, a *Answer) {
 	name := p.Name()
 	hash := r.record.Hash(name)
@@ -232,7 +232,7 @@ func (r *running) outdated(p *inject.Compiled, u *Updater, err error, a *Answer)
 	}
 }
 
-// lack says why the Pod does not carry a SidecarSet that selects it.
+// lack says why the Pod does not have a SidecarSet that selects it.
 func (r *running) lack(p *inject.Compiled, revision *inplace.Revision, a *Answer) {
 	why := revision.WhyUninjected(r.seen)
 	created := r.pod.CreationTimestamp.UTC().Format(time.RFC3339)

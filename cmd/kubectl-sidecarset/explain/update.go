@@ -18,7 +18,7 @@ import (
 // Updater asks the leader's rules how running Pods can follow one SidecarSet.
 type Updater struct {
 	Compiled *inject.Compiled
-	// Content is compared with the contents that History records.
+	// Revision is compared with the revisions that History records.
 	Revision *inplace.Revision
 	History  revision.History
 
@@ -35,7 +35,7 @@ func NewUpdater(w *clusterview.View, p *inject.Compiled, history revision.Histor
 	return &Updater{p, inplace.RevisionOf(p).With(differences), history, spec}, err
 }
 
-// Recorded returns the newest revision with the content that a Pod records, nil if there is none.
+// Recorded returns the newest ControllerRevision of the revision that a Pod records, nil if there is none.
 func (u *Updater) Recorded(pod *corev1.Pod) *appsv1.ControllerRevision {
 	hash := podstate.ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash]).Hash(u.Compiled.Name())
 	for _, r := range slices.Backward(u.History) {
@@ -46,7 +46,7 @@ func (u *Updater) Recorded(pod *corev1.Pod) *appsv1.ControllerRevision {
 	return nil
 }
 
-// Update is what the leader would write to a Pod. If only a new Pod can get the content, fields
+// Update is what the leader would write to a Pod. If only a new Pod can get the revision, fields
 // are those because of which; without any, Message says why.
 func (u *Updater) Update(pod *corev1.Pod, node func(name string) (inplace.Node, error), now time.Time) (update inplace.Update, fields []string, err error) {
 	in := inplace.UpdateInput{Pod: pod, Compiled: u.Compiled, Revision: u.Revision, Now: now}

@@ -47,7 +47,7 @@ type Finding struct {
 	Message string `json:"message"`
 }
 
-// Input is what is known besides the SidecarSets themselves.
+// Input is what is known apart from the SidecarSets themselves.
 type Input struct {
 	SidecarSets []*manifest.Object
 	Revisions   []*appsv1.ControllerRevision
@@ -213,7 +213,7 @@ func (s *subject) name() string {
 	return s.Name
 }
 
-// written is where the author has a field of v1beta1: two have other places in v1alpha1.
+// written is where the user has a field of v1beta1: two have other places in v1alpha1.
 func (s *subject) written(path string) string {
 	spec, _ := s.Value["spec"].(map[string]any)
 	if s.APIVersion != appsv1alpha1.GroupVersion.String() {

@@ -29,7 +29,7 @@ var (
 )
 
 // Note is one thing to decide before the move. If Refused is true, the operator refuses the
-// object; it goes on using one that is stored already.
+// object; it continues using one that is stored already.
 type Note struct {
 	Object, Text string
 	Refused      bool
@@ -81,10 +81,10 @@ func SidecarSets(parts *clusterview.Parts, whitelist string) (notes []Note) {
 func Namespaces(parts *clusterview.Parts) (notes []Note) {
 	w := clusterview.New(*parts)
 	by := map[string][]string{}
-	for _, program := range w.Snapshot.SidecarSets() {
-		for name := range w.Snapshot.NamespacesWith(program.NamespaceSelector) {
+	for _, compiled := range w.Snapshot.SidecarSets() {
+		for name := range w.Snapshot.NamespacesWith(compiled.NamespaceSelector) {
 			if parts.Namespaces[name].Has("control-plane") && !w.Excluded.Namespace(name) {
-				by[name] = append(by[name], program.Name())
+				by[name] = append(by[name], compiled.Name())
 			}
 		}
 	}

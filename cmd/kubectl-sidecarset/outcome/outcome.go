@@ -50,7 +50,7 @@ const (
 	InPlace    Outcome = "InPlace"    // it gets other images
 	Resize     Outcome = "Resize"     // it gets other resources, and perhaps other images
 	HotUpgrade Outcome = "HotUpgrade" // a second container takes over
-	Recreate   Outcome = "Recreate"   // only a new Pod gets the content
+	Recreate   Outcome = "Recreate"   // only a new Pod gets the revision
 	Blocked    Outcome = "Blocked"    // it is not written now
 	Kept       Outcome = "Kept"       // the update strategy keeps it as it is
 	Deselected Outcome = "Deselected" // it falls out of the selection
@@ -73,7 +73,7 @@ type Group struct {
 // Plan is what becomes of running Pods.
 type Plan struct {
 	Pods []Group `json:"pods,omitempty"`
-	// Current Pods have the content already.
+	// Current Pods have the revision already.
 	Current int `json:"current"`
 	// Partition is how many of the Pods that could be updated updateStrategy.partition keeps as they are.
 	Partition int `json:"partition,omitempty"`
@@ -90,7 +90,7 @@ type pod struct {
 	reason  string
 	message string
 
-	updated bool // it carries the SidecarSet, perhaps with an earlier content
+	updated bool // it has the SidecarSet, perhaps with an earlier revision
 }
 
 func (p *pod) name() string { return p.Namespace + "/" + p.Name }
@@ -142,8 +142,8 @@ func Of(ctx context.Context, in Input) (*Plan, error) {
 	return out, nil
 }
 
-// readRevisions compares the contents that ControllerRevisions record with the new one. The leader
-// has recorded the stored content before it sees another one.
+// readRevisions compares the revisions that ControllerRevisions record with the new one. The leader
+// has recorded the stored revision before it sees another one.
 func (f *planner) readRevisions() error {
 	name := hub.NameOf(f.New)
 	compiled, usable := f.After.Snapshot.Get(name)
@@ -170,7 +170,7 @@ func (f *planner) readRevisions() error {
 }
 
 // judge finds the outcome of a Pod as far as it does not depend on other Pods; it is "" for a Pod with
-// the content. is is false for a Pod that the change does not concern.
+// the revision. is is false for a Pod that the change does not concern.
 func (f *planner) judge(ctx context.Context, p *pod) (is bool, err error) {
 	if !p.record.Active || p.record.TooLarge {
 		return false, nil
@@ -219,7 +219,7 @@ func (f *planner) judge(ctx context.Context, p *pod) (is bool, err error) {
 	return true, nil
 }
 
-// judgeUpdate finds how a Pod that carries the SidecarSet can get the content.
+// judgeUpdate finds how a Pod that has the SidecarSet can get the revision.
 func (f *planner) judgeUpdate(p *pod) {
 	u, fields, err := f.Update(p.Pod, f.Node, f.now)
 	v := u.Verdict

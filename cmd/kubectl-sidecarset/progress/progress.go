@@ -44,7 +44,7 @@ type Summary struct {
 	Uninjected     []Group                              `json:"uninjected,omitempty"`
 	// NotRunning are the Pods one of whose sidecars does not run.
 	NotRunning []Group `json:"notRunning,omitempty"`
-	// Recreatable is how many of these Pods would have the content if they were created anew.
+	// Recreatable is how many of these Pods would have the revision if they were recreated.
 	Recreatable int32 `json:"recreatablePods"`
 	// MaxUnavailable is as the SidecarSet has it.
 	MaxUnavailable string `json:"maxUnavailable"`
@@ -156,9 +156,9 @@ func newPods(set *appsv1beta1.SidecarSet) metav1.Condition {
 	return said
 }
 
-// Outcome says how a rollout ends. It is done when all Pods that the author wants to be updated
-// are; the error says why it does not go on before a user acts, and what to do. Without either, the
-// rollout goes on, or a cause that ends by itself holds it up.
+// Outcome says how a rollout ends. It is done when all Pods that the user wants to be updated
+// are; the error says why it does not continue before a user acts, and what to do. Without either, the
+// rollout continues, or a cause that ends by itself holds it up.
 func (s *Summary) Outcome() (done bool, message string, err error) {
 	if s.Degraded != nil && s.Degraded.Reason == appsv1beta1.ReasonRevisionNotRecorded {
 		return false, "", errors.New(s.Degraded.Message)
@@ -183,7 +183,7 @@ func (s *Summary) Outcome() (done bool, message string, err error) {
 	return false, "", errors.New(s.Problem())
 }
 
-// Problem says what keeps Pods from the content, and what to do, in several lines.
+// Problem says what keeps Pods from the revision, and what to do, in several lines.
 func (s *Summary) Problem() string {
 	text := s.Rollout.Reason + ": " + s.Rollout.Message + lines(slices.Concat(s.NotRunning, s.Blocked, s.Uninjected))
 	return strings.TrimSuffix(text+"\n"+s.ToDo, "\n")

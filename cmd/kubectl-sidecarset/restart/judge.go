@@ -33,7 +33,7 @@ type Judge struct {
 	Resizes bool
 }
 
-// Stopped says why new Pods would not get the current content of a SidecarSet, or why Pods
+// Stopped says why new Pods would not get the current revision of a SidecarSet, or why Pods
 // should not be replaced now; "" if they would. passes: that may end by itself within seconds.
 func Stopped(set *appsv1beta1.SidecarSet) (why string, passes bool) {
 	ready := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionReady)
@@ -57,12 +57,12 @@ func Stopped(set *appsv1beta1.SidecarSet) (why string, passes bool) {
 
 // Need says what a Pod needs.
 type Need struct {
-	// Reason says why only a new Pod in the place of this one can have the current content; "" if
+	// Reason says why only a new Pod in the place of this one can have the current revision; "" if
 	// that is not so.
 	Reason string
 	// Stays says why the new Pod would not have it either; "" if it would.
 	Stays string
-	// LeftOut: updateStrategy.selector leaves the Pod out, which has an earlier content. There is no
+	// LeftOut: updateStrategy.selector leaves the Pod out, which has an earlier revision. There is no
 	// Reason then.
 	LeftOut bool
 }
@@ -73,12 +73,12 @@ func (j *Judge) Needs(ctx context.Context, pod *corev1.Pod) (need Need, err erro
 	if !record.Active || record.TooLarge || !j.World.Excluded.Eligible(pod.Namespace, record.Facts.Mirror) {
 		return need, nil
 	}
-	programs, err := j.World.Selecting(ctx, pod.Namespace, labels.Set(pod.Labels))
+	selecting, err := j.World.Selecting(ctx, pod.Namespace, labels.Set(pod.Labels))
 	if err != nil {
 		return need, err
 	}
 	name := j.Compiled.Name()
-	if !slices.ContainsFunc(programs, func(p *inject.Compiled) bool { return p.Name() == name }) {
+	if !slices.ContainsFunc(selecting, func(p *inject.Compiled) bool { return p.Name() == name }) {
 		return need, nil
 	}
 	switch count := j.Revision.Count(record, j.World.Now.Unix()); {
@@ -90,13 +90,13 @@ func (j *Judge) Needs(ctx context.Context, pod *corev1.Pod) (need Need, err erro
 	case count&inplace.Uninjected != 0:
 		need.Reason = j.Revision.WhyUninjected(record)
 	}
-	if need.Reason != "" && !inject.Renews(programs, name, pod.Labels) {
+	if need.Reason != "" && !inject.Renews(selecting, name, pod.Labels) {
 		need.Stays = "a new Pod would not get the current content either: kubectl sidecarset explain " + pod.Name + " -n " + pod.Namespace
 	}
 	return need, nil
 }
 
-// outdated says why a Pod with an earlier content cannot be updated in place.
+// outdated says why a Pod with an earlier revision cannot be updated in place.
 func (j *Judge) outdated(pod *corev1.Pod) (reason string) {
 	if kind := j.Compiled.Set.Spec.UpdateStrategy.Type; kind == appsv1beta1.NotUpdateSidecarSetStrategyType {
 		return string(kind)
@@ -114,7 +114,7 @@ func (j *Judge) outdated(pod *corev1.Pod) (reason string) {
 	return ""
 }
 
-// Has reports whether a Pod carries the current content.
+// Has reports whether a Pod has the current revision.
 func (j *Judge) Has(pod *corev1.Pod) bool {
 	return j.Revision.Count(podstate.FromPod(pod), time.Now().Unix())&inplace.Updated != 0
 }

@@ -236,7 +236,7 @@ func TestPodsThatTheSelectorLeavesOutStay(t *testing.T) {
 				continue
 			}
 			old := c.injected(pod)
-			for key, value := range old.Annotations { // an earlier content, which differs in more than images
+			for key, value := range old.Annotations { // an earlier revision, which differs in more than images
 				if at := strings.Index(value, `"hash":"`); at >= 0 {
 					old.Annotations[key] = value[:at+8] + "old" + value[at+11:]
 				}

@@ -29,10 +29,10 @@ type Run struct {
 	Client client.Client
 	Judge  *Judge
 	// MinReady is how long a new Pod has to be Ready, and Timeout how long nothing may move,
-	// beside the grace period of the old Pods.
+	// in addition to the grace period of the old Pods.
 	MinReady, Timeout time.Duration
 	// Next is asked before Pods of a workload are replaced. It says why the next Pod would not get
-	// the content; "" if it would, or if that is not known. An error stops the run.
+	// the revision; "" if it would, or if that is not known. An error stops the run.
 	Next func(ctx context.Context, w *Workload) (why string, err error)
 	// Say is told what happens.
 	Say func(w *Workload, text string)
@@ -211,7 +211,7 @@ func isPassing(err error) bool {
 var errDeleted = errors.New("it was deleted")
 
 // rolledOut reads the workload, and reports whether kubectl rollout status would end. failed says why the
-// rollout does not go on; "" if it does.
+// rollout does not continue; "" if it does.
 func (j *job) rolledOut(ctx context.Context) (done bool, says, failed string, err error) {
 	err = j.Client.Get(ctx, client.ObjectKeyFromObject(j.w.Object), j.w.Object)
 	if apierrors.IsNotFound(err) || err == nil && j.w.Object.GetUID() != j.w.UID {
@@ -295,7 +295,7 @@ func (j *job) try(ctx context.Context) (passed string, err error) {
 	return "", err
 }
 
-// awaitNew waits until there are enough new Pods beside those before, and all of these were Ready for long
+// awaitNew waits until there are enough new Pods in addition to those before, and all of these were Ready for long
 // enough. enough says what is waited for, or why there will not be enough. problem says why the wait is over
 // without them.
 func (j *job) awaitNew(ctx context.Context, before []*corev1.Pod, enough func(all []*corev1.Pod) (is bool, waits, problem string, err error)) (problem string, err error) {

@@ -30,7 +30,7 @@ type Workload struct {
 	Reasons map[string]int
 	// Named says why the workload is not restarted; "" if it is.
 	Named string
-	// Warning is what will happen besides.
+	// Warning is what will happen in addition.
 	Warning string
 	// Evict: its Pods are evicted one by one, and the workload is not restarted.
 	Evict bool
@@ -124,7 +124,7 @@ func Find(ctx context.Context, c client.Client, judge *Judge, pods []*corev1.Pod
 	return s, nil
 }
 
-// neverReplaced says why a Pod must not be replaced by anybody but its author; "" if it may be.
+// neverReplaced says why only the user who created a Pod may replace it; "" if the command may.
 func neverReplaced(pod *corev1.Pod) string {
 	owner := metav1.GetControllerOf(pod)
 	switch {

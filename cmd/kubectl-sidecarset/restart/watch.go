@@ -20,7 +20,7 @@ const failsAfter = time.Minute
 // may differ.
 type watch struct {
 	minReady time.Duration
-	has      func(*corev1.Pod) bool // the current content
+	has      func(*corev1.Pod) bool // the current revision
 	pods     map[types.UID]*shown
 }
 
