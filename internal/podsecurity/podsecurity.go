@@ -105,11 +105,11 @@ func (n *Namespaces) Same(others *Namespaces) bool {
 	})
 }
 
-// Refusals says where API servers refuse Pods because of the content of a Program, and why. The
-// Namespaces are those that of selects; of is the Program itself, or the one of the SidecarSet
+// Refusals says where API servers refuse Pods because of the content of a compiled SidecarSet, and why. The
+// Namespaces are those that of selects; of is the compiled SidecarSet itself, or the one of the SidecarSet
 // that injects it as a recorded revision. The result has one Refusal for each level and reason,
 // in the order of their first Namespaces. The content is judged once for each level and version.
-func (n *Namespaces) Refusals(program, of *inject.Compiled) []*Refusal {
+func (n *Namespaces) Refusals(compiled, of *inject.Compiled) []*Refusal {
 	var pod *sample
 	var all []*Refusal
 	judged := map[int]*Refusal{} // by level; nil if the level refuses nothing
@@ -121,7 +121,7 @@ func (n *Namespaces) Refusals(program, of *inject.Compiled) []*Refusal {
 		}
 		if !known {
 			if pod == nil {
-				pod = newSample(program)
+				pod = newSample(compiled)
 			}
 			r = pod.judge(n.levels[ns.level])
 			same := slices.IndexFunc(all, func(other *Refusal) bool { return r != nil && other.level == r.level && other.why == r.why })
@@ -146,13 +146,13 @@ type sample struct {
 	spec     corev1.PodSpec
 }
 
-func newSample(program *inject.Compiled) *sample {
+func newSample(compiled *inject.Compiled) *sample {
 	s := &sample{}
 	s.metadata.Annotations = map[string]string{}
-	for _, patch := range program.Set.Spec.PatchPodMetadata {
+	for _, patch := range compiled.Set.Spec.PatchPodMetadata {
 		maps.Copy(s.metadata.Annotations, patch.Annotations)
 	}
-	fixed := program.Fixed()
+	fixed := compiled.Fixed()
 	s.spec.InitContainers, s.spec.Containers = containers(fixed.InitContainers), containers(fixed.Containers)
 	for _, part := range fixed.Volumes {
 		s.spec.Volumes = append(s.spec.Volumes, decoded[corev1.Volume](part))
@@ -170,7 +170,7 @@ func containers(parts []inject.FixedPart) []corev1.Container {
 	return list
 }
 
-// decoded ignores the error: the compiler of the Program has decoded the same members.
+// decoded ignores the error: the compiler of the compiled SidecarSet has decoded the same members.
 func decoded[T any](part inject.FixedPart) (value T) {
 	_ = utiljson.Unmarshal(part.Body, &value)
 	return value

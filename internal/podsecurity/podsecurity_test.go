@@ -83,8 +83,8 @@ func TestWhatPodSecurityRefusesOfSidecars(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			program := of(t, tc.spec)
-			told := podsecurity.Warnings(podsecurity.Read(having(t, map[string]string{"a": tc.namespace}), nil).Refusals(program, program))
+			compiled := of(t, tc.spec)
+			told := podsecurity.Warnings(podsecurity.Read(having(t, map[string]string{"a": tc.namespace}), nil).Refusals(compiled, compiled))
 			if text := strings.Join(told, "\n"); !strings.Contains(text, tc.want) || (tc.want == "") != (text == "") {
 				t.Errorf("it says\n%s\nwant\n%s", text, tc.want)
 			}
@@ -109,8 +109,8 @@ func TestWhereSidecarsAreRefused(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			program := of(t, privileged+"\n"+tc.selector)
-			refusals := podsecurity.Read(having(t, namespaces), []string{"ours"}).Refusals(program, program)
+			compiled := of(t, privileged+"\n"+tc.selector)
+			refusals := podsecurity.Read(having(t, namespaces), []string{"ours"}).Refusals(compiled, compiled)
 			told, message := podsecurity.Warnings(refusals), podsecurity.Message(refusals)
 			if len(told) != len(tc.want) {
 				t.Fatalf("%d warnings, want %d: %s", len(told), len(tc.want), strings.Join(told, "\n"))
@@ -126,9 +126,9 @@ func TestWhereSidecarsAreRefused(t *testing.T) {
 
 // A recorded revision selects no Namespaces of its own.
 func TestARecordedRevisionIsRefusedWhereItsSidecarSetSelects(t *testing.T) {
-	program, recorded := of(t, `containers: [{name: agent, image: a, `+whole+`}]`), of(t, `containers: [{name: agent, image: a}]`)
+	compiled, recorded := of(t, `containers: [{name: agent, image: a, `+whole+`}]`), of(t, `containers: [{name: agent, image: a}]`)
 	recorded.NamespaceSelector = labels.Nothing()
-	if text := podsecurity.Message(podsecurity.Read(having(t, map[string]string{"a": restricted}), nil).Refusals(recorded, program)); !strings.Contains(text, "namespace a") {
+	if text := podsecurity.Message(podsecurity.Read(having(t, map[string]string{"a": restricted}), nil).Refusals(recorded, compiled)); !strings.Contains(text, "namespace a") {
 		t.Errorf("it says %q", text)
 	}
 }
@@ -140,12 +140,12 @@ func TestTextsAreBounded(t *testing.T) {
 		containers = append(containers, fmt.Sprintf("{name: c%d-%s, image: a, securityContext: {procMount: Unmasked}}", i, strings.Repeat("x", 40)))
 		initContainers = append(initContainers, fmt.Sprintf("{name: i%d, image: a, ports: [{hostPort: %d, containerPort: 1}]}", i, i+1))
 	}
-	program := of(t, fmt.Sprintf("containers: [%s]\ninitContainers: [%s]", strings.Join(containers, ","), strings.Join(initContainers, ",")))
+	compiled := of(t, fmt.Sprintf("containers: [%s]\ninitContainers: [%s]", strings.Join(containers, ","), strings.Join(initContainers, ",")))
 	namespaces := map[string]string{}
 	for i := range 200 {
 		namespaces[fmt.Sprintf("n%d-%s", i, strings.Repeat("x", 50))] = []string{restricted, baseline}[i%2] + fmt.Sprintf(", enforce-version: v1.%d", i)
 	}
-	refusals := podsecurity.Read(having(t, namespaces), nil).Refusals(program, program)
+	refusals := podsecurity.Read(having(t, namespaces), nil).Refusals(compiled, compiled)
 	if text := podsecurity.Message(refusals); text == "" || len(text) > 3000 {
 		t.Errorf("a message of %d bytes", len(text))
 	}
@@ -193,10 +193,10 @@ func BenchmarkRefusals(b *testing.B) {
 		"refused of 1 percent": "containers: [{name: agent, image: a}]\nnamespaceSelector: {matchLabels: {team: t7}}",
 		"taken everywhere":     `containers: [{name: agent, image: a, ` + whole + `}]`,
 	} {
-		program := of(b, spec)
+		compiled := of(b, spec)
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				podsecurity.Message(read.Refusals(program, program))
+				podsecurity.Message(read.Refusals(compiled, compiled))
 			}
 		})
 	}

@@ -50,7 +50,7 @@ func (r *Refusal) text(others string) string {
 	return fmt.Sprintf("Pod Security (%s) %s Pods with these sidecars in %s %s%s: %s", r.level, verb, noun, strings.Join(r.first, ", "), others, r.why)
 }
 
-// Warnings are texts for the author of a SidecarSet, one for each Refusal.
+// Warnings are texts for the user who applies a SidecarSet, one for each Refusal.
 func Warnings(refusals []*Refusal) []string {
 	var texts []string
 	for _, r := range refusals[:min(len(refusals), most)] {

@@ -1,5 +1,5 @@
-// Package requester knows which rights the author of a SidecarSet needs. The
-// containers of a SidecarSet run in Pods of other users, so its author must be
+// Package requester knows which rights the requester of a SidecarSet needs. The
+// containers of a SidecarSet run in Pods of other users, so its requester must be
 // allowed to run them there: to create Pods in every Namespace that it injects
 // into, to use containers that get out of their Pod or read Secrets, and to
 // update the SidecarSet that a canary replaces.
@@ -24,19 +24,19 @@ import (
 	"github.com/sidecarset/operator/internal/selectors"
 )
 
-// VerbPrivileged is the verb on sidecarsets, cluster-wide, that the author of a SidecarSet
+// VerbPrivileged is the verb on sidecarsets, cluster-wide, that the requester of a SidecarSet
 // needs if Uses finds fields in it.
 const VerbPrivileged = "inject-privileged"
 
 // MaxNamespaces is how many namespaces are asked about one by one. If there are more, the
-// author needs the right to create Pods everywhere.
+// requester needs the right to create Pods everywhere.
 const MaxNamespaces = 50
 
 // Question asks whether the requester may do one thing. An empty Namespace
 // means all of them.
 type Question struct{ Verb, Group, Resource, Name, Namespace string }
 
-// createPods asks about Pods in a namespace: the author of a SidecarSet must be allowed to create them
+// createPods asks about Pods in a namespace: the requester of a SidecarSet must be allowed to create them
 // wherever it injects.
 func createPods(namespace string) Question {
 	return Question{Verb: "create", Resource: "pods", Namespace: namespace}
@@ -46,9 +46,9 @@ func updateSidecarSet(name string) Question {
 	return Question{Verb: "update", Group: appsv1beta1.Resource.Group, Resource: appsv1beta1.Resource.Resource, Name: name}
 }
 
-// Demand has the rights that the author of one SidecarSet needs. Its methods do not change it.
+// Demand has the rights that the requester of one SidecarSet needs. Its methods do not change it.
 type Demand struct {
-	namespaces []string // where the author must be allowed to create Pods, unless everywhere
+	namespaces []string // where the requester must be allowed to create Pods, unless everywhere
 	closed     bool     // the SidecarSet can inject into no other namespace
 	why        string   // why only the right everywhere counts; empty if namespaces are known
 
@@ -58,7 +58,7 @@ type Demand struct {
 	base string // the SidecarSet that a canary replaces in Pods
 }
 
-// Cluster is what a Demand depends on besides the SidecarSet.
+// Cluster is what a Demand depends on apart from the SidecarSet.
 type Cluster struct {
 	// Select returns the names of the existing namespaces whose labels the selector selects,
 	// in any order.
@@ -90,7 +90,7 @@ func (d Demand) WithRevision(name string, restored map[string]any) Demand {
 	return d
 }
 
-// Changed reports whether an update changes what is injected or where, so that its author
+// Changed reports whether an update changes what is injected or where, so that its requester
 // needs rights. The update of running Pods and the number of revisions do not count. Pausing
 // does not count either: it must not take more rights than writing SidecarSets. Resuming
 // counts, because the user who resumes may lack the right to inject what was paused.

@@ -44,7 +44,7 @@ func (c *Conflicts) Refusing() []string { return c.refusing }
 // FindConflicts compares set with every SidecarSet that may select one of the same Pods; set
 // itself may be among others. A canary and its base never inject the same Pod, whichever of
 // them is written. If another SidecarSet selects in fewer namespaces, a conflict with it is
-// only a warning: its author may have no rights in the other namespaces, and must not be able
+// only a warning: the user who wrote it may have no rights in the other namespaces, and must not be able
 // to keep set out of them.
 func FindConflicts(set *appsv1beta1.SidecarSet, others []*appsv1beta1.SidecarSet) Conflicts {
 	var found Conflicts

@@ -26,7 +26,7 @@ func validateRequired(set *appsv1beta1.SidecarSet, metadata place) {
 }
 
 // required warns if API servers refuse Pods of a required SidecarSet although they were injected,
-// or do not refuse Pods that its author probably means. stored has all SidecarSets.
+// or do not refuse Pods that the user probably means. stored has all SidecarSets.
 func (w *warner) required(set *appsv1beta1.SidecarSet, stored []*appsv1beta1.SidecarSet) {
 	label := field.NewPath("metadata", "labels").Key(appsv1beta1.LabelRequired)
 	required := 1

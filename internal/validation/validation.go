@@ -4,7 +4,7 @@
 // SidecarSet adds to containers. What Kubernetes says of containers, volumes and pull secrets,
 // API servers are asked: see package podtemplate.
 //
-// All problems are reported at once, each at its path and with its remedy.
+// All problems are reported together, each at its path and with its remedy.
 package validation
 
 import (
@@ -14,7 +14,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// Environment is what rules need to know besides the SidecarSet. If a look-up fails, the
+// Environment is what rules need to know apart from the SidecarSet. If a look-up fails, the
 // caller reports the error; the error is never a value in the Environment.
 type Environment struct {
 	// Base is the metadata of the SidecarSet that BaseOfCanary names; nil if that SidecarSet

@@ -18,7 +18,7 @@ import (
 	"github.com/sidecarset/operator/internal/selectors"
 )
 
-// Warnings returns what may be stored and will probably not do what its author expects:
+// Warnings returns what may be stored and will probably not do what the user expects:
 // content that OpenKruise accepts although it cannot work, content that may clash with other
 // SidecarSets, and changes that running Pods will not get. Each warning begins with a field
 // and ends with what to do.

@@ -47,7 +47,7 @@ func Handle(ctx context.Context, w http.ResponseWriter, r server.Request) error 
 	objects, err := asked.convert(ctx)
 	if err != nil {
 		const most = 1000 // the message may quote names that the request made up
-		logf.FromContext(ctx).Info("Could not convert", "reason", text.Cut(err.Error(), most))
+		logf.FromContext(ctx).Info("Failed to convert SidecarSets", "reason", text.Cut(err.Error(), most))
 	}
 	asked.answer(w, objects, err)
 	return nil

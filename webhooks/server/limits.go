@@ -20,7 +20,7 @@ import (
 
 // Bounds of a request's body. An AdmissionReview has two objects of at most 3 MiB each,
 // and less than 1 MiB of other content. A ConversionReview has all objects of a LIST:
-// 16 MiB is some 1,600 SidecarSets of 10 KiB. A probe probe has some 2 KiB.
+// 16 MiB is some 1,600 SidecarSets of 10 KiB. A propagation probe has some 2 KiB.
 const (
 	MaxAdmissionBytes  = 7 << 20
 	MaxConversionBytes = 16 << 20

@@ -16,7 +16,7 @@ import (
 // returns one as its error.
 //
 // A Refusal with a UID denies the object of that AdmissionReview, whatever the failure
-// policy is: the author has to change something. A Refusal without a UID is an HTTP error,
+// policy is: the user has to change something. A Refusal without a UID is an HTTP error,
 // to which the API server applies the failure policy: the request cannot be understood, or
 // this replica cannot decide. In both cases the API server shows the message to its user.
 type Refusal struct {
@@ -93,7 +93,7 @@ func refusalOf(err error) *Refusal {
 }
 
 // answer answers a request with the refusal, and logs it. The level is 1 if the client or
-// the author is at fault, or if the client has gone, and 0 if the operator could not decide.
+// the user is at fault, or if the client has gone, and 0 if the operator could not decide.
 func (r *Refusal) answer(ctx context.Context, w http.ResponseWriter, path string) {
 	logger := logf.FromContext(ctx)
 	if r.Code < http.StatusInternalServerError || errors.Is(ctx.Err(), context.Canceled) {

@@ -50,7 +50,7 @@ type Options struct {
 	MaxHeaderBytes int
 	// MaxConnections is 4096 if zero, and MaxPerClient 640: an API server opens a connection for each
 	// request that it sends at the same time, and by default lets 600 requests of its own clients
-	// run at once.
+	// run at the same time.
 	MaxConnections, MaxPerClient int
 	// Limits bound what the requests of a group take at the same time; a group that is
 	// not in it has a default by the number of cores.
@@ -117,7 +117,7 @@ func (s *Server) Register(group Group, path string, handler Handler) {
 	s.mux.Handle(path, recoverPanics(admitted))
 }
 
-// Start serves, and returns when ctx ends. The server goes on serving until Close: a process that has lost its Lease
+// Start serves, and returns when ctx ends. The server continues serving until Close: a process that has lost its Lease
 // answers until its endpoint is withdrawn. As soon as Options.Stopping is closed or ctx
 // ends, the server is not ready.
 func (s *Server) Start(ctx context.Context) error {

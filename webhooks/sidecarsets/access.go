@@ -26,7 +26,7 @@ const (
 )
 
 // Any Pod of the cluster can send a review with a made-up user, and each costs the API server some
-// questions. So the questions that it gets in a second are bounded, and as many may come at once. Users
+// questions. So the questions that it gets in a second are bounded, and as many may come together. Users
 // who have some right have turns of their own: what is asked about made-up users does not keep them waiting.
 const (
 	knownFor     = time.Hour
@@ -119,6 +119,6 @@ func (a *CachedAccess) review(ctx context.Context, key accessKey) (bool, error) 
 	return review.Status.Allowed, nil
 }
 
-// errNoTurn says that a question has waited for its turn in vain. Without an answer there is no
+// errNoTurn says that a question was not asked before the time was over. Without an answer there is no
 // verdict, in no mode of the check.
 var errNoTurn = server.Unavailable("the operator asks the API server about the rights of too many users; try again in a moment")

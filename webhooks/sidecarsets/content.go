@@ -22,7 +22,7 @@ import (
 
 // The bounds of the questions of one process, because any Pod can send reviews of made-up
 // SidecarSets. A question costs the API server about 4 ms. The burst is enough for a tool that
-// applies all SidecarSets of a cluster at once.
+// applies all SidecarSets of a cluster together.
 const (
 	templateSeats = 4
 	templateRate  = 20 // in a second
@@ -72,7 +72,7 @@ type templateAnswer struct{ now, before podtemplate.Verdict }
 // check asks about a SidecarSet that is about to be created or to replace old. It asks nothing
 // if old has the same containers and volumes. isRefused says that another rule refuses the
 // SidecarSet: such questions are the first to be left out. If there is no verdict, the answer
-// has a warning only, because the reason is not the author's.
+// has a warning only, because the reason is not the requester's.
 func (c *TemplateCheck) check(ctx context.Context, set, old *hub.SidecarSet, isRefused, mayKeep bool) templateAnswer {
 	var answer templateAnswer
 	if c == nil {
@@ -92,7 +92,7 @@ func (c *TemplateCheck) check(ctx context.Context, set, old *hub.SidecarSet, isR
 	switch {
 	case err != nil:
 		c.total.WithLabelValues("unchecked").Inc()
-		logf.FromContext(ctx).Info("Could not ask the API server about containers", "SidecarSet", set.Set.Name, "reason", err.Error())
+		logf.FromContext(ctx).Info("Failed to ask the API server about containers", "SidecarSet", set.Set.Name, "reason", err.Error())
 		const longest = 500
 		answer = templateAnswer{now: podtemplate.Verdict{Warnings: []string{fmt.Sprintf(
 			"spec: the API server could not check the containers and volumes, so that it may refuse Pods with them: %s", text.Cut(err.Error(), longest))}}}

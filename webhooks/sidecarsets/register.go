@@ -17,12 +17,12 @@ type Registrar interface {
 	Register(ctx context.Context, set *appsv1beta1.SidecarSet) error
 }
 
-// registerTimeout is how long the author of a SidecarSet waits for API servers at most. It
+// registerTimeout is how long the requester of a SidecarSet waits for API servers at most. It
 // usually takes 10 to 50 ms.
 const registerTimeout = 500 * time.Millisecond
 
 // register is the last step before a SidecarSet is stored. If it succeeds, the Pod webhook is
-// injected into Pods that directly follow the SidecarSet. If it fails, the author gets a
+// injected into Pods that directly follow the SidecarSet. If it fails, the requester gets a
 // warning and no refusal, because the leader writes the entry later.
 func (v *validator) register(ctx context.Context, request *admissionv1.AdmissionRequest, set, old *hub.SidecarSet) []string {
 	if v.Registrar == nil { // this process may not write entries

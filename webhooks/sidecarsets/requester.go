@@ -24,14 +24,14 @@ import (
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
-// RequesterMode says what happens to a SidecarSet whose author has no right to create Pods
+// RequesterMode says what happens to a SidecarSet whose requester has no right to create Pods
 // with its containers.
 type RequesterMode string
 
 // The values of RequesterMode.
 const (
 	RequesterOff     RequesterMode = "off"     // the operator does not look at rights
-	RequesterWarn    RequesterMode = "warn"    // the author gets a warning
+	RequesterWarn    RequesterMode = "warn"    // the requester gets a warning
 	RequesterEnforce RequesterMode = "enforce" // the SidecarSet is refused
 )
 
@@ -61,7 +61,7 @@ type AccessReviewer interface {
 	Allowed(ctx context.Context, user authenticationv1.UserInfo, question requester.Question) (bool, error)
 }
 
-// RequesterCheck asks whether the author of a SidecarSet has the rights that its
+// RequesterCheck asks whether the requester of a SidecarSet has the rights that its
 // containers take, because they run in the Pods of other users. A nil RequesterCheck
 // checks nothing. It is safe for concurrent use.
 type RequesterCheck struct {
@@ -84,7 +84,7 @@ func NewRequesterCheck(options RequesterCheckOptions) *RequesterCheck {
 	return &RequesterCheck{options, total}
 }
 
-// Check looks for rights that the author of a SidecarSet lacks. It returns them as
+// Check looks for rights that the requester of a SidecarSet lacks. It returns them as
 // warnings or, if rights are enforced, as an error of status 403. An update needs no
 // rights if it changes neither the injected content nor the Pods that get it.
 func (c *RequesterCheck) Check(ctx context.Context, author authenticationv1.UserInfo, set, old *hub.SidecarSet) ([]string, error) {
@@ -102,7 +102,7 @@ func (c *RequesterCheck) Check(ctx context.Context, author authenticationv1.User
 		return nil, lookUpError("whether "+user+" may inject these sidecars", err)
 	case err != nil:
 		c.total.WithLabelValues("error").Inc()
-		logf.FromContext(ctx).Error(err, "Could not look up the rights of a SidecarSet's author", "SidecarSet", set.Set.Name)
+		logf.FromContext(ctx).Error(err, "Failed to look up the rights of a SidecarSet's requester", "SidecarSet", set.Set.Name)
 		return []string{fmt.Sprintf("could not look up whether %s may inject these sidecars: %v", user, err)}, nil
 	case len(missing) == 0:
 		c.total.WithLabelValues("allowed").Inc()
@@ -119,7 +119,7 @@ func (c *RequesterCheck) Check(ctx context.Context, author authenticationv1.User
 	return warnings, nil
 }
 
-// missing returns the rights that the author lacks. It asks until all are known.
+// missing returns the rights that the requester lacks. It asks until all are known.
 func (c *RequesterCheck) missing(ctx context.Context, user authenticationv1.UserInfo, set *hub.SidecarSet) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()

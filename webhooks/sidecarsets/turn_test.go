@@ -16,7 +16,7 @@ import (
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
-// late is access whose questions wait for their turn in vain.
+// late is access whose questions wait for their turn without success.
 type late struct{}
 
 func (late) Allowed(context.Context, authenticationv1.UserInfo, requester.Question) (bool, error) {

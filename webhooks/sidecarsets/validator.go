@@ -55,7 +55,7 @@ type ValidatorOptions struct {
 	ExcludedNamespaces []string
 	// Registrar, if not nil, is called for each SidecarSet that is about to be stored.
 	Registrar Registrar
-	// Requester asks whether the author of a SidecarSet has the rights that it takes. If
+	// Requester asks whether the requester of a SidecarSet has the rights that it takes. If
 	// it is nil, no rights are needed.
 	Requester *RequesterCheck
 }
@@ -77,7 +77,7 @@ func NewValidator(options ValidatorOptions) server.Handler {
 // validator looks up the objects that the rules need, and applies the rules.
 type validator struct{ ValidatorOptions }
 
-// review reads the SidecarSet, judges it, asks for the rights of its author, and
+// review reads the SidecarSet, judges it, asks for the rights of its requester, and
 // registers the Pod webhooks. It gives warnings, or the reason why the SidecarSet may
 // not be stored.
 func (v *validator) review(ctx context.Context, req *admissionv1.AdmissionRequest) ([]string, error) {
