@@ -80,7 +80,7 @@ func (a *access) allows(r *http.Request) int {
 	code, err := a.review(r.Context(), token, r.URL.Path)
 	switch {
 	case err != nil:
-		a.log.Info("Could not check whether a client may read a URL", "path", r.URL.Path, "reason", err.Error())
+		a.log.Info("Failed to check whether a client may read a URL", "path", r.URL.Path, "reason", err.Error())
 	case code == http.StatusOK:
 		a.known.Add(key, time.Now(), knownFor)
 	default:

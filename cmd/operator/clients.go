@@ -42,7 +42,7 @@ func (c *clientCAs) Pool() *x509.CertPool {
 	defer c.mu.Unlock()
 	if time.Since(c.read) >= clientsAge {
 		if err := c.load(); err != nil {
-			c.log.Info("Could not read the CAs of clients, so the previous ones stay in use", "reason", err.Error())
+			c.log.Info("Failed to read the CAs of clients; the previous ones stay in use", "reason", err.Error())
 		}
 	}
 	return c.pool

@@ -34,7 +34,7 @@ var imagePlatforms = []string{"linux/amd64", "linux/arm64"}
 // ours is the module of the operator, which the plugin is built from, too.
 const ours = "github.com/sidecarset/operator"
 
-// notice matches the names of files that the image must carry.
+// notice matches the names of files that the image must have.
 var notice = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([.-].*)?$`)
 
 func main() {

@@ -16,7 +16,7 @@ func defaultVolume(v node) {
 	}
 }
 
-// hasSource reports whether the volume has any member besides its name. An unknown member
+// hasSource reports whether the volume has any member apart from its name. An unknown member
 // counts: it is a source newer than this table.
 func hasSource(v node) bool {
 	for name, value := range v.members {

@@ -12,7 +12,7 @@ type Limits struct {
 	// state that is left for a moment causes no second Event.
 	Again time.Duration
 	// Between is the time in which one more Event may be written. After a rest, Burst Events
-	// may be written at once, one if it is 0.
+	// may be written immediately, one if it is 0.
 	Between time.Duration
 	Burst   int
 	// Waiting is how many Events may wait. More are dropped.
@@ -23,10 +23,10 @@ type Limits struct {
 // and keeps less than a megabyte.
 var (
 	// StateLimits are for the state of SidecarSets: the Events of 500 SidecarSets that
-	// come into force at once are written within a minute.
+	// become Ready together are written within a minute.
 	StateLimits = Limits{Settle: time.Second, Again: 10 * time.Second, Between: 100 * time.Millisecond, Waiting: 1000}
 	// ReviewLimits are for Events that AdmissionReviews cause, which any client on the
-	// network may forge: 20 Events at once and then 12 a minute for the whole process, and one
+	// network may forge: 20 Events together and then 12 a minute for the whole process, and one
 	// with the same Action for a SidecarSet in 10 minutes.
 	ReviewLimits = Limits{Again: 10 * time.Minute, Between: 5 * time.Second, Burst: 20, Waiting: 100}
 	// PodLimits are for the leader's writes of single Pods: five a second. In a rollout

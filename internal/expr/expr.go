@@ -1,7 +1,7 @@
 // Package expr is the language in which a resourcesPolicy computes a sidecar's
 // resources, such as max(cpu*50%, 50m). It knows the language alone: not where
 // the variable's value comes from, nor what becomes of the result. Targets are the
-// regular expressions beside it, which choose the containers.
+// regular expressions next to it, which choose the containers.
 //
 //	expr   = term   { ("+" | "-") term }
 //	term   = factor { ("*" | "/") factor }

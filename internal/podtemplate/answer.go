@@ -78,8 +78,8 @@ func (q Question) readRefusal(cause error) (v Verdict, err error) {
 }
 
 // asks reports whether the value that is refused may come from the question. A policy or a webhook
-// for PodTemplates may have set another one, which the author did not write: a text that is
-// nowhere in the question. Quantities do not count, since API servers spell them anew.
+// for PodTemplates may have set another one, which the creator did not write: a text that is
+// nowhere in the question. Quantities do not count, since API servers spell them again.
 func (q Question) asks(cause metav1.StatusCause) bool {
 	kind := field.ErrorType(cause.Type)
 	if kind != field.ErrorTypeInvalid && kind != field.ErrorTypeNotSupported {
@@ -242,7 +242,7 @@ func isWithin(path string, paths map[string]bool) bool {
 
 // findDropped adds the paths of the members that are asked and not answered. It compares which
 // members are present, never their values: the answer leaves out zeros and empty values, and
-// spells quantities anew.
+// spells quantities again.
 func findDropped(asked, answered any, path *field.Path, dropped map[string]bool) {
 	switch asked := asked.(type) {
 	case []any:
@@ -264,7 +264,7 @@ func findDropped(asked, answered any, path *field.Path, dropped map[string]bool)
 	}
 }
 
-// isEmpty reports whether a value may be left out when it is written anew.
+// isEmpty reports whether a value may be left out when it is written again.
 func isEmpty(value any) bool {
 	switch value := value.(type) {
 	case nil:

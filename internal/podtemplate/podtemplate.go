@@ -76,7 +76,7 @@ func New(of *hub.SidecarSet) Question {
 	return q
 }
 
-// bringWhatPodsBring adds the members that a Pod has to have beside its sidecars, because not
+// bringWhatPodsBring adds the members that a Pod has to have in addition to its sidecars, because not
 // every Pod lacks them. It reports whether the sidecars are HostProcess containers of Windows.
 func (q *Question) bringWhatPodsBring() (isHostProcess bool) {
 	grace := int64(corev1.DefaultTerminationGracePeriodSeconds)

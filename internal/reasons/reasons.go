@@ -33,7 +33,7 @@ type Reason struct {
 	// Meaning and Remedy are sentences without a period, in Markdown, with links as in
 	// docs/troubleshooting.md. Remedy is "" if there is nothing to do.
 	Meaning, Remedy string
-	// Passes: it ends without a user, so a tool that waits goes on to wait.
+	// Passes: it ends without a user, so a tool that waits continues to wait.
 	Passes bool
 	// Recreate: a new Pod has what this one lacks.
 	Recreate bool

@@ -143,7 +143,7 @@ func (d *Demands) Named() (names sets.Set[string], named bool) {
 	return of.among.Difference(of.except), true
 }
 
-// AsksForLabel reports whether a Namespace needs some label besides its name.
+// AsksForLabel reports whether a Namespace needs some label apart from its name.
 func (d *Demands) AsksForLabel() bool {
 	for key, of := range d.byLabel {
 		if of.present && key != corev1.LabelMetadataName {

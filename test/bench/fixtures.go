@@ -21,7 +21,7 @@ import (
 // Namespace is where every fixture Pod is created.
 const Namespace = "shop"
 
-// PodSize says how much a fixture Pod carries.
+// PodSize says how much a fixture Pod has.
 type PodSize struct {
 	Name                     string
 	containers, env, volumes int

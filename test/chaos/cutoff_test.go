@@ -9,7 +9,7 @@ import (
 )
 
 // First one replica loses its API server, then all replicas do: their watches end, and no request
-// is answered. They go on injecting the Pods of a SidecarSet that does not change, and stay ready,
+// is answered. They continue injecting the Pods of a SidecarSet that does not change, and stay ready,
 // however long this lasts. When they reach the API server again, a change is injected.
 func TestReplicasWithoutTheirAPIServerGoOn(t *testing.T) {
 	startControllers(t, 1, patientLeases...)

@@ -84,7 +84,7 @@ func (r *rolled) end(t *testing.T, image string) {
 	r.wantPods(t, image)
 }
 
-// The leader is killed at random moments of rollouts: the next one goes on from
+// The leader is killed at random moments of rollouts: the next one continues from
 // what the Pods say, and at no time are more Pods disturbed than the budget allows.
 func TestKillingTheLeaderInARolloutKeepsTheBudget(t *testing.T) {
 	r := newRolled(t, 500, 25)

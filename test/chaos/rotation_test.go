@@ -249,7 +249,7 @@ func caSecret(t *testing.T) *corev1.Secret {
 	return secret
 }
 
-// remakeCASecret makes the Secret anew, as a restore does, with keys that cannot be used.
+// remakeCASecret makes the Secret again, as a restore does, with keys that cannot be used.
 func remakeCASecret(t *testing.T, change func(*corev1.Secret)) {
 	t.Helper()
 	secrets, secret := clients[0].CoreV1().Secrets(deploy.Namespace), caSecret(t)

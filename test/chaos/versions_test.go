@@ -94,7 +94,7 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 }
 
 // The operator is upgraded in the middle of a rollout, and rolled back in the middle of the next one.
-// Both rollouts go on from what the Pods say, and keep the budget.
+// Both rollouts continue from what the Pods say, and keep the budget.
 func TestARolloutGoesOnWithAnotherVersion(t *testing.T) {
 	previous := os.Getenv(previousOperator)
 	if previous == "" {

@@ -163,7 +163,7 @@ func startEditing(t *testing.T, edit func(ctx context.Context, c *mutatingConfig
 }
 
 // Each cloud edits the entries while SidecarSets and Pods are created. Selected Pods outside the
-// namespaces that it leaves out are injected, Ready is True, and neither side goes on writing.
+// namespaces that it leaves out are injected, Ready is True, and neither side continues writing.
 func TestCloudsThatLeaveOutNamespaces(t *testing.T) {
 	clouds := map[string]cloud{
 		"AKS":       {map[string]string{"control-plane": "true"}, "namespaces by control-plane notin (true),kubernetes.azure.com/managedby notin (aks)", likeAKS},

@@ -243,7 +243,7 @@ func (s *scenario) askForEverything(t *testing.T) {
 	})
 }
 
-// repair makes the leader rotate the CA, make its Secret anew, and mend it.
+// repair makes the leader rotate the CA, make its Secret again, and mend it.
 func (s *scenario) repair(t *testing.T) {
 	t.Helper()
 	secrets := s.Clients.CoreV1().Secrets(deploy.Namespace)

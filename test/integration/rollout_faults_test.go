@@ -129,7 +129,7 @@ func (f *fleet) updateAsOpenKruise(t *testing.T, name string, set *appsv1beta1.S
 	})
 }
 
-// A queue of Pods that wait for a node gets the new content beside a rollout, and holds nothing up.
+// A queue of Pods that wait for a node gets the new revision beside a rollout, and holds nothing up.
 func TestAQueueOfPodsHoldsNothingUp(t *testing.T) {
 	t.Parallel()
 	const queue = 200

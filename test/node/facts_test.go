@@ -59,7 +59,7 @@ func (f *happening) set(tag string, containers ...string) *corev1.Pod {
 	return setImages(f.T, f.before, images(f.name+":"+tag, containers...))
 }
 
-// back waits until containers run anew, and the Pod is Ready.
+// back waits until containers run again, and the Pod is Ready.
 func (f *happening) back(containers ...string) {
 	f.Helper()
 	f.await("it is back", runsAnother(f.last, containers...), isReady)

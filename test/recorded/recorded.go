@@ -1,6 +1,6 @@
 // Package recorded has what a real kubelet has published of Pods that changed: facts that the
 // operator relies on. The node tier records the sequences as files in internal/podstate/testdata, where
-// unit tests replay them. With a kubelet of another version, the node tier records them anew and
+// unit tests replay them. With a kubelet of another version, the node tier records them again and
 // compares what the operator is told. Only tests import the package.
 package recorded
 
@@ -38,7 +38,7 @@ type Sequence struct {
 type Version struct {
 	// Seconds is the time since the first version.
 	Seconds int64 `json:"seconds"`
-	// Awaited is what the recorder waited for before it went on; "" for versions in between, which
+	// Awaited is what the recorder waited for before it continued; "" for versions in between, which
 	// another run may lack.
 	Awaited string `json:"awaited,omitempty"`
 	// Told is what the operator is told by the Pod.

@@ -34,7 +34,7 @@ type Load struct {
 // replica takes from their address.
 const mostAtOnce = 100
 
-// Running is a Load that goes on until it is stopped.
+// Running is a Load that continues until it is stopped.
 type Running struct {
 	Load Load
 

@@ -17,7 +17,7 @@ const (
 
 	// AnnotationAlphaSelector is "true" if the author of a v1alpha1 manifest selects
 	// one namespace by its name with namespaceSelector, not with namespace. The
-	// conversion writes it, so that clients of v1alpha1 read what the author wrote.
+	// conversion writes it, so that clients of v1alpha1 read what the user wrote.
 	// Objects in v1alpha1 do not have it.
 	AnnotationAlphaSelector = "sidecarset.io/v1alpha1-namespace-selector"
 
@@ -165,7 +165,7 @@ const (
 	ReasonInvalid = "InvalidSpec"
 
 	// ConditionReady reports whether the next Pod that the SidecarSet selects will
-	// be injected as its spec of observedGeneration says. It is absent while the author
+	// be injected as its spec of observedGeneration says. It is absent while the user
 	// pauses the injection: spec.injectionStrategy.paused.
 	ConditionReady = "Ready"
 	// ReasonInjecting is the reason of a true Ready condition.
@@ -225,7 +225,7 @@ const (
 	// ReasonRollingOut is the reason of a true Progressing condition.
 	ReasonRollingOut = "RollingOut"
 	// ReasonComplete says that every Pod that the SidecarSet selects carries all sidecars of the
-	// current content, and that no Pod is updating or failed.
+	// current revision, and that no Pod is updating or failed.
 	ReasonComplete = "Complete"
 	// ReasonPartitionReached says that updateStrategy.partition or
 	// updateStrategy.selector excludes the Pods which are not updated.
@@ -239,7 +239,7 @@ const (
 	// minutes. The message has the rule by which they wait, and the Pod that it waits for.
 	ReasonStalled = "Stalled"
 	// ReasonPodsNotReady says that updated Pods are not Ready, and that no other Pod waits for
-	// them: all are updated, or the author keeps the others from being updated.
+	// them: all are updated, or the user keeps the others from being updated.
 	ReasonPodsNotReady = "PodsNotReady"
 	// ReasonDeleting says that the SidecarSet is being deleted, and waits for finalizers. Running
 	// Pods are not updated.
@@ -280,7 +280,7 @@ const (
 	ConditionStalled     = "Stalled"
 )
 
-// What a Pod is doing that a rollout waits for, besides the kubelet's reasons for a container that
+// What a Pod is doing that a rollout waits for, apart from the kubelet's reasons for a container that
 // does not run. Messages of conditions have these words.
 const (
 	// ReasonNotAcknowledged says that the node has not acknowledged the update.

@@ -288,7 +288,7 @@ var freeForm = []string{"resources", "nodeSelector", "affinity", "labels", "anno
 	"dashboards.annotations", "serviceMonitor.labels", "prometheusRule.labels", "serviceAccount.annotations", "serviceMonitor.authorization",
 	"prometheusRule.alertLabels"}
 
-// NOTES say how to go on, and how to uninstall in the right order.
+// NOTES say how to continue, and how to uninstall in the right order.
 func TestNotes(t *testing.T) {
 	for assignments, want := range map[string][]string{
 		"profile=default": {"NO IMAGE IS SET", "rollout status deployment/sidecarset-operator", "kubectl delete sidecarsets --all\n  helm uninstall", "--take-ownership"},
