@@ -55,7 +55,7 @@ func Ready(about SidecarSet, reason, message string) Event {
 
 // NotReady says that the next selected Pod will not be injected, and why. Reason and
 // message are those of the condition Ready. A pause and an edit that new Pods do not get yet are
-// intended by the author, so they are not warnings.
+// intended by the user, so they are not warnings.
 func NotReady(about SidecarSet, reason, message string) Event {
 	kind := corev1.EventTypeWarning
 	if reason == appsv1beta1.ReasonPaused || reason == appsv1beta1.ReasonRevisionNotStable {

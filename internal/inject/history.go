@@ -67,7 +67,7 @@ func (p *Compiled) Bypassed() bool { return p.history != nil && p.history.always
 func (p *Compiled) IsHeld() bool { return p.history != nil && p.history.held }
 
 // newHistoryRule reads injectionStrategy.revision and the fields of the update strategy that it depends
-// on, and the annotation sidecarset.io/new-pods; nil where only the current content, which is recorded
+// on, and the annotation sidecarset.io/new-pods; nil where only the current revision, which is recorded
 // under that name, is injected.
 func newHistoryRule(set *appsv1beta1.SidecarSet, current string) *historyRule {
 	reference, ok := revision.ReferenceOf(set.Spec.InjectionStrategy.Revision)

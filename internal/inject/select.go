@@ -41,7 +41,7 @@ type target struct {
 	// and the sidecars take nothing from the Pod.
 	fresh bool
 
-	// heldBack is the current content, while new Pods get the stable revision; else nil.
+	// heldBack is the current revision, while new Pods get the stable revision; else nil.
 	heldBack *Compiled
 
 	paused  bool

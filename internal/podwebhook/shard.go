@@ -163,7 +163,7 @@ func find(c *admissionregistrationv1.MutatingWebhookConfiguration, name string) 
 	return -1
 }
 
-// Editor returns the last field manager of the webhooks of an object apart from the operator; "" if
+// Editor returns the last field manager of the webhooks of an object other than the operator; "" if
 // there is none.
 func Editor(c *admissionregistrationv1.MutatingWebhookConfiguration) (manager string) {
 	var last metav1.Time

@@ -59,7 +59,7 @@ type Plan struct {
 	Numbers
 	// Blocked are the Pods that cannot be updated in place, or back off, by reason.
 	Blocked Groups
-	// Evidence is about the current content, if Input.Unstable.
+	// Evidence is about the current revision, if Input.Unstable.
 	Evidence Evidence
 	// NotRunning are the Pods whose sidecars do not run, by the kubelet's reason. NotRunningCurrent
 	// is how many of them have the current revision.
@@ -108,7 +108,7 @@ type Input struct {
 	Status   Status
 	// Stored: the API server has the Status, as IsStoredIn tells.
 	Stored bool
-	// NewPodsGetEarlier: injectionStrategy.revision or sidecarset.io/new-pods gives another content than the
+	// NewPodsGetEarlier: injectionStrategy.revision or sidecarset.io/new-pods gives another revision than the
 	// current one to all new Pods.
 	NewPodsGetEarlier bool
 	// Unstable: the current revision is not the stable one, so that Evidence is wanted.

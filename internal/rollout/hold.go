@@ -21,7 +21,7 @@ func (e Evidence) Wanted() int { return min(enough, e.Available+e.Pending) }
 
 // Revisions are ControllerRevisions of one SidecarSet, by name.
 type Revisions struct {
-	// Latest is of the current content, and Planned is the one that the Evidence is about.
+	// Latest is of the current revision, and Planned is the one that the Evidence is about.
 	Latest, Planned string
 	// Stable is status.stableRevision as it is stored, and Recorded says that it exists.
 	Stable   string
@@ -48,7 +48,7 @@ type evidence struct {
 	outdated, repairs int
 }
 
-// countEvidence counts a Pod with the current content.
+// countEvidence counts a Pod with the current revision.
 func (d *decision) countEvidence(l *look, state State) {
 	if !d.Unstable || l.Dead || l.isUnassigned() {
 		return
@@ -67,7 +67,7 @@ func (d *decision) countEvidence(l *look, state State) {
 	}
 }
 
-// countCreated counts a Pod that was created with the current content.
+// countCreated counts a Pod that was created with the current revision.
 func (d *decision) countCreated(l *look) {
 	if at := l.since + d.strategy.minReady; l.Record.Ready && d.now >= at {
 		d.Evidence.Available++

@@ -173,7 +173,7 @@ func TestNoEditReleases(t *testing.T) {
 		works := map[string]bool{} // what Pods have shown of each revision
 		for range 200 {
 			switch r.Intn(4) {
-			case 0: // the author edits, to a new content or to an earlier one
+			case 0: // the user edits, to a new revision or to an earlier one
 				latest = fmt.Sprint(r.Intn(6))
 			case 1: // a leader's plan, of what it has seen
 				planned = latest

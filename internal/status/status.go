@@ -46,7 +46,7 @@ type Observation struct {
 	Revisions  []appsv1beta1.SidecarSetRevisionPods
 	// Hold: the revision is not stable. What is stored as the stable one stays so.
 	Hold bool
-	// Unrecorded says why no ControllerRevision records the content; nil if one does, or if
+	// Unrecorded says why no ControllerRevision records the current revision; nil if one does, or if
 	// that is about to be tried again.
 	Unrecorded error
 	// Plan is that of the rollout; nil if it is unknown. Then the conditions about running Pods, and
@@ -251,7 +251,7 @@ func invalidMessage(problem error) string {
 	return text.Cut("No Pod gets these sidecars until the SidecarSet is corrected: "+problem.Error(), maxMessage)
 }
 
-// passing has the reasons of Degraded with which the next content may be applied all the same: it may
+// passing has the reasons of Degraded with which the next revision may be applied all the same: it may
 // replace these Pods, or cure them. While new Pods get an earlier revision because of it, sidecars that do not
 // run are a reason to go back.
 var passing = map[string]bool{appsv1beta1.ReasonBlocked: true, appsv1beta1.ReasonSidecarsNotRunning: true}

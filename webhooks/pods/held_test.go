@@ -192,7 +192,7 @@ func TestAMissingStableRevisionDeniesNoPod(t *testing.T) {
 	}
 }
 
-// For any history of edits, a new Pod gets the current content or one that was stable, at any replica: an edit
+// For any history of edits, a new Pod gets the current revision or one that was stable, at any replica: an edit
 // carries the name of what it holds.
 func TestForAnyHistoryOfEdits(t *testing.T) {
 	images := []string{"log:v1", "log:v2", "log:v3"}

@@ -160,7 +160,7 @@ func (i *Injector) decide(ctx context.Context, reader *review.Reader, document [
 // holdBackWait bounds the read before a revision is held back.
 const holdBackWait = time.Second
 
-// knowsSoon reports whether the snapshot holds SidecarSets as they were stored after the call. It waits for
+// knowsSoon reports whether the snapshot has observed SidecarSets as they were stored after the call. It waits for
 // half of the call's time at most. The condition Ready says that new Pods get a revision from the moment at
 // which it is stable, so a replica whose watch is behind must not hold it back. If that is not known, the
 // revision is held back: nothing shows that it works.

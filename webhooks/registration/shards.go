@@ -141,7 +141,7 @@ func configurations() *admissionregistrationv1.MutatingWebhookConfiguration {
 	return c
 }
 
-// editor returns the last field manager of a shard's webhooks apart from the operator; "" if it
+// editor returns the last field manager of a shard's webhooks other than the operator; "" if it
 // cannot be read. The watch does not deliver managedFields.
 func (s *Shards) editor(ctx context.Context, shard int) (manager string) {
 	c := &admissionregistrationv1.MutatingWebhookConfiguration{}

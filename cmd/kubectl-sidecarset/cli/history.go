@@ -60,9 +60,9 @@ func (h *history) isCurrent(r *appsv1.ControllerRevision) bool {
 	return bytes.Equal(r.Data.Raw, h.revision)
 }
 
-// back returns the revision that undo goes to, of those with another content than the current one: the stable
+// back returns the revision that undo goes to, of those with another revision than the current one: the stable
 // one if it has a ready Pod, or the one with most ready Pods. If none has a ready Pod, it is the newest of these. why says that; the result is
-// nil if there is no other content.
+// nil if there is no other revision.
 func (h *history) back() (to *appsv1.ControllerRevision, why string) {
 	current := ""
 	for _, r := range h.recorded {

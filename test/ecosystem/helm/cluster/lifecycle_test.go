@@ -13,14 +13,14 @@ import (
 // A release is installed, upgraded from the chart of before, rolled back and uninstalled, while Pods are created. No Pod
 // is refused, each gets its sidecar while the release is there, and nothing that refuses a Pod is left.
 func TestALifeOfARelease(t *testing.T) {
-	for value, layout := range map[string]deploy.Layout{"all": deploy.Default, "hardened": deploy.Hardened} {
+	for value, profile := range map[string]deploy.Profile{"default": deploy.Default, "hardened": deploy.Hardened} {
 		t.Run(value, func(t *testing.T) {
 			h := newHelm(t, deploy.Namespace)
 			if _, err := h.Install(helm.Release, previousChart(t), nil, "profile="+value); err != nil {
 				t.Fatal(err)
 			}
 			defer clean(t, deploy.Namespace)
-			o, err := deploy.Adopt(t.Context(), cluster, layout)
+			o, err := deploy.Adopt(t.Context(), cluster, profile)
 			if err != nil {
 				t.Fatal(err)
 			}
