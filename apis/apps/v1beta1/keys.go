@@ -2,7 +2,7 @@ package v1beta1
 
 // Annotations and labels of a SidecarSet, which users and the webhooks write.
 const (
-	// AnnotationHash is the content hash of the SidecarSet's containers. On the
+	// AnnotationHash is the hash of the SidecarSet's containers. On the
 	// SidecarSet and on its ControllerRevisions it is plain text. On Pods it is a
 	// JSON object with one record per injected SidecarSet.
 	AnnotationHash = "kruise.io/sidecarset-hash"
@@ -100,7 +100,7 @@ const LabelNone = "sidecarset.io/none"
 // no effect: admission warns about it.
 const AnnotationRecreate = "sidecarset.io/recreate"
 
-// AnnotationCurrentSince on a ControllerRevision is when its content became the
+// AnnotationCurrentSince on a ControllerRevision is when its revision became the
 // current one again after another one. Without it, that is when the ControllerRevision
 // was created.
 const AnnotationCurrentSince = "sidecarset.io/current-since"
@@ -114,7 +114,7 @@ const (
 	// containers had before their last in-place update.
 	AnnotationInPlaceUpdateState = "kruise.io/sidecarset-inplace-update-state"
 	// AnnotationInPlace records, per SidecarSet, the operator's last update of the
-	// Pod in place: to which content, when, how the Pod was, and what its containers
+	// Pod in place: to which revision, when, how the Pod was, and what its containers
 	// were. docs/design/0009-running-pods.md has the format.
 	AnnotationInPlace = "sidecarset.io/in-place"
 	// AnnotationWorkingHotUpgradeContainer maps a hot-upgrade sidecar to the one of
@@ -224,7 +224,7 @@ const (
 	ConditionProgressing = "Progressing"
 	// ReasonRollingOut is the reason of a true Progressing condition.
 	ReasonRollingOut = "RollingOut"
-	// ReasonComplete says that every Pod that the SidecarSet selects carries all sidecars of the
+	// ReasonComplete says that every Pod that the SidecarSet selects has all sidecars of the
 	// current revision, and that no Pod is updating or failed.
 	ReasonComplete = "Complete"
 	// ReasonPartitionReached says that updateStrategy.partition or
@@ -235,7 +235,7 @@ const (
 	// ReasonBlocked says that the other Pods cannot be updated: status.blockedPods has the
 	// reasons, and status.uninjected has those of Pods without the sidecars.
 	ReasonBlocked = "PodsBlocked"
-	// ReasonStalled says that Pods wait, and that no Pod was updated and none came back for ten
+	// ReasonStalled says that Pods wait, and that no Pod was updated and none became available for ten
 	// minutes. The message has the rule by which they wait, and the Pod that it waits for.
 	ReasonStalled = "Stalled"
 	// ReasonPodsNotReady says that updated Pods are not Ready, and that no other Pod waits for
@@ -250,9 +250,9 @@ const (
 	// ReasonRevisionNotRecorded, ReasonInvalid and, if it is False, ReasonAsExpected.
 	ConditionDegraded = "Degraded"
 	// ReasonSidecarsNotRunning says that the sidecars of one in twenty Pods with the current
-	// content, or more, do not run: status.notRunningPods has the kubelet's reasons.
+	// revision, or more, do not run: status.notRunningPods has the kubelet's reasons.
 	ReasonSidecarsNotRunning = "SidecarsNotRunning"
-	// ReasonRevisionNotRecorded says that the leader could not record the content
+	// ReasonRevisionNotRecorded says that the leader could not record the revision
 	// in a ControllerRevision. It is the reason of an Event, too.
 	ReasonRevisionNotRecorded = "RevisionNotRecorded"
 	// ReasonAsExpected says that no action is needed.
