@@ -1,0 +1,176 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/testkit"
+)
+
+const firstImage, badImage, goodImage = "example.com/side:v1", "example.com/side:bad", "example.com/side:good"
+
+// newStableFleet creates a fleet whose new Pods get the stable revision, and in which badImage never starts.
+func newStableFleet(t *testing.T, pods int) *fleet {
+	t.Helper()
+	f := newFleet(t, rolling, pods, &testkit.Kubelet{
+		Pull:          20 * time.Millisecond,
+		Missing:       func(image string) bool { return image == badImage },
+		ShowsNotReady: func(*corev1.Pod) bool { return true },
+	})
+	set := f.reference(appsv1beta1.Kind.Version)
+	patch(t, set, map[string]any{"metadata": map[string]any{"annotations": map[string]any{appsv1beta1.AnnotationNewPods: appsv1beta1.StableNewPods}}})
+	f.await(t, "the stable revision", func(set *appsv1beta1.SidecarSet) error {
+		if s := set.Status; s.StableRevision == "" || s.StableRevision != s.LatestRevision {
+			return fmt.Errorf("it is %q, and the latest one is %q", s.StableRevision, s.LatestRevision)
+		}
+		return testkit.Ready(set)
+	})
+	return f
+}
+
+// reference names the SidecarSet for a request in an API version.
+func (f *fleet) reference(version string) *unstructured.Unstructured {
+	set := &unstructured.Unstructured{}
+	kind := appsv1beta1.Kind
+	kind.Version = version
+	set.SetGroupVersionKind(kind)
+	set.SetName(f.set.GetName())
+	return set
+}
+
+// createPods creates new Pods, and counts them by the image that they got.
+func (f *fleet) createPods(t *testing.T, prefix string, n int) map[string]int {
+	t.Helper()
+	count := map[string]int{}
+	for i := range n {
+		p := pod(f.namespace, fmt.Sprintf("%s-%02d", prefix, i), "app=web")
+		p.Spec.TerminationGracePeriodSeconds = new(int64(0))
+		create(t, p)
+		count[testkit.WantedImage(p, "side")]++
+	}
+	return count
+}
+
+// awaitHeld waits until the condition Ready says that new Pods get an earlier revision, and that no Pod is
+// available with the latest one.
+func (f *fleet) awaitHeld(t *testing.T) (held *appsv1beta1.SidecarSet) {
+	t.Helper()
+	f.await(t, "RevisionNotStable", func(set *appsv1beta1.SidecarSet) error {
+		c := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionReady)
+		if c == nil || c.Reason != appsv1beta1.ReasonRevisionNotStable || c.Status != "False" || c.ObservedGeneration != set.Generation || !strings.Contains(c.Message, ": 0 of ") {
+			return fmt.Errorf("the condition Ready of generation %d is %+v", set.Generation, c)
+		}
+		held = set
+		return nil
+	})
+	return held
+}
+
+// A bad image reaches no new Pod, from the answer to the edit on, and two running Pods at most. A good image
+// reaches new Pods when three Pods are available with it.
+func TestNewPodsGetTheStableRevision(t *testing.T) {
+	t.Parallel()
+	f := newStableFleet(t, 6)
+	f.setImage(t, badImage)
+	if got := f.createPods(t, "at-once", 15); got[firstImage] != 15 {
+		t.Errorf("right after the edit, new Pods got %v", got)
+	}
+	held := f.awaitHeld(t)
+	if s := held.Status; s.StableRevision == "" || s.StableRevision == s.LatestRevision {
+		t.Errorf("the stable revision is %q, and the latest one is %q", s.StableRevision, s.LatestRevision)
+	}
+	ready := meta.FindStatusCondition(held.Status.Conditions, appsv1beta1.ConditionReady)
+	for _, want := range []string{held.Status.StableRevision, held.Status.LatestRevision} {
+		if !strings.Contains(ready.Message, want) {
+			t.Errorf("the condition Ready says %q, without %q", ready.Message, want)
+		}
+	}
+	if row := testkit.Kubectl(t, cluster, "", "get", "sidecarset", held.Name); !strings.Contains(row, appsv1beta1.ReasonRevisionNotStable) {
+		t.Errorf("kubectl get prints\n%s", row)
+	}
+	f.tried(t, badImage)
+	if got := f.createPods(t, "later", 15); got[firstImage] != 15 {
+		t.Errorf("while a running Pod tries the image, new Pods got %v", got)
+	}
+	f.awaitHeld(t)
+	if got := f.images(t, "side"); got[badImage] == 0 || got[badImage] > 2 {
+		t.Errorf("the images are %v, want one or two bad ones", got)
+	}
+
+	f.setImage(t, goodImage)
+	f.await(t, "the good image to be stable", testkit.Ready)
+	runs := 0
+	for _, p := range f.pods(t) {
+		if statusOfContainer(t, &p, "side").Image == goodImage {
+			runs++
+		}
+	}
+	if runs < 3 {
+		t.Errorf("the good image is stable, and %d Pods run it", runs)
+	}
+	if got := f.createPods(t, "good", 5); got[goodImage] != 5 {
+		t.Errorf("while Ready is True, new Pods got %v", got)
+	}
+}
+
+// A client of v1alpha1 reads and keeps the annotation and status.stableRevision, also by a write of the
+// whole object. Nothing is held back if the stored status has no such field: the CRD of OpenKruise drops it.
+func TestNewPodsOfOtherVersions(t *testing.T) {
+	t.Parallel()
+	f := newStableFleet(t, 3)
+	f.setImage(t, badImage)
+	stable := f.awaitHeld(t).Status.StableRevision
+	check := func(object *unstructured.Unstructured) {
+		t.Helper()
+		got, _, _ := unstructured.NestedString(object.Object, "status", "stableRevision")
+		if value := object.GetAnnotations()[appsv1beta1.AnnotationNewPods]; got != stable || value != appsv1beta1.StableNewPods {
+			t.Errorf("%s has the stable revision %q and the annotation %q, want %q and %q", object.GetAPIVersion(), got, value, stable, appsv1beta1.StableNewPods)
+		}
+	}
+	for _, write := range []func(context.Context, client.Object) error{
+		func(ctx context.Context, set client.Object) error { return api.Update(ctx, set) },
+		func(ctx context.Context, set client.Object) error { return api.Status().Update(ctx, set) },
+	} {
+		await.Within(t, rolloutPatience, "a write in v1alpha1", func(ctx context.Context) error { // the leader writes the status too
+			old := f.reference("v1alpha1")
+			if err := api.Get(ctx, client.ObjectKeyFromObject(old), old); err != nil {
+				return err
+			}
+			check(old)
+			labels := old.GetLabels()
+			if labels == nil {
+				labels = map[string]string{}
+			}
+			labels["touched"] = "true"
+			old.SetLabels(labels)
+			return write(ctx, old)
+		})
+		now := f.reference(appsv1beta1.Kind.Version)
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(now), now); err != nil {
+			t.Fatal(err)
+		}
+		check(now)
+	}
+	if got := f.createPods(t, "held", 3); got[firstImage] != 3 {
+		t.Errorf("after the writes, new Pods got %v", got)
+	}
+
+	insist(t, func(ctx context.Context) error {
+		return api.Status().Patch(ctx, f.reference(appsv1beta1.Kind.Version), client.RawPatch(types.MergePatchType, []byte(`{"status":{"stableRevision":null}}`)))
+	})
+	f.await(t, "the latest revision to be stable", testkit.Ready)
+	if got := f.createPods(t, "latest", 3); got[badImage] != 3 {
+		t.Errorf("without the field, new Pods got %v", got)
+	}
+}
