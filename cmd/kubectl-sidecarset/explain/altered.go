@@ -121,7 +121,7 @@ func (r *running) alteredOf(p *inject.Compiled, u *Updater) (said []string) {
 	return said
 }
 
-// Content is what the spec of a SidecarSet brings, as a PodSpec: its containers and init containers are all
+// Revision is what the spec of a SidecarSet brings, as a PodSpec: its containers and init containers are all
 // Containers.
 func Revision(spec map[string]any) (revision corev1.PodSpec, err error) {
 	err = runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"containers": spec["containers"], "initContainers": spec["initContainers"], "volumes": spec["volumes"]}, &revision)
