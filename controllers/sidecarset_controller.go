@@ -55,7 +55,7 @@ const (
 	recheckWait = 5 * time.Second
 	// recheck is when to look again at any SidecarSet. A look costs no request.
 	recheck = time.Minute
-	// unrecordedAfter is the time after which the status reports that a content cannot be
+	// unrecordedAfter is the time after which the status reports that a revision cannot be
 	// recorded. A reason that ends sooner by itself, such as a cache that is behind, is not
 	// reported.
 	unrecordedAfter = time.Second
@@ -90,7 +90,7 @@ func (r *SidecarSetReconciler) Reconcile(ctx context.Context, req ctrl.Request) 
 	if wait, err := r.look(ctx, p); err != nil || wait > 0 || p.object == nil {
 		return ctrl.Result{RequeueAfter: wait}, err
 	}
-	// 2. What is current: the revision that records its content.
+	// 2. What is current: the ControllerRevision of what it injects.
 	unrecorded := r.recordRevision(ctx, p)
 	// 3. What is decided: how its Pods count, and which of them are to be written.
 	wait, undecided := r.decide(ctx, p)
@@ -210,7 +210,7 @@ type failure struct {
 	since time.Time
 }
 
-// explainFailure says why the content is not recorded: in an Event, and in the condition Degraded
+// explainFailure says why the revision is not recorded: in an Event, and in the condition Degraded
 // if that lasts. A write conflict is none: the cache was behind.
 func (r *SidecarSetReconciler) explainFailure(p *pass, err error) {
 	if !apierrors.IsConflict(err) {
@@ -226,7 +226,7 @@ func (r *SidecarSetReconciler) explainFailure(p *pass, err error) {
 	}
 }
 
-// decide counts the Pods, and decides which of them to write if the content is recorded. If Pods
+// decide counts the Pods, and decides which of them to write if the revision is recorded. If Pods
 // record contents that were not compared with the current one yet, it does that first.
 func (r *SidecarSetReconciler) decide(ctx context.Context, p *pass) (wait time.Duration, err error) {
 	if p.compiled == nil {

@@ -59,7 +59,7 @@ func subjectOf(e events.Event) events.Event {
 	return events.Event{About: e.About, Pod: e.Pod, Action: e.Action}
 }
 
-// RecordEvent has an Event written, if the limits allow it. It does not wait.
+// RecordEvent queues an Event, if the limits allow it. It does not wait.
 func (w *eventWriter) RecordEvent(e events.Event) {
 	subject, wait := subjectOf(e), w.limits.Settle
 	w.mu.Lock()

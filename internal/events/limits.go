@@ -19,7 +19,7 @@ type Limits struct {
 	Waiting int
 }
 
-// The limits of the writers of a process. Each writes less than an API server notices,
+// The limits of the writers of a process. Each writes too little to load an API server,
 // and keeps less than a megabyte.
 var (
 	// StateLimits are for the state of SidecarSets: the Events of 500 SidecarSets that

@@ -26,7 +26,7 @@ type fragments struct {
 	objects        []objects // of volumes those that are referenced, in order of first reference
 	metadata       []metadataRule
 	history        *historyRule  // nil where only the current revision is injected
-	recordedAs     string        // the ControllerRevision of this content
+	recordedAs     string        // the ControllerRevision of this compiled SidecarSet
 	duplicate      string        // a name that two of its containers have, "" if there is none
 	hotUpgrade     []string      // sidecars that become two containers, by their name in the SidecarSet
 	invalid        *InvalidError // what keeps its sidecars from working in any Pod
@@ -91,7 +91,7 @@ func Compile(object map[string]any) (*Compiled, error) {
 	return p, p.compileSelectors()
 }
 
-// compileContent prepares all but the rules that decide which Pods get the content.
+// compileContent prepares all but the rules that decide which Pods get the revision.
 func compileContent(object map[string]any) (*Compiled, error) {
 	object, err := defaulted(object)
 	if err != nil {
@@ -200,12 +200,12 @@ func (p *Compiled) compileHashes(spec map[string]any) error {
 	return nil
 }
 
-// Revision returns the name of the ControllerRevision of this content, as Pods record it.
+// Revision returns the name of the ControllerRevision of this compiled SidecarSet, as Pods record it.
 func (p *Compiled) Revision() string { return p.recordedAs }
 
-// nameRevision finds the name of the ControllerRevision of this content. Right after a
+// nameRevision finds the name of the ControllerRevision of this compiled SidecarSet. Right after a
 // change, the status still names the ControllerRevision of the previous revision, so the new
-// name is computed from the content.
+// name is computed from the revision.
 func (p *Compiled) nameRevision(spec map[string]any) error {
 	status := &p.Set.Status
 	p.recordedAs = status.LatestRevision

@@ -17,7 +17,7 @@ import (
 	"github.com/sidecarset/operator/internal/revision"
 )
 
-// CompileRevision prepares the content that a ControllerRevision records for
+// CompileRevision prepares the revision that a ControllerRevision records for
 // injection in place of the current one. The result selects no Pods by itself;
 // it has the name and metadata of current.
 func CompileRevision(current *Compiled, recorded *appsv1.ControllerRevision) (*Compiled, error) {
@@ -58,12 +58,12 @@ func (p *Compiled) Refers() (revision.Reference, bool) {
 	return p.history.reference, true
 }
 
-// Bypassed reports whether no new Pod gets this content, because all get the revision that
+// Bypassed reports whether no new Pod gets this revision, because all get the revision that
 // injectionStrategy.revision names.
 func (p *Compiled) Bypassed() bool { return p.history != nil && p.history.always && !p.history.held }
 
-// IsHeld reports whether new Pods get the revision that Refers returns until this content is stable. If
-// that revision is not recorded, cannot be used or has the same hash, they get this content.
+// IsHeld reports whether new Pods get the revision that Refers returns until this revision is stable. If
+// that revision is not recorded, cannot be used or has the same hash, they get this revision.
 func (p *Compiled) IsHeld() bool { return p.history != nil && p.history.held }
 
 // newHistoryRule reads injectionStrategy.revision and the fields of the update strategy that it depends

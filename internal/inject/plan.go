@@ -44,7 +44,7 @@ type Plan struct {
 	Skipped []Skip
 	// Replaces names, in name order, the SidecarSets that by its records the Pod has and
 	// that this plan changes: it gives the Pod another revision of them, or it replaces or
-	// removes a container of theirs for another SidecarSet. If a content that the Pod has
+	// removes a container of theirs for another SidecarSet. If a revision that the Pod has
 	// is newer than the one in Input, this plan is wrong.
 	Replaces []string
 

@@ -73,7 +73,7 @@ func (s *selected) recordHotUpgrades(to *podstate.AnnotationEdits) {
 	}
 }
 
-// stamp is when the Pod was given the content. An enforced SidecarSet is recorded at each
+// stamp is when the Pod was given the revision. An enforced SidecarSet is recorded at each
 // of the calls of one admission, and keeps the time of the first, so that the calls that
 // follow change nothing. Nothing else of that record is taken over.
 func (s *selected) stamp(t *target) time.Time {

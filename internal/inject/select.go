@@ -32,7 +32,7 @@ type target struct {
 	*Compiled
 	skip SkipReason // "" while it takes part
 	by   string
-	// sameHash: the Pod's record says that it was given this very content.
+	// sameHash: the Pod's record says that it was given this very revision.
 	sameHash bool
 	// otherHash: the Pod's record says that it was given another revision.
 	otherHash bool

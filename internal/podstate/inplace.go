@@ -15,7 +15,7 @@ import (
 
 // Entry records one SidecarSet's last update of a Pod in place.
 type Entry struct {
-	// Hash is that of the content that the Pod got; "": that of the Pod's hash record.
+	// Hash is that of the revision that the Pod got; "": that of the Pod's hash record.
 	Hash string
 	// Generation is the metadata.generation that the Pod has after the write.
 	Generation int64
@@ -72,11 +72,11 @@ type Before struct {
 
 // Resize records that a resize of a Pod for one SidecarSet is under way. It is written before
 // the resize, because the subresource resize does not change annotations. The write that
-// records the content removes it.
+// records the revision removes it.
 type Resize struct {
-	// Hash is the hash without images of the content whose resources the Pod gets.
+	// Hash is the hash without images of the revision whose resources the Pod gets.
 	Hash string `json:"hash"`
-	// Before is that of the content to which an earlier resize was, if the Pod may still have
+	// Before is that of the revision to which an earlier resize was, if the Pod may still have
 	// its resources: the user has corrected values for which its node has no room, for example.
 	Before string `json:"before,omitempty"`
 	// Generation is the metadata.generation that the Pod has after the resize.
@@ -199,7 +199,7 @@ type Change struct {
 type Write struct {
 	// Pod as it was read. The write has its resourceVersion as a precondition.
 	Pod *corev1.Pod
-	// Hash is that of the content that the Pod gets, and StateBefore how the Pod is.
+	// Hash is that of the revision that the Pod gets, and StateBefore how the Pod is.
 	Hash        string
 	StateBefore StateBefore
 	// Previous is the SidecarSet's Entry of the Pod, nil if there is none.
@@ -238,7 +238,7 @@ func NewEntry(w Write) Entry {
 	return e
 }
 
-// NewResize returns the record of a resize of these containers to the resources of the content
+// NewResize returns the record of a resize of these containers to the resources of the revision
 // with this hash without images. The resize is the next write of the Pod's spec.
 func NewResize(w Write, hash string, containers []string) Resize {
 	z := Resize{Hash: hash, Generation: w.Pod.Generation + 1, At: w.at(), WasReady: w.StateBefore != WasNotReady}

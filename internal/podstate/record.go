@@ -101,9 +101,9 @@ type Injection struct {
 	// Upgradable is what the Pod's condition SidecarSetUpgradable says about the
 	// SidecarSet.
 	Upgradable Upgradable
-	// ResizeTo is the hash without images of the content whose resources the Pod gets, zero
+	// ResizeTo is the hash without images of the revision whose resources the Pod gets, zero
 	// if no resize for the SidecarSet is under way. As long as one is, the Pod may have other
-	// resources than those of the content that it records.
+	// resources than those of the revision that it records.
 	ResizeTo Name
 	// ResizeBefore is that of an earlier resize, whose resources the Pod may still have.
 	ResizeBefore Name
@@ -309,7 +309,7 @@ func (r *Record) readEntries(pod *corev1.Pod, hashes Hashes) {
 			continue
 		}
 		in := &r.Injections[i]
-		in.ResizeTo = max(MakeName(z.Hash), 1) // without a hash it is a content that is not known
+		in.ResizeTo = max(MakeName(z.Hash), 1) // without a hash it is a revision that is not known
 		in.ResizeBefore = MakeName(z.Before)
 		var message string
 		if in.resize, message = z.Observe(pod); in.resize != ResizeDone {

@@ -19,7 +19,7 @@ var stateNames = [...]string{"Ready", "NotReadyByUpdate", "NotReady"}
 
 // Written is what a Pod says about the operator's last write of it for one SidecarSet: an
 // update in place, or a resize that is under way. Times are in seconds since 1970. The zero
-// value is that of a Pod that was not written with the content that it has. It is comparable.
+// value is that of a Pod that was not written with the revision that it has. It is comparable.
 type Written struct {
 	// At is when the write was sent.
 	At uint32

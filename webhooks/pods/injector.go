@@ -249,7 +249,7 @@ func unreadable(head *review.Head, err error) error {
 // string in the Pod cannot contain it, because quotes in it have a backslash before them.
 var dryRun = []byte(`"dryRun":true`)
 
-// tellConflict has an Event written about each SidecarSet that the reason of a refusal names.
+// tellConflict records an Event about each SidecarSet that the reason of a refusal names.
 // An unauthenticated client may have sent the review. So the namespace of the Pod is in the Event only if the
 // Namespace exists, and all else about the Pod is short: names and numbers in the reason.
 func (i *Injector) tellConflict(head *review.Head, selected selection, document []byte, err error) {

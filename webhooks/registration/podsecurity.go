@@ -43,7 +43,7 @@ type judgedSecurity struct {
 }
 
 // podSecurity says in which Namespaces Pod Security refuses Pods with the sidecars; "" if in none.
-// It judges again only what has changed: the content, or a Namespace that enforces a level.
+// It judges again only what has changed: the revision, or a Namespace that enforces a level.
 func (l *leader) podSecurity(one *storedSet) string {
 	if namespaces := l.enforcing.namespaces; one.security.namespaces != namespaces {
 		content := one.compiled

@@ -9,7 +9,7 @@ import (
 
 // podSecurity warns about Namespaces whose Pods Pod Security refuses with these sidecars. Call it
 // last: a Namespace that was created right before the SidecarSet is then known. A SidecarSet that
-// injects a recorded revision into all Pods gets no warning, because its content goes into none.
+// injects a recorded revision into all Pods gets no warning, because its current revision goes into none.
 func (v *validator) podSecurity(set *hub.SidecarSet) []string {
 	var store *match.Snapshot
 	if v.Current != nil {

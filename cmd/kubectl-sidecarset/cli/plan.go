@@ -110,7 +110,7 @@ type sidecarSetPlan struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// Missing are the ConfigMaps and Secrets that the sidecars need and that Namespaces lack.
 	Missing []*missing `json:"missing,omitempty"`
-	// NewPods says when new Pods get the content, if that is not at once as always.
+	// NewPods says when new Pods get the revision, if they do not get it immediately.
 	NewPods string `json:"newPods,omitempty"`
 	*outcome.Plan
 }

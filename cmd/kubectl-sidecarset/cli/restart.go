@@ -230,7 +230,7 @@ func (a *app) printSurvey(s *restart.Survey, name string) (todo []*restart.Workl
 }
 
 // nextUninjected asks the API server in a dry run for the next Pod of a workload, and says why that Pod
-// would not get the content; "" if it would, or if that is not known.
+// would not get the revision; "" if it would, or if that is not known.
 func (a *app) nextUninjected(ctx context.Context, c client.Client, judge *restart.Judge, w *restart.Workload) string {
 	if w.Object == nil {
 		return ""

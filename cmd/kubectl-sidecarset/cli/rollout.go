@@ -124,7 +124,7 @@ func (a *app) follow(ctx context.Context, c client.Client, name string, timeout 
 			return see(s)
 		case ctx.Err() != nil:
 			return false, ctx.Err()
-		case limited && !time.Now().Before(deadline): // the client notices it earlier than ctx
+		case limited && !time.Now().Before(deadline): // the client detects it earlier than ctx
 			return false, context.DeadlineExceeded
 		case failed == mostFailures || apierrors.IsNotFound(err):
 			return false, err

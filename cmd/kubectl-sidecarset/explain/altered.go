@@ -95,7 +95,7 @@ func (r *running) isAltered(p *inject.Compiled, u *Updater, a *Answer) bool {
 	return true
 }
 
-// alteredOf says what another program has changed of the sidecars of a running Pod: of the content that
+// alteredOf says what another program has changed of the sidecars of a running Pod: of the revision that
 // the Pod records, as far as that is known.
 func (r *running) alteredOf(p *inject.Compiled, u *Updater) (said []string) {
 	spec := u.spec
