@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -28,9 +29,12 @@ func quotes(text string) []string {
 	return all
 }
 
-var testName = regexp.MustCompile("^Test[A-Z][A-Za-z0-9]*$")
+var (
+	testName = regexp.MustCompile("^Test[A-Z][A-Za-z0-9]*$")
+	testRun  = regexp.MustCompile(`go .*?\btest .*?-run '?([A-Za-z0-9|]+)`)
+)
 
-// A quoted name of a test is that of a function of a test file.
+// A quoted name of a test is that of a function of a test file, and a command with -run finds one.
 func TestNamedTestsExist(t *testing.T) {
 	known := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func (Test[A-Z][A-Za-z0-9]*)\(`)
@@ -51,6 +55,13 @@ func TestNamedTestsExist(t *testing.T) {
 		for _, quote := range quotes(text) {
 			if testName.MatchString(quote) && !known[quote] {
 				t.Errorf("%s names %s, which no file has", name, quote)
+			}
+		}
+		for _, run := range testRun.FindAllStringSubmatch(text, -1) {
+			for pattern := range strings.SplitSeq(run[1], "|") {
+				if pattern != "none" && !slices.ContainsFunc(slices.Collect(maps.Keys(known)), func(test string) bool { return strings.Contains(test, pattern) }) {
+					t.Errorf("%s runs %s, which finds no test", name, pattern)
+				}
 			}
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestWhatAShardDependenciesNext(t *testing.T) {
+func TestWhatAShardNeedsNext(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		shardFacts
