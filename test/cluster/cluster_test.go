@@ -85,7 +85,7 @@ func TestADeploymentsPodsAreInjected(t *testing.T) {
 	if got, want := strings.Join(strings.Fields(lines[0]), " "), "NAME MATCHED UPDATED READY INJECTION ROLLOUT AGE"; got != want {
 		t.Errorf("columns are %q, want %q", got, want)
 	}
-	if got, want := strings.Fields(lines[1])[:5], []string{namespace, "5", "5", "5", "True"}; strings.Join(got, " ") != strings.Join(want, " ") {
+	if got, want := strings.Fields(lines[1])[:5], []string{namespace, "5", "5", "5", "Injecting"}; strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Errorf("row is %q, want %q", got, want)
 	}
 	for app, want := range map[string]string{"labelled": "proxy/app log-agent", "plain": "/app"} {

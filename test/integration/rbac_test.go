@@ -368,7 +368,7 @@ func (s *scenario) scrape(t *testing.T) {
 
 func (s *scenario) client(t *testing.T) string {
 	t.Helper()
-	client := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "unauthenticated client"}}
+	client := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "nobody"}}
 	if err := s.api.Create(t.Context(), client); err != nil {
 		t.Fatal(err)
 	}

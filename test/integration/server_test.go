@@ -62,7 +62,7 @@ func TestMetricsAreForAuthorizedClients(t *testing.T) {
 		})
 	}
 	expect("", http.StatusUnauthorized)
-	expect(tokenOf("unauthenticated client"), http.StatusForbidden)
+	expect(tokenOf("nobody"), http.StatusForbidden)
 	token := tokenOf("scraper")
 	if _, err := cluster.Kubectl(t.Context(), "", "create", "clusterrolebinding", "scraper-"+namespace,
 		"--clusterrole=sidecarset-metrics-reader", "--serviceaccount="+namespace+":scraper"); err != nil {

@@ -143,7 +143,7 @@ func showTheSidecarSet(t *testing.T) {
 	page := filepath.Join(deploy.Root(), "README.md")
 	dir := reader(t, page)
 	for _, page := range []string{page, filepath.Join(deploy.Root(), "README.zh-CN.md"), filepath.Join(deploy.Root(), "docs/concepts.md")} {
-		commands := transcript.Check(t, page, "cluster", *update, func(args []string) (string, bool) {
+		commands := transcript.Check(t, page, "cluster", updating(), func(args []string) (string, bool) {
 			command := "kubectl " + strings.Join(args, " ")
 			if args[0] == "apply" {
 				testkit.Shell(t, cluster, dir, command+fivePods)

@@ -14,7 +14,8 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-var update = flag.Bool("update", false, "write the output of the plugin into docs/plugin.md")
+// updating reports whether -update asks to write the output of the plugin into docs/plugin.md. The flag is that of fixtures.
+func updating() bool { return flag.Lookup("update").Value.String() == "true" }
 
 // What the document shows on a cluster is what the plugin prints. Package cli checks the rest.
 func TestDocumentShowsWhatThePluginPrints(t *testing.T) {
@@ -35,7 +36,7 @@ func TestDocumentShowsWhatThePluginPrints(t *testing.T) {
 	testkit.Kubectl(t, cluster, "", "apply", "-f", filepath.Join(samples, "web.yaml"))
 	awaitPods(t, "log-agent", 3)
 
-	commands := transcript.Check(t, filepath.Join(root, "docs/plugin.md"), "cluster", *update, func(args []string) (string, bool) {
+	commands := transcript.Check(t, filepath.Join(root, "docs/plugin.md"), "cluster", updating(), func(args []string) (string, bool) {
 		for i := range args {
 			args[i] = strings.ReplaceAll(args[i], "docs/plugin", samples)
 		}
