@@ -384,3 +384,53 @@ func TestNoPodOfAWorkloadIsRefused(t *testing.T) {
 		t.Errorf("refusals: %v, %v", events.Items, err)
 	}
 }
+
+// No leader runs, and edits add init containers to a required SidecarSet with new-pods: Stable. New Pods get the revision before, and
+// none is refused.
+func TestNoPodOfAStableRevisionIsRefused(t *testing.T) {
+	controllers := startControllers(t, 1, patientLeases...)
+	replicas := startReplicas(t, 1, "--role=webhook")
+	namespace := newNamespace(t)
+	installRequired(t)
+	set := require(testkit.NewPatientSet("held", namespace))
+	annotations := set.GetAnnotations()
+	annotations[appsv1beta1.AnnotationNewPods] = appsv1beta1.StableNewPods
+	set.SetAnnotations(annotations)
+	set.Object["spec"].(map[string]any)["updateStrategy"] = map[string]any{"type": "RollingUpdate"} // with NotUpdate, nothing is held back
+	createSets(t, []*unstructured.Unstructured{set})
+	testkit.AwaitReady(t, api, "held")
+	stop := unregister(t)
+	awaitRefusals(t, namespace, "held") // the policy is in force
+	stop()
+	awaitInjection(t, replicas, namespace, "held", 5)
+	controllers.await(t, "held", "the stable revision", func(set *appsv1beta1.SidecarSet) error {
+		if set.Status.StableRevision == "" || set.Status.StableRevision != set.Status.LatestRevision {
+			return fmt.Errorf("%+v", set.Status)
+		}
+		return nil
+	})
+	controllers.kill()
+	for i := range 3 {
+		// The hash does not cover init containers: an edit of these alone is not held back.
+		body := fmt.Sprintf(`{"spec":{"containers":[{"name":"held","image":"example.com/sidecar:edit-%d"}],"initContainers":[{"name":"prepare-%[1]d","image":"example.com/prepare:v1"}]}}`, i)
+		if _, err := sets[0].Patch(t.Context(), "held", types.MergePatchType, []byte(body), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		load := testkit.Load{Clients: clients, Namespace: namespace, Labels: testkit.AppLabels("held"), Sidecars: []string{"held"}, Rate: testkit.Scaled(20, 40), DryRun: true}.Start(t.Context())
+		await.Within(t, 20*time.Minute, "Pods", func(context.Context) error {
+			if f := load.Figures(); f.Created+f.Failed < testkit.Scaled(80, 1000) {
+				return errors.New(f.String())
+			}
+			return nil
+		})
+		figures := load.Stop()
+		testkit.Report(t, "edit %d: %s", i+1, &figures)
+		if figures.Failed > 0 || figures.Uninjected > 0 {
+			t.Errorf("edit %d: %s %v", i+1, &figures, figures.Errors)
+		}
+		pod, err := clients[0].CoreV1().Pods(namespace).Create(t.Context(), testkit.NewPod(testkit.AppLabels("held")), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil || len(pod.Spec.InitContainers) > 0 {
+			t.Errorf("edit %d: a new Pod has %d init containers, error %v; want the revision before, without them", i+1, len(pod.Spec.InitContainers), err)
+		}
+	}
+}
