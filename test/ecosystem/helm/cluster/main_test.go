@@ -28,7 +28,7 @@ import (
 
 var (
 	cluster *stand.Cluster
-	api     client.Client
+	api     client.WithWatch
 )
 
 func TestMain(m *testing.M) {
