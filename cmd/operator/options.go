@@ -107,7 +107,7 @@ func (o *Options) flags(excluded, sans *string) *flag.FlagSet {
 	o.certs.bind(flags)
 	o.podWebhook.bind(flags)
 	flags.StringVar(excluded, "excluded-namespaces", "kube-system", "`namespaces`, separated by commas, whose Pods are never injected; the operator's own is always one of them. With --pod-webhook=static the webhook configuration must exclude the same ones")
-	flags.StringVar((*string)(&o.requesterCheck), "requester-check", string(sidecarsets.RequesterWarn), "`mode` of the check of authors: off, warn (the author gets a warning) or enforce (the SidecarSet is refused), if the author lacks a right that the SidecarSet needs, such as to create Pods where it injects")
+	flags.StringVar((*string)(&o.requesterCheck), "requester-check", string(sidecarsets.RequesterWarn), "`mode` of the check of requesters: off, warn (the requester gets a warning) or enforce (the SidecarSet is denied), if the requester lacks a right that the SidecarSet needs, such as to create Pods where it injects")
 	flags.BoolVar(&o.patchPodMetadataAllowed, "patch-pod-metadata-allowed", false, "let patchPodMetadata set any annotation of Pods if the ConfigMap kruise-configuration has no rule about the SidecarSet, like OpenKruise's feature gate SidecarSetPatchPodMetadataDefaultsAllowed")
 	flags.IntVar(&o.rolloutQPS, "rollout-qps", defaultRolloutQPS, "`number` of requests per second with which the leader updates running Pods, for all SidecarSets together. An update takes two requests; the first update of a Pod takes a third one. 0 is no limit")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "`address` on which metrics are served, over TLS and to authorized clients only; 0 serves none")

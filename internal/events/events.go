@@ -68,7 +68,7 @@ func NotReady(about SidecarSet, reason, message string) Event {
 // ControllerRevision, so status.observedGeneration stays behind.
 func RevisionNotRecorded(about SidecarSet, err error) Event {
 	return Event{about, Pod{}, corev1.EventTypeWarning, appsv1beta1.ReasonRevisionNotRecorded, ActionRecordRevision,
-		bounded("status.observedGeneration stays behind until the content is recorded: " + err.Error())}
+		bounded("status.observedGeneration stays behind until the revision is recorded: " + err.Error())}
 }
 
 // InjectionConflict says that a Pod was refused because of a SidecarSet. conflict names the

@@ -104,7 +104,7 @@ func workingContainers(pod map[string]any) map[string]string {
 	return working
 }
 
-// A Pod that is created from the manifest of a running one carries the content of that
+// A Pod that is created from the manifest of a running one has the revision of that
 // time. Only what the Pod's record shows to be of the SidecarSet is taken out.
 func TestWhatIsTakenOutOfACopiedPod(t *testing.T) {
 	old := mesh().Container("mesh", "mesh:v1").Container("gone", "gone:v1").Mount("conf", "/conf").Volume("conf").
@@ -150,7 +150,7 @@ func TestWhatIsTakenOutOfACopiedPod(t *testing.T) {
 			},
 			init: []string{"migrate", "prepare", "proxy"}, containers: []string{"mesh", "gone", "app"},
 		},
-		"a record of the current content": {
+		"a record of the current revision": {
 			change: func(pod map[string]any) {
 				hash := fixtures.Compiled(t, mesh().Container("mesh", "mesh:v2").Map()).Hash
 				record(pod, func(mesh map[string]any) any { mesh["hash"] = hash; return mesh })

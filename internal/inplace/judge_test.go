@@ -103,8 +103,8 @@ func TestJudge(t *testing.T) {
 		changed  podstate.Kinds
 		want     Verdict
 	}{
-		"the current content":                    {carries: current, want: Verdict{Method: Current}},
-		"the current content, unreadable record": {carries: current, edit: func(r *podstate.Record) { r.RecordUnreadable = true }, want: Verdict{Method: Current}},
+		"the current revision":                    {carries: current, want: Verdict{Method: Current}},
+		"the current revision, unreadable record": {carries: current, edit: func(r *podstate.Record) { r.RecordUnreadable = true }, want: Verdict{Method: Current}},
 		"not carried":                            {carries: podstate.Injection{SidecarSet: name("other")}, want: Verdict{Method: LeaveAlone}},
 		"a Pod that ends":                        {carries: images, edit: func(r *podstate.Record) { r.Active = false }, want: Verdict{Method: LeaveAlone}},
 		"a mirror Pod":                           {carries: current, edit: func(r *podstate.Record) { r.Facts.Mirror = true }, want: Verdict{Method: LeaveAlone, Reason: MirrorPod}},
@@ -112,7 +112,7 @@ func TestJudge(t *testing.T) {
 		"resources":                              {carries: carries("old", "resources"), changed: restarting, want: Verdict{Method: Resize}},
 		"resources, not compared yet":            {revision: uncompared, carries: carries("old", "resources"), changed: restarting, want: Verdict{Method: Unknown}},
 		"images, not compared with others yet":   {revision: uncompared, carries: images, changed: restarting, want: Verdict{Method: Images}},
-		"the current content, not compared yet":  {revision: uncompared, carries: current, want: Verdict{Method: Current}},
+		"the current revision, not compared yet":  {revision: uncompared, carries: current, want: Verdict{Method: Current}},
 		"resources, with a restart":              {carries: carries("old", "restart"), want: Verdict{Method: Recreate, Reason: ResizeRestarts}},
 		"more than resources":                    {carries: carries("old", "more"), changed: restarting, want: Verdict{Method: Recreate, Reason: ImmutableFieldChanged}},
 		"a content that is not recorded":         {carries: carries("old", "gone"), want: Verdict{Method: Recreate, Reason: ImmutableFieldChanged}},

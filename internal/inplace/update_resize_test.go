@@ -96,7 +96,7 @@ func TestUpdateInPlaceResizes(t *testing.T) {
 	hashes := podstate.ParseHashes(got.Annotations[appsv1beta1.AnnotationHash])
 	others := podstate.ParseHashes(got.Annotations[appsv1beta1.AnnotationHashWithoutImage])
 	if hashes.Hash("mesh") != compiled.Hash || others.Hash("mesh") != compiled.HashWithoutImage {
-		t.Errorf("hashes %s and %s, want those of the current content", hashes, others)
+		t.Errorf("hashes %s and %s, want those of the current revision", hashes, others)
 	}
 	if strings.Contains(got.Annotations[appsv1beta1.AnnotationInPlace], "resizes") {
 		t.Errorf("it is still on record: %s", got.Annotations[appsv1beta1.AnnotationInPlace])

@@ -97,7 +97,7 @@ func (w *warner) spec(spec *appsv1beta1.SidecarSetSpec, path *field.Path) {
 		w.patch(&spec.PatchPodMetadata[i], path.Child("patchPodMetadata").Index(i))
 	}
 	if problems := validation.IsValidLabelValue(spec.CustomVersion); len(problems) > 0 {
-		w.add(path.Child("customVersion"), "cannot be a label's value, so that no revision carries it, and clients of v1alpha1 neither see nor keep it; use up to 63 letters, digits, '-', '_' and '.'")
+		w.add(path.Child("customVersion"), "cannot be a label's value, so that no revision has it, and clients of v1alpha1 neither see nor keep it; use up to 63 letters, digits, '-', '_' and '.'")
 	}
 }
 

@@ -42,7 +42,7 @@ func (w *warner) update(env Environment) {
 // changedContainers names the members of each container that keep running Pods
 // from being updated.
 func (w *warner) changedContainers(before, after any, path *field.Path) {
-	const unreachable = "running Pods cannot be updated in place until they are recreated, neither to this content nor to later images; to update them in place, change only images, cpu and memory, and remove no amount"
+	const unreachable = "running Pods cannot be updated in place until they are recreated, neither to this revision nor to later images; to update them in place, change only images, cpu and memory, and remove no amount"
 	old := map[string]map[string]any{}
 	for _, was := range objectsOf(before) {
 		old[nameOf(was)] = was

@@ -360,7 +360,7 @@ var words = map[explain.Decision]struct {
 	explain.Outdated:          {"injected, outdated", painter.yellow},
 	explain.Altered:           {"injected, and changed by another program", painter.red},
 	explain.ByRecord:          {"injected, as the Pod records", painter.green},
-	explain.Unverified:        {"claimed by the Pod, not proven", painter.red},
+	explain.Unverified:        {"claimed by the Pod, not verified", painter.red},
 	explain.Uninjected:        {"not injected, although it selects the Pod", painter.red},
 	explain.NoLongerSelected:  {"injected, but does not select the Pod any more", painter.yellow},
 	explain.NoSuchSidecarSet:  {"injected, but there is no such SidecarSet", painter.yellow},

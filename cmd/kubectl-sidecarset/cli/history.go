@@ -114,7 +114,7 @@ func (a *app) rolloutHistory() *cobra.Command {
 		Short: "List the recorded revisions of a SidecarSet",
 		Long: `List the recorded revisions of a SidecarSet, oldest first, with the Pods that have each, and the one
 that undo goes to. With --revision, print what a revision records; kubectl sidecarset rollout undo --dry-run prints how it
-differs from the current content.`,
+differs from the current revision.`,
 	}, func(ctx context.Context, c client.Client, name string, _ []string) error {
 		object, err := sidecarSet(ctx, c, name)
 		if err != nil {

@@ -42,7 +42,7 @@ func (a *app) printPlan(p *sidecarSetPlan) {
 	if p.Current == 0 && len(p.Pods) == 0 {
 		fmt.Fprintln(table, "  none that it concerns")
 	} else if p.Current > 0 {
-		fmt.Fprintf(table, "  %d\tcarry the content already\n", p.Current)
+		fmt.Fprintf(table, "  %d\thave the revision already\n", p.Current)
 	}
 	_ = table.Flush()
 	if p.Partition > 0 {

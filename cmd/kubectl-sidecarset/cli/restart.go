@@ -35,7 +35,7 @@ func (a *app) rolloutRestart() *cobra.Command {
 sidecars, one workload after the other.
 
 Of each workload one Pod is evicted first, one that is not Ready if there is one. The Pod in its
-place has to have the current content and to be Ready for sidecarset.io/min-ready-seconds. Then the
+place has to have the current revision and to be Ready for sidecarset.io/min-ready-seconds. Then the
 workload is restarted as kubectl rollout restart does, and its rollout is awaited. A Deployment with
 one replica and maxSurge above 0 is restarted at once. The partition of the SidecarSet plays no part.
 A workload with an outdated Pod that updateStrategy.selector leaves out is not restarted; it is named,
@@ -265,5 +265,5 @@ func (a *app) nextUninjected(ctx context.Context, c client.Client, judge *restar
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(made.Object, pod); err != nil || judge.Has(pod) {
 		return ""
 	}
-	return fmt.Sprintf("its next Pod would not get the current content of SidecarSet %s; kubectl sidecarset explain %s/%s -n %s says why", judge.Compiled.Name(), strings.ToLower(w.Kind), w.Name, w.Namespace)
+	return fmt.Sprintf("its next Pod would not get the current revision of SidecarSet %s; kubectl sidecarset explain %s/%s -n %s says why", judge.Compiled.Name(), strings.ToLower(w.Kind), w.Name, w.Namespace)
 }

@@ -158,14 +158,14 @@ func summaryOf(ctx context.Context, c client.Client, name string) (*progress.Sum
 }
 
 func (a *app) rolloutPaused(pause bool) *cobra.Command {
-	use, short, said := "pause", "Stop updating running Pods", "paused; running Pods keep what they have, broken ones too, and new Pods get the current content"
+	use, short, said := "pause", "Stop updating running Pods", "paused; running Pods keep what they have, broken ones too, and new Pods get the current revision"
 	if !pause {
 		use, short, said = "resume", "Go on updating running Pods", "resumed"
 	}
 	return a.verb(&cobra.Command{
 		Use:   use + " NAME",
 		Short: short,
-		Long:  short + ": set spec.updateStrategy.paused. New Pods get the current content in either case.",
+		Long:  short + ": set spec.updateStrategy.paused. New Pods get the current revision in either case.",
 	}, func(ctx context.Context, c client.Client, name string, _ []string) error {
 		return a.edit(ctx, c, name, "none", func(object *unstructured.Unstructured) (string, error) {
 			if paused, _, _ := unstructured.NestedBool(object.Object, "spec", "updateStrategy", "paused"); paused == pause {

@@ -24,7 +24,7 @@ func (f *facts) lookAtWebhooks(_ context.Context, r *Result) {
 	}
 	if !mutating {
 		r.add(Error, "MutatingWebhookConfiguration "+mutatingConfiguration, "docs/install.md#in-five-steps", applyAgain,
-			"is missing, or does not call the operator for SidecarSets: they are stored without defaults and without the hashes of their content")
+			"is missing, or does not call the operator for SidecarSets: they are stored without defaults and without the hashes of their revisions")
 	}
 	if !validating {
 		r.add(Error, "ValidatingWebhookConfiguration "+validatingConfiguration, "docs/install.md#in-five-steps", applyAgain,

@@ -63,7 +63,7 @@ func (s *subject) next(p *inject.Compiled, selected bool) Answer {
 	if slices.ContainsFunc(plan.Skipped, func(skip inject.Skip) bool { return skip.SidecarSet == name }) {
 		return Answer{
 			Decision: AlreadyInjected, Revision: s.record.Revision(name),
-			Reasons:  []string{"The annotations and containers in the manifest say that the Pod carries this content, as in a copy of a running Pod. The webhook leaves it alone."},
+			Reasons:  []string{"The annotations and containers in the manifest say that the Pod has this revision, as in a copy of a running Pod. The webhook leaves it alone."},
 			Remedies: []string{"Remove the annotations kruise.io/sidecarset-* and the sidecars from the manifest, or annotate the SidecarSet with " + appsv1beta1.AnnotationEnforce + ": \"true\"."},
 		}
 	}
@@ -83,7 +83,7 @@ func (s *subject) next(p *inject.Compiled, selected bool) Answer {
 		a.Reasons = append(a.Reasons, fmt.Sprintf("spec.injectionStrategy.revision injects %s (policy %s).", ref, cmp.Or(p.Set.Spec.InjectionStrategy.Revision.Policy, appsv1beta1.AlwaysSidecarSetInjectRevisionPolicy)))
 	}
 	if slices.Contains(plan.Replaces, name) {
-		a.Reasons = append(a.Reasons, "The manifest records another content of it, which is replaced.")
+		a.Reasons = append(a.Reasons, "The manifest records another revision of it, which is replaced.")
 	}
 	for _, warning := range plan.Warnings {
 		if warning.SidecarSet == name {

@@ -84,7 +84,7 @@ func (r *running) answer(ctx context.Context, p *inject.Compiled, selected bool)
 		return r.claim()
 	case !selected && (slices.Contains(r.listed, name) || r.record.Has(name)):
 		a.Decision = NoLongerSelected
-		a.Reasons = []string{"The Pod carries it, but the labels or selectors have changed since. Nothing updates the sidecars, and the Pod counts in no status."}
+		a.Reasons = []string{"The Pod has it, but the labels or selectors have changed since. Nothing updates the sidecars, and the Pod counts in no status."}
 		a.Remedies = []string{"Restore the label or the selector, or recreate the Pod without the sidecars: " + r.renewal()}
 	case !selected:
 		a.Decision = NotSelected
@@ -173,7 +173,7 @@ func (r *running) older(p *inject.Compiled) bool {
 func (r *running) outdated(p *inject.Compiled, u *Updater, err error, a *Answer) {
 	say := func(format string, args ...any) { a.Reasons = append(a.Reasons, fmt.Sprintf(format, args...)) }
 	if r.older(p) {
-		say("The Pod is older than the SidecarSet, and carries the content of a deleted one of the same name.")
+		say("The Pod is older than the SidecarSet, and has the revision of a deleted one of the same name.")
 	} else if p.Revision() != "" {
 		say("The SidecarSet is at revision %s.", p.Revision())
 	}

@@ -91,7 +91,7 @@ func (j *Judge) Needs(ctx context.Context, pod *corev1.Pod) (need Need, err erro
 		need.Reason = j.Revision.WhyUninjected(record)
 	}
 	if need.Reason != "" && !inject.Renews(selecting, name, pod.Labels) {
-		need.Stays = "a new Pod would not get the current content either: kubectl sidecarset explain " + pod.Name + " -n " + pod.Namespace
+		need.Stays = "a new Pod would not get the current revision either: kubectl sidecarset explain " + pod.Name + " -n " + pod.Namespace
 	}
 	return need, nil
 }

@@ -102,7 +102,7 @@ func TestNothingIsReplacedThatWouldComeBackAsItIs(t *testing.T) {
 
 	c := newCluster(t, "  injectionStrategy: {paused: true}\n")
 	c.deployment("web", 1)
-	if s := c.find(true); len(s.Workloads) != 0 || len(s.Left) != 1 || !strings.Contains(s.Left[0].Why, "would not get the current content either") {
+	if s := c.find(true); len(s.Workloads) != 0 || len(s.Left) != 1 || !strings.Contains(s.Left[0].Why, "would not get the current revision either") {
 		t.Errorf("%+v", s)
 	}
 }

@@ -328,7 +328,7 @@ func (j *job) awaitNew(ctx context.Context, before []*corev1.Pod, enough func(al
 		}
 		if waits == "" {
 			for _, pod := range all[:min(1, len(all))] {
-				j.say("its new Pods, such as %s, have the current content and were Ready for %s", pod.Name, j.MinReady)
+				j.say("its new Pods, such as %s, have the current revision and were Ready for %s", pod.Name, j.MinReady)
 			}
 		}
 		return waits == "", waits, nil

@@ -55,7 +55,7 @@ func (w *watch) look(pod *corev1.Pod, now time.Time) (state, string) {
 		return available, ""
 	}
 	if !w.has(pod) {
-		return failed, "does not have the current content; kubectl sidecarset explain " + pod.Name + " -n " + pod.Namespace + " says why"
+		return failed, "does not have the current revision; kubectl sidecarset explain " + pod.Name + " -n " + pod.Namespace + " says why"
 	}
 	trouble, fails := troubleOf(pod)
 	condition := podstate.Condition(pod, corev1.PodReady)
