@@ -44,7 +44,7 @@ func TestCount(t *testing.T) {
 		want inplace.Count
 		why  string // it is lacking
 	}{
-		"the current revision":             {want: matched | updated | ready},
+		"the current revision":            {want: matched | updated | ready},
 		"other images":                    {now: meshSet("2"), want: matched | ready},
 		"not ready":                       {edit: func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }, want: matched | updated},
 		"a container is not reported":     {edit: func(p *corev1.Pod) { p.Status.ContainerStatuses = p.Status.ContainerStatuses[:1] }, want: matched | updated},

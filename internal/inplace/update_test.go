@@ -220,7 +220,7 @@ func TestUpdateInPlaceJudgesTheLivePod(t *testing.T) {
 		"with another container":    {nil, meshSet("2").Container("more", "more:1"), inplace.Verdict{Method: inplace.Recreate, Reason: inplace.ImmutableFieldChanged}},
 		"that runs once":            {func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever }, nil, inplace.Verdict{Method: inplace.LeaveAlone, Reason: inplace.RunToCompletion}},
 		"that is not compared yet":  {nil, sizedMesh("2"), inplace.Verdict{Method: inplace.Unknown}},
-		"of the current revision":    {nil, meshSet("1"), inplace.Verdict{Method: inplace.Current}},
+		"of the current revision":   {nil, meshSet("1"), inplace.Verdict{Method: inplace.Current}},
 		"that can follow":           {nil, nil, inplace.Verdict{Method: inplace.Images}},
 	}
 	for name, tc := range tests {

@@ -105,7 +105,7 @@ func TestRunning(t *testing.T) {
 		want explain.Decision
 		says []string
 	}{
-		"the current revision":     {current, injected(t, current), explain.Current, nil},
+		"the current revision":    {current, injected(t, current), explain.Current, nil},
 		"other images":            {current, injected(t, old), explain.Outdated, []string{"revision r1", "A rollout updates it in place."}},
 		"a rollout that stopped":  {stored(logging(), condition("Progressing", "False", "PartitionReached")), injected(t, old), explain.Outdated, []string{"It is PartitionReached: Because of it."}},
 		"a paused rollout":        {stored(logging().Spec("updateStrategy", members{"paused": true})), injected(t, old), explain.Outdated, []string{"spec.updateStrategy.paused is true", "Set it to false"}},

@@ -57,7 +57,7 @@ func TestAFailureStops(t *testing.T) {
 		},
 		"does not become Ready (container app: ImagePullBackOff)": func(pod *corev1.Pod, _ time.Duration) { notReady(pod, "ImagePullBackOff") },
 		"nothing has moved for 10m30s":                            func(pod *corev1.Pod, _ time.Duration) { notReady(pod, "ContainerCreating") },
-		"does not have the current revision":                       func(pod *corev1.Pod, _ time.Duration) { pod.Annotations = nil },
+		"does not have the current revision":                      func(pod *corev1.Pod, _ time.Duration) { pod.Annotations = nil },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCluster(t, "")
