@@ -89,12 +89,12 @@ func Run(ctx context.Context, version string, o Options) error {
 	}
 	store := snapshot.NewStore(mgr.GetCache(), metrics.Registry)
 	shards := registration.NewShards(mgr.GetCache(), mgr.GetAPIReader())
-	knowledge := registration.NewFreshness(shards, store, health, mgr.GetAPIReader(), metrics.Registry)
+	freshness := registration.NewFreshness(shards, store, health, mgr.GetAPIReader(), metrics.Registry)
 	injectors := registration.NewInjectors(mgr.GetCache(), o.namespace, metrics.Registry)
 	if err := addAll(mgr, shards, store, injectors); err != nil {
 		return err
 	}
-	parts := &parts{mgr: mgr, options: o, store: store, serving: serving, injectors: injectors, probes: probes, shards: shards, knowledge: knowledge, leadership: leadership}
+	parts := &parts{mgr: mgr, options: o, store: store, serving: serving, injectors: injectors, probes: probes, shards: shards, freshness: freshness, leadership: leadership}
 	if o.runsControllers() {
 		if err := parts.addControllers(); err != nil {
 			return err
@@ -159,7 +159,7 @@ type parts struct {
 	injectors *registration.Injectors
 	probes    *probes
 	shards    *registration.Shards
-	knowledge *registration.Freshness
+	freshness *registration.Freshness
 	registrar *registration.Registrar // nil where controllers do not run
 	// leadership is nil if there is no election.
 	leadership *executor.Leadership

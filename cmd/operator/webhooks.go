@@ -41,8 +41,8 @@ func (p *parts) addWebhooks(s *server.Server) error {
 	}
 	injector := pods.NewInjector(pods.Options{
 		Snapshot:           p.store.Current,
-		Ensure:             p.knowledge.Ensure,
-		Know:               p.knowledge.Check,
+		Ensure:             p.freshness.Ensure,
+		Know:               p.freshness.Check,
 		Namespaces:         live,
 		Revision:           recorded.Referred,
 		KeepsPodResources:  content.KeepsPodResources,

@@ -73,7 +73,7 @@ func mutants(module, dir, file string) (all []mutant) {
 			if n.Name == "true" || n.Name == "false" {
 				add(n.Pos(), n.End(), func(was string) string { return "!" + was })
 			}
-		case *ast.ExprStmt: // a call whose result nobody uses
+		case *ast.ExprStmt: // a call whose result is not used
 			add(n.Pos(), n.End(), nothing)
 		}
 		return true

@@ -77,7 +77,7 @@ func TestCallsUsRecognizesWebhooksThatCallTheOperator(t *testing.T) {
 		"the static webhook":                  {static, nil, true},
 		"an exact one":                        {exact, nil, true},
 		"one by URL":                          {exact, []string{"{service: {namespace: sidecarset-system, name: sidecarset-webhook, path: /pods/3/1700}}", `{url: "https://127.0.0.1:9443/pods/3/1700"}`}, true},
-		"not one that calls somebody else":    {static, []string{"sidecarset-system", "elsewhere"}, false},
+		"not one that calls another program":  {static, []string{"sidecarset-system", "elsewhere"}, false},
 		"not a policy engine that covers all": {policies, nil, false},
 		"not one of the wrong shard":          {exact, []string{"/pods/3/", "/pods/16/"}, false},
 	}
@@ -95,9 +95,9 @@ func TestHasProbeRecognizesTheProbeOfStaticMode(t *testing.T) {
 		replace []string
 		want    bool
 	}{
-		"it":                               {[]string{"path: /pods}", "path: /probe/static}"}, true},
-		"not one that calls somebody else": {[]string{"path: /pods}", "path: /probe/static}", "sidecarset-system", "elsewhere"}, false},
-		"not the probe of a shard":         {[]string{"path: /pods}", "path: /probe/3}"}, false},
+		"it":                                 {[]string{"path: /pods}", "path: /probe/static}"}, true},
+		"not one that calls another program": {[]string{"path: /pods}", "path: /probe/static}", "sidecarset-system", "elsewhere"}, false},
+		"not the probe of a shard":           {[]string{"path: /pods}", "path: /probe/3}"}, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

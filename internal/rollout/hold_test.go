@@ -43,7 +43,7 @@ func TestEvidence(t *testing.T) {
 		hold               bool
 	}{
 		"there are no Pods":                         {},
-		"nobody is updated yet":                     {pods: many(9), pending: 9, hold: true},
+		"no Pod is updated yet":                     {pods: many(9), pending: 9, hold: true},
 		"one is tried":                              {pods: all(one(1, updating...), many(9)), pending: 10, hold: true},
 		"one is Ready, and not for long":            {pods: all(one(1, unavailable...), many(9)), pending: 10, hold: true},
 		"one is available":                          {pods: all(many(1, available...), one(1), one(2), one(3)), available: 1, pending: 3, hold: true},
@@ -140,7 +140,7 @@ func TestHold(t *testing.T) {
 	working, failing, none := rollout.Evidence{Available: 3, Pending: 1}, rollout.Evidence{Pending: 9}, rollout.Evidence{}
 	tests := map[string]struct {
 		rollout.Revisions
-		holds [3]bool // while Pods fail, while nobody can show anything, while enough are available
+		holds [3]bool // while Pods fail, while no Pod can show anything, while enough are available
 	}{
 		"the first content":           {rollout.Revisions{Latest: "a", Planned: "a"}, [3]bool{}},
 		"no edit":                     {rollout.Revisions{Latest: "a", Planned: "a", Stable: "a", Recorded: true}, [3]bool{}},

@@ -94,7 +94,7 @@ var planted = []plantedMistake{
 	{"an own write is not known before its event", cluster.Mistake{Result: func(tracker.Result) tracker.Result { return tracker.Result{} }}, "", 60, ""},
 	{"workloads have no share", show(func(_ *cluster.Cluster, _ *cluster.Pod, shown *corev1.Pod) { shown.OwnerReferences = nil }), "30 apps", 0, ""},
 	{"partition holds victims", cluster.Mistake{Write: func(c *cluster.Cluster, _ *cluster.Pod) bool { return c.Plan.Outdated > c.Plan.Kept }}, "a canary that", 0, ""},
-	{"nobody wakes up", cluster.Mistake{NoWake: true}, "", 60, ""},
+	{"the leader does not wake up", cluster.Mistake{NoWake: true}, "", 60, ""},
 	{"an evicted Pod is a deleted one", show(func(_ *cluster.Cluster, _ *cluster.Pod, shown *corev1.Pod) {
 		if shown.Status.Phase == corev1.PodFailed {
 			shown.Status.Phase, shown.DeletionTimestamp = corev1.PodRunning, &metav1.Time{}
@@ -115,12 +115,12 @@ var planted = []plantedMistake{
 			shown.Spec.NodeName = "node-0"
 		}
 	}), "behind 20", 0, ""},
-	{"nobody says what new Pods get", cluster.Mistake{Current: func(c *tracker.Current) { c.NewPods = "" }}, "new Pods get the earlier content, 20 apps deploy; breaks", 0, ""},
+	{"the leader does not know what new Pods get", cluster.Mistake{Current: func(c *tracker.Current) { c.NewPods = "" }}, "new Pods get the earlier content, 20 apps deploy; breaks", 0, ""},
 	{"what is refused is tried again at once", cluster.Mistake{Result: func(r tracker.Result) tracker.Result {
 		r.Reason = ""
 		return r
 	}}, "4,000 Pods refuse", 0, ""},
-	{"nobody knows that an update was undone", unrecorded(func(c *cluster.Cluster, p *cluster.Pod) bool { return !isCurrent(c, p) }), "updates of one of 20 Pods", 0, ", a new leader each minute"},
+	{"it is forgotten that an update was undone", unrecorded(func(c *cluster.Cluster, p *cluster.Pod) bool { return !isCurrent(c, p) }), "updates of one of 20 Pods", 0, ", a new leader each minute"},
 	{"times of the future are now", show(func(c *cluster.Cluster, _ *cluster.Pod, shown *corev1.Pod) {
 		now := time.Unix(int64(c.Now), 0)
 		for i := range shown.Status.Conditions {

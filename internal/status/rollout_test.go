@@ -165,7 +165,7 @@ func TestStates(t *testing.T) {
 			o := tc.seen
 			o.Now, o.Generation = start, 7
 			if o.Readiness == nil {
-				o.Readiness = &status.Readiness{Ready: true, Reason: appsv1beta1.ReasonInjecting, Message: "In force."}
+				o.Readiness = &status.Readiness{Ready: true, Reason: appsv1beta1.ReasonInjecting, Message: "It injects."}
 			}
 			s := status.Next(appsv1beta1.SidecarSetStatus{}, o)
 			said := ""

@@ -400,7 +400,7 @@ func TestNoPodOfAStableRevisionIsRefused(t *testing.T) {
 	createSets(t, []*unstructured.Unstructured{set})
 	testkit.AwaitReady(t, api, "held")
 	stop := unregister(t)
-	awaitRefusals(t, namespace, "held") // the policy is in force
+	awaitRefusals(t, namespace, "held") // each API server has the policy
 	stop()
 	awaitInjection(t, replicas, namespace, "held", 5)
 	controllers.await(t, "held", "the stable revision", func(set *appsv1beta1.SidecarSet) error {

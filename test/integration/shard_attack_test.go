@@ -60,7 +60,7 @@ func TestNobodyFillsTheShardOfOthersOnPurpose(t *testing.T) {
 	}
 }
 
-// shardBySelectors is the shard of a SidecarSet's entry for somebody who does not know the UID of the operator's Namespace.
+// shardBySelectors is the shard that a user computes who does not know the UID of the operator's Namespace.
 func shardBySelectors(t *testing.T, set *unstructured.Unstructured) int {
 	t.Helper()
 	typed, err := hub.Typed(set.Object)

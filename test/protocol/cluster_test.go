@@ -270,7 +270,7 @@ var misfortunes = []func(*simulation){
 			w.after(w.upTo(100*time.Second), func() { w.createPod(s.value) })
 		}
 	},
-	func(w *simulation) { // somebody deletes a shard, and applies it again soon
+	func(w *simulation) { // a user deletes a shard, and applies it again soon
 		s := w.stored.sets[pick(w, w.temper.names)]
 		if s == nil || w.chance(80) {
 			return
@@ -279,7 +279,7 @@ var misfortunes = []func(*simulation){
 		if w.stored.shards[i] == nil {
 			return
 		}
-		w.note("somebody deletes shard %d", i)
+		w.note("a user deletes shard %d", i)
 		// What was promised of its SidecarSets is void: the removal itself misses Pods.
 		maps.DeleteFunc(w.promised, func(uid, gen int) bool {
 			return slices.ContainsFunc(w.since(uid, gen), func(s *sidecarSet) bool { return slices.Contains(w.shardsOf(s.webhook.Name), i) })

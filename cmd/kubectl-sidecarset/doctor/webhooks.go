@@ -28,7 +28,7 @@ func (f *facts) lookAtWebhooks(_ context.Context, r *Result) {
 	}
 	if !validating {
 		r.add(Error, "ValidatingWebhookConfiguration "+validatingConfiguration, "docs/install.md#in-five-steps", applyAgain,
-			"is missing, or does not call the operator for SidecarSets: they are stored unchecked, whoever writes them")
+			"is missing, or does not call the operator for SidecarSets: they are stored unchecked")
 	}
 }
 

@@ -128,7 +128,7 @@ func TestRunning(t *testing.T) {
 		"a list without sidecars": {
 			current, with(plain(late), "annotations", members{appsv1beta1.AnnotationInjectedList: "log"}), explain.Uninjected, []string{"lacks log", "another program wrote the list"},
 		},
-		"a removed record":           {current, with(injected(t, current), "annotations", members{appsv1beta1.AnnotationHash: `{"log":{"hash":"x","sidecarList":["log"]}}`}), explain.Uninjected, []string{"has removed the SidecarSet from its annotation"}},
+		"a removed record":           {current, with(injected(t, current), "annotations", members{appsv1beta1.AnnotationHash: `{"log":{"hash":"x","sidecarList":["log"]}}`}), explain.Uninjected, []string{"the SidecarSet was removed from its annotation"}},
 		"an excluded namespace":      {current, with(plain(late), "namespace", "kube-system"), explain.NamespaceExcluded, []string{"--excluded-namespaces"}},
 		"a static Pod":               {current, with(plain(late), "annotations", members{"kubernetes.io/config.mirror": "x"}), explain.MirrorPod, nil},
 		"labels that changed":        {current, with(injected(t, current), "labels", members{"app": "other"}), explain.NoLongerSelected, []string{"Restore the label"}},

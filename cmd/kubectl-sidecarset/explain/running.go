@@ -145,7 +145,7 @@ func (r *running) carried(p *inject.Compiled, count inplace.Count, a *Answer) {
 	case hash == "":
 		a.Reasons = []string{"The Pod lists it, but records no hash of what was injected."}
 	case err == nil && len(u.History) > 0 && !known && hash != p.Hash && !r.older(p):
-		a.Reasons = []string{fmt.Sprintf("The Pod records the hash %s, which neither the SidecarSet nor any of its recorded revisions has: somebody else wrote it, or the revision was deleted.", hash[:min(len(hash), 16)])}
+		a.Reasons = []string{fmt.Sprintf("The Pod records the hash %s, which neither the SidecarSet nor any of its recorded revisions has: another user or program wrote it, or the revision was deleted.", hash[:min(len(hash), 16)])}
 	default:
 		a.Decision = Outdated
 		r.outdated(p, u, err, a)
@@ -242,7 +242,7 @@ func (r *running) lack(p *inject.Compiled, revision *inplace.Revision, a *Answer
 	case appsv1beta1.ReasonSidecarsMissing:
 		a.Reasons = append(a.Reasons, "The Pod lists it, but lacks "+cmp.Or(strings.Join(r.missing(p), ", "), "the record of a hot upgrade")+": another program wrote the list, or the sidecar was added to the SidecarSet later.")
 	case appsv1beta1.ReasonRecordRemoved:
-		a.Reasons = append(a.Reasons, "The Pod was injected, and somebody has removed the SidecarSet from its annotation "+appsv1beta1.AnnotationInjectedList+".")
+		a.Reasons = append(a.Reasons, "The Pod was injected, and the SidecarSet was removed from its annotation "+appsv1beta1.AnnotationInjectedList+".")
 	default:
 		a.Reasons = append(a.Reasons, fmt.Sprintf("The Pod was created (%s) without it.", created))
 		a.Reasons = append(a.Reasons, r.clues(p)...)

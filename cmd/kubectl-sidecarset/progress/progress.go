@@ -1,4 +1,4 @@
-// Package progress says where the rollout of a SidecarSet is and whether somebody has to act,
+// Package progress says where the rollout of a SidecarSet is and whether a user has to act,
 // from its stored state alone: it reads no Pods.
 package progress
 

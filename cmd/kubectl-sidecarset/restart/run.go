@@ -424,7 +424,7 @@ func (j *job) restart(ctx context.Context) (passed string, err error) {
 	}
 	todo, err := j.needing(ctx)
 	if err == nil && len(todo) > 0 {
-		return fmt.Sprintf("%d of its Pods were not replaced, such as %s: somebody has taken the restart back", len(todo), todo[0].Name), nil
+		return fmt.Sprintf("%d of its Pods were not replaced, such as %s: another user or program took the restart back", len(todo), todo[0].Name), nil
 	}
 	return "", err
 }
