@@ -74,7 +74,7 @@ func start(t *testing.T, options server.Options, handlers map[string]server.Hand
 			if err != nil {
 				t.Errorf("the server stopped: %v", err)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(await.Patience):
 			t.Error("the server does not stop")
 		}
 	})
@@ -89,7 +89,7 @@ func (s *running) client(t *testing.T, configure ...func(*http.Transport)) *http
 		f(transport)
 	}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
+	return &http.Client{Transport: transport, Timeout: await.Patience}
 }
 
 func (s *running) tlsConfig(t *testing.T) *tls.Config {
@@ -210,7 +210,7 @@ func TestServerCutsSlowClients(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			conn := s.dial(t)
 			_, _ = io.WriteString(conn, sent)
-			_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+			_ = conn.SetReadDeadline(time.Now().Add(await.Patience))
 			if _, err := io.Copy(io.Discard, conn); isTimeout(err) {
 				t.Error("the connection is still open")
 			}
@@ -222,7 +222,7 @@ func TestServerCutsSlowClients(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(await.Patience))
 		if _, err := io.Copy(io.Discard, conn); isTimeout(err) {
 			t.Error("the connection is still open")
 		}
@@ -259,7 +259,7 @@ func TestServerKeepsConnectionsThatAreNotUsedYet(t *testing.T) {
 					}
 					<-time.After(options.BodyTimeout / 20)
 				}
-				_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second)) // the connection may be idle for two minutes
+				_ = conn.SetReadDeadline(time.Now().Add(await.Patience)) // longer than a connection may be idle
 				answer, err := io.ReadAll(conn)
 				if isTimeout(err) {
 					t.Fatal("the connection is still open")

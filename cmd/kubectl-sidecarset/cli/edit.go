@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/util/retry"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -23,16 +25,23 @@ func addDryRun(c *cobra.Command, dry *string) {
 	c.Flags().Lookup("dry-run").NoOptDefVal = "client"
 }
 
-// edit changes a SidecarSet, and prints what change returns unless that is "". If another author
-// writes the object at the same time, change is called again: no change is lost. A dry run prints
-// what differs in the spec.
+// The operator writes the status of a SidecarSet several times in a second while it updates Pods, and
+// each write may come between the read and the write of an edit.
+const (
+	editFor   = 30 * time.Second
+	editPause = 100 * time.Millisecond
+)
+
+// edit changes a SidecarSet, and prints what change returns unless that is "". If another user or
+// the operator writes the object at the same time, change is called again, for up to editFor: no
+// change is lost. A dry run prints what differs in the spec.
 func (a *app) edit(ctx context.Context, c client.Client, name, dry string, change func(object *unstructured.Unstructured) (said string, err error)) error {
 	if !slices.Contains([]string{"none", "client", "server"}, dry) {
 		return fmt.Errorf("--dry-run is %q; write none, client or server", dry)
 	}
 	var before, after *unstructured.Unstructured
 	said, changed := "", false
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) {
+	try := func(ctx context.Context) (err error) {
 		if before, err = sidecarSet(ctx, c, name); err != nil {
 			return err
 		}
@@ -48,7 +57,19 @@ func (a *app) edit(ctx context.Context, c client.Client, name, dry string, chang
 			options.DryRun = []string{metav1.DryRunAll}
 		}
 		return c.Update(ctx, after, options)
+	}
+	var conflict error
+	err := wait.PollUntilContextTimeout(ctx, editPause, editFor, true, func(ctx context.Context) (bool, error) {
+		err := try(ctx)
+		if apierrors.IsConflict(err) {
+			conflict = err
+			return false, nil
+		}
+		return err == nil, err
 	})
+	if conflict != nil && wait.Interrupted(err) {
+		err = fmt.Errorf("other writers were faster for %s; run the command again: %w", editFor, conflict)
+	}
 	if err != nil || said == "" {
 		return err
 	}

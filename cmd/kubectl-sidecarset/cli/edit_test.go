@@ -3,11 +3,17 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
+	"strings"
 	"testing"
+	"testing/synctest"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -96,5 +102,32 @@ func TestEditKeepsWhatOthersWrite(t *testing.T) {
 	}
 	if image := stored.Object["spec"].(map[string]any)["initContainers"].([]any)[0].(map[string]any)["image"]; image != "proxy:v2" || stored.GetLabels()["by"] != "another" {
 		t.Errorf("stored: %v", stored)
+	}
+}
+
+// A busy operator writes the status between each read and write of an edit.
+func TestEditIsTriedAgainForHalfAMinute(t *testing.T) {
+	for conflicts, want := range map[int]string{100: "", 1000: "other writers were faster for 30s; run the command again: "} {
+		synctest.Test(t, func(t *testing.T) {
+			var out bytes.Buffer
+			a, tries := &app{Streams: Streams{Out: &out}}, 0
+			c := interceptor.NewClient(fake.NewClientBuilder().WithObjects(objectOf(t, proxied)).Build(), interceptor.Funcs{
+				Update: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.UpdateOption) error {
+					if tries++; tries <= conflicts {
+						return apierrors.NewConflict(schema.GroupResource{Resource: "sidecarsets"}, object.GetName(), errors.New("it has changed"))
+					}
+					return c.Update(ctx, object, options...)
+				},
+			})
+			err := a.edit(t.Context(), c, "log-agent", "none", func(object *unstructured.Unstructured) (string, error) {
+				return "image updated", setImages(object, map[string]string{"proxy": "proxy:v2"})
+			})
+			if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("after %d conflicts: %v, want %q", conflicts, err, want)
+			}
+			if (err == nil) != strings.Contains(out.String(), "image updated") {
+				t.Errorf("after %d conflicts it prints %q", conflicts, out.String())
+			}
+		})
 	}
 }
