@@ -1,7 +1,7 @@
 // Package controllers keeps the status and the revisions of SidecarSets. It runs on
 // the leader.
 //
-// A Pod event goes from the reflector (pod_reflector.go) as a record to the one
+// A Pod event goes from the reflector (pod_reflector.go) as a summary to the one
 // goroutine that owns the counters (pod_tracker.go), which wakes the reconciler
 // (sidecarset_pace.go). The reconciler (sidecarset_controller.go) looks at one SidecarSet:
 // it gathers the counters, the readiness and the revision (sidecarset_revisions.go),

@@ -35,7 +35,7 @@ func newProtobufClient(config *rest.Config, httpClient *http.Client) (*corev1cli
 }
 
 // newPodListerWatcher lists and watches all Pods.
-// Pages of a list are turned into records as they arrive.
+// Pages of a list are turned into summaries as they arrive.
 func newPodListerWatcher(config *rest.Config, httpClient *http.Client) (cache.ListerWatcher, error) {
 	client, err := newProtobufClient(config, httpClient)
 	if err != nil {
@@ -51,45 +51,45 @@ func newPodListerWatcher(config *rest.Config, httpClient *http.Client) (cache.Li
 			if err != nil {
 				return nil, err
 			}
-			return recordsOf(page), nil
+			return summariesOf(page), nil
 		},
 		WatchFuncWithContext: pods.Watch,
 	}, nil
 }
 
-func recordsOf(page *corev1.PodList) runtime.Object {
-	records := &metainternalversion.List{ListMeta: page.ListMeta, Items: make([]runtime.Object, len(page.Items))}
+func summariesOf(page *corev1.PodList) runtime.Object {
+	summaries := &metainternalversion.List{ListMeta: page.ListMeta, Items: make([]runtime.Object, len(page.Items))}
 	for i := range page.Items {
-		records.Items[i] = listedRecord{podstate.FromPod(&page.Items[i])}
+		summaries.Items[i] = listedSummary{podstate.FromPod(&page.Items[i])}
 	}
-	return records
+	return summaries
 }
 
-// listedRecord makes a record an element of a list.
-type listedRecord struct{ *podstate.Record }
+// listedSummary makes a summary an element of a list.
+type listedSummary struct{ *podstate.Summary }
 
-// GetObjectKind returns none; a record has no kind on the wire.
-func (listedRecord) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+// GetObjectKind returns none; a summary has no kind on the wire.
+func (listedSummary) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// DeepCopyObject returns the record itself, which is immutable.
-func (l listedRecord) DeepCopyObject() runtime.Object { return l }
+// DeepCopyObject returns the summary itself, which is immutable.
+func (l listedSummary) DeepCopyObject() runtime.Object { return l }
 
-// recordOf returns the record of an object that a reflector passes on. The record of
-// a record is itself, so a second transformation changes nothing.
-func recordOf(obj any) (*podstate.Record, error) {
+// summaryOf returns the summary of an object that a reflector passes on. The summary of
+// a summary is itself, so a second transformation changes nothing.
+func summaryOf(obj any) (*podstate.Summary, error) {
 	switch o := obj.(type) {
 	case *corev1.Pod:
 		return podstate.FromPod(o), nil
-	case *podstate.Record:
+	case *podstate.Summary:
 		return o, nil
-	case listedRecord:
-		return o.Record, nil
+	case listedSummary:
+		return o.Summary, nil
 	}
 	return nil, fmt.Errorf("reading a Pod: unexpected %T", obj)
 }
 
 // podStore is where the reflector puts Pods. It keeps none: each becomes a
-// record immediately and goes to the tracker's goroutine, and a full queue there makes
+// summary immediately and goes to the tracker's goroutine, and a full queue there makes
 // the reflector wait.
 type podStore struct {
 	// do has the tracker's owner run a function, for as long as the watch runs.
@@ -107,9 +107,9 @@ var (
 )
 
 // Transformer makes the reflector's own store, where it collects the initial
-// Pods of a WatchList, keep records instead of Pods.
+// Pods of a WatchList, keep summaries instead of Pods.
 func (s *podStore) Transformer() cache.TransformFunc {
-	return func(obj any) (any, error) { return recordOf(obj) }
+	return func(obj any) (any, error) { return summaryOf(obj) }
 }
 
 // Add takes a Pod that is new to the watch.
@@ -122,8 +122,8 @@ func (s *podStore) Update(obj any) error { return s.pass(obj, "updated", (*track
 // tombstones: the next Replace shows a deletion that the watch missed.
 func (s *podStore) Delete(obj any) error { return s.pass(obj, "deleted", (*tracker.Tracker).Delete) }
 
-func (s *podStore) pass(obj any, event string, to func(*tracker.Tracker, *podstate.Record)) error {
-	record, err := recordOf(obj)
+func (s *podStore) pass(obj any, event string, to func(*tracker.Tracker, *podstate.Summary)) error {
+	record, err := summaryOf(obj)
 	if err != nil {
 		return err
 	}
@@ -153,22 +153,22 @@ func (s *podStore) UpdateResourceVersion(resourceVersion string) {
 // Replace takes a complete list of Pods. With the first list the counters are
 // complete.
 func (s *podStore) Replace(list []any, resourceVersion string) error {
-	records := make([]*podstate.Record, len(list))
+	summaries := make([]*podstate.Summary, len(list))
 	for i, obj := range list {
-		record, err := recordOf(obj)
+		record, err := summaryOf(obj)
 		if err != nil {
 			return err
 		}
-		records[i] = record
+		summaries[i] = record
 	}
 	s.events.WithLabelValues("listed").Inc()
 	version, _ := podstate.ParseVersion(resourceVersion)
 	return s.do(func(t *tracker.Tracker) {
-		t.Replace(records)
+		t.Replace(summaries)
 		t.Watched(version)
 		s.synced()
 	})
 }
 
-// Resync does nothing: the tracker has kept every record.
+// Resync does nothing: the tracker has kept every summary.
 func (s *podStore) Resync() error { return nil }

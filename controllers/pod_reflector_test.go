@@ -187,7 +187,7 @@ func TestPodStoreTransformsOnce(t *testing.T) {
 	if err != nil {
 		t.Fatalf("first: %v", err)
 	}
-	if _, isRecord := first.(*podstate.Record); !isRecord {
+	if _, isRecord := first.(*podstate.Summary); !isRecord {
 		t.Errorf("a Pod becomes %T", first)
 	}
 	second, err := transform(first)

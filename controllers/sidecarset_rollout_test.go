@@ -21,7 +21,7 @@ import (
 // written is a Pod whose sidecar the operator has updated, in the form of earlier operators.
 func written(pod *corev1.Pod, at time.Time) *corev1.Pod {
 	pod.Generation, pod.Status.ObservedGeneration = 2, 2
-	pod.Annotations[appsv1beta1.AnnotationInPlace] = podstate.Entries{}.With("log", podstate.Entry{
+	pod.Annotations[appsv1beta1.AnnotationInPlace] = podstate.InPlaceRecords{}.With("log", podstate.InPlaceRecord{
 		Generation: 2, At: at, Containers: map[string]podstate.Before{"log": {ID: "containerd://old", Digest: "sha256:old"}},
 	}).Format(pod.UID)
 	return pod

@@ -276,7 +276,7 @@ var limits = []struct{ dir, name, unit, bounds string }{
 	{"internal/inject", "maxContainerName", "characters", "a container name of a hot-upgrade pair"},
 	{"internal/podstate", "maxValueBytes", "bytes", "an annotation of a Pod that the operator reads; longer ones are ignored"},
 	{"internal/podstate", "maxEntries", "", "SidecarSets in such an annotation"},
-	{"internal/podstate", "MaxRecordBytes", "bytes", "the leader's record of a Pod; `sidecarset_uncounted_pods` counts Pods beyond it"},
+	{"internal/podstate", "MaxSummaryBytes", "bytes", "what the leader keeps of a Pod; `sidecarset_uncounted_pods` counts Pods beyond it"},
 	{"internal/rollout", "maxSpread", "", "values that `scatterStrategy` spreads"},
 	{"internal/status", "maxNames", "", "names of Pods for each reason in the status"},
 	{"internal/status", "maxRevisions", "", "revisions in the status"},

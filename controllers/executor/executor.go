@@ -90,7 +90,7 @@ func (e *Executor) NeedLeaderElection() bool { return true }
 // does nothing.
 func (e *Executor) Write(items ...tracker.WorkItem) {
 	for _, item := range items {
-		pod := item.Record.UID
+		pod := item.Summary.UID
 		e.mu.Lock()
 		e.items[pod] = append(e.items[pod], item)
 		e.mu.Unlock()
@@ -159,7 +159,7 @@ func contained(ctx context.Context, work func()) (err error) {
 
 // finish tells the result of a WorkItem.
 func (e *Executor) finish(ctx context.Context, item tracker.WorkItem, result tracker.Result) {
-	logger := log.FromContext(ctx).WithName("rollout").WithValues("SidecarSet", item.Compiled.Name(), "Pod", item.Record.FullName())
+	logger := log.FromContext(ctx).WithName("rollout").WithValues("SidecarSet", item.Compiled.Name(), "Pod", item.Summary.FullName())
 	name := "blocked"
 	switch {
 	case result.Version != 0:

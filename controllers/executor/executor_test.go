@@ -65,7 +65,7 @@ func (r *rig) follow(p *inject.Compiled) {
 // of is a WorkItem about a Pod that was Ready.
 func (r *rig) of(name string, kind tracker.Kind) tracker.WorkItem {
 	item := r.item
-	item.Kind, item.Record = kind, &podstate.Record{UID: types.UID(name), Namespace: podstate.MakeNamespace("a"), Name: name}
+	item.Kind, item.Summary = kind, &podstate.Summary{UID: types.UID(name), Namespace: podstate.MakeNamespace("a"), Name: name}
 	return item
 }
 

@@ -74,9 +74,9 @@ func (e *Executor) try(ctx context.Context, a *attempt, work func(context.Contex
 			break
 		}
 		var err error
-		a.pod, err = e.read(ctx, a.Record.Namespace.Value(), a.Record.Name)
+		a.pod, err = e.read(ctx, a.Summary.Namespace.Value(), a.Summary.Name)
 		switch {
-		case apierrors.IsNotFound(err), err == nil && a.pod.UID != a.Record.UID:
+		case apierrors.IsNotFound(err), err == nil && a.pod.UID != a.Summary.UID:
 			return stale("the Pod is gone")
 		case err != nil:
 			return failed(err)

@@ -32,7 +32,7 @@ func (e *Executor) update(ctx context.Context, a *attempt) (tracker.Result, erro
 		return unneeded, nil
 	}
 	record := podstate.FromPod(a.pod)
-	live := rollout.Pod{Record: record, Written: a.Revision.Written(record)}
+	live := rollout.Pod{Summary: record, Written: a.Revision.Written(record)}
 	was := live.StateBefore(time.Now().Unix())
 	next, known, err := e.decide(ctx, a, was)
 	if problem := (*inject.MetadataError)(nil); errors.As(err, &problem) {
@@ -96,7 +96,7 @@ func (e *Executor) decide(ctx context.Context, a *attempt, was podstate.StateBef
 // reset ends the hot upgrade of the Pod that was read, and writes an Event about the result.
 func (e *Executor) reset(ctx context.Context, a *attempt) (tracker.Result, error) {
 	record := podstate.FromPod(a.pod)
-	live := rollout.Pod{Record: record, Written: a.Revision.Written(record)}
+	live := rollout.Pod{Summary: record, Written: a.Revision.Written(record)}
 	if !a.Compiled.Selector.Matches(labels.Set(a.pod.Labels)) || a.Revision.Count(record, time.Now().Unix())&inplace.Matched == 0 {
 		return unneeded, nil
 	}

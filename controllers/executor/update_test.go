@@ -162,7 +162,7 @@ func TestHowThePodWasIsRecorded(t *testing.T) {
 		check(t, r.carryOut(t.Context(), item), isStale, "", "")
 		item.Was = was
 		check(t, r.carryOut(t.Context(), item), isWritten, "", "")
-		if webhooks, err := podstate.EntriesOf(r.pod(t, "p")); err != nil || webhooks.Sets["log"].StateBefore != was {
+		if webhooks, err := podstate.InPlaceRecordsOf(r.pod(t, "p")); err != nil || webhooks.Sets["log"].StateBefore != was {
 			t.Errorf("the record is %+v, %v", webhooks, err)
 		}
 	}

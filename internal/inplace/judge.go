@@ -40,12 +40,12 @@ func NodeOf(node *corev1.Node) Node {
 
 // Judge decides how a Pod can get the revision. It does not check whether a resize is possible for
 // this Pod; UpdateInPlace does.
-func (c *Revision) Judge(r *podstate.Record, node Node) Verdict {
+func (c *Revision) Judge(r *podstate.Summary, node Node) Verdict {
 	return c.judge(r, node, c.changesIn(r))
 }
 
 // judge is Judge for a Pod in which the images of containers of these kinds have to change.
-func (c *Revision) judge(r *podstate.Record, node Node, changed podstate.Kinds) Verdict {
+func (c *Revision) judge(r *podstate.Summary, node Node, changed podstate.Kinds) Verdict {
 	in, carries := r.Injection(c.name)
 	same := in.Hash == c.hash || in.HashWithoutImage == c.hashWithoutImage // apart from images
 	resizing := in.ResizeTo != 0
@@ -104,7 +104,7 @@ func (r Reason) IsOfResize() bool {
 	return slices.Contains(slices.Collect(maps.Values(resizeReasons)), r)
 }
 
-func judgeRestarts(r *podstate.Record, node Node, changed podstate.Kinds) Verdict {
+func judgeRestarts(r *podstate.Summary, node Node, changed podstate.Kinds) Verdict {
 	switch once := changed.Has(podstate.RunsOnce); {
 	case !changed.Restarts():
 	case once && r.RunsToCompletion, r.Facts.CountsRestarts:

@@ -64,7 +64,7 @@ func TestJudgeOfContainersThatRunToCompletion(t *testing.T) {
 			if tc.init {
 				kind = podstate.InitKindOf(c)
 			}
-			got := judgeRestarts(&podstate.Record{Facts: podstate.FactsOf(pod), RunsToCompletion: tc.restart != corev1.RestartPolicyAlways}, Node{}, podstate.Kinds(0).With(kind))
+			got := judgeRestarts(&podstate.Summary{Facts: podstate.FactsOf(pod), RunsToCompletion: tc.restart != corev1.RestartPolicyAlways}, Node{}, podstate.Kinds(0).With(kind))
 			way := map[Reason]Method{follows: Images, no: LeaveAlone, once: Recreate}[tc.want]
 			if got.Reason != tc.want || got.Method != way {
 				t.Errorf("verdict %+v, want %q", got, tc.want)
@@ -98,17 +98,17 @@ func TestJudge(t *testing.T) {
 	tests := map[string]struct {
 		revision *Revision
 		carries  podstate.Injection
-		edit     func(*podstate.Record)
+		edit     func(*podstate.Summary)
 		node     Node
 		changed  podstate.Kinds
 		want     Verdict
 	}{
 		"the current revision":                    {carries: current, want: Verdict{Method: Current}},
-		"the current revision, unreadable record": {carries: current, edit: func(r *podstate.Record) { r.RecordUnreadable = true }, want: Verdict{Method: Current}},
+		"the current revision, unreadable record": {carries: current, edit: func(r *podstate.Summary) { r.RecordUnreadable = true }, want: Verdict{Method: Current}},
 		"not carried":                             {carries: podstate.Injection{SidecarSet: name("other")}, want: Verdict{Method: LeaveAlone}},
-		"a Pod that ends":                         {carries: images, edit: func(r *podstate.Record) { r.Active = false }, want: Verdict{Method: LeaveAlone}},
-		"a mirror Pod":                            {carries: current, edit: func(r *podstate.Record) { r.Facts.Mirror = true }, want: Verdict{Method: LeaveAlone, Reason: MirrorPod}},
-		"a Pod that lacks a container":            {carries: carries("old", "resources"), edit: func(r *podstate.Record) { r.Containers = nil }, want: Verdict{Method: Recreate, Reason: ImmutableFieldChanged}},
+		"a Pod that ends":                         {carries: images, edit: func(r *podstate.Summary) { r.Active = false }, want: Verdict{Method: LeaveAlone}},
+		"a mirror Pod":                            {carries: current, edit: func(r *podstate.Summary) { r.Facts.Mirror = true }, want: Verdict{Method: LeaveAlone, Reason: MirrorPod}},
+		"a Pod that lacks a container":            {carries: carries("old", "resources"), edit: func(r *podstate.Summary) { r.Containers = nil }, want: Verdict{Method: Recreate, Reason: ImmutableFieldChanged}},
 		"resources":                               {carries: carries("old", "resources"), changed: restarting, want: Verdict{Method: Resize}},
 		"resources, not compared yet":             {revision: uncompared, carries: carries("old", "resources"), changed: restarting, want: Verdict{Method: Unknown}},
 		"images, not compared with others yet":    {revision: uncompared, carries: images, changed: restarting, want: Verdict{Method: Images}},
@@ -116,28 +116,28 @@ func TestJudge(t *testing.T) {
 		"resources, with a restart":               {carries: carries("old", "restart"), want: Verdict{Method: Recreate, Reason: ResizeRestarts}},
 		"more than resources":                     {carries: carries("old", "more"), changed: restarting, want: Verdict{Method: Recreate, Reason: ImmutableFieldChanged}},
 		"a content that is not recorded":          {carries: carries("old", "gone"), want: Verdict{Method: Recreate, Reason: ImmutableFieldChanged}},
-		"resources and an image that may not change": {carries: carries("old", "resources"), changed: native, edit: func(r *podstate.Record) { r.Facts.RestartsAll = true },
+		"resources and an image that may not change": {carries: carries("old", "resources"), changed: native, edit: func(r *podstate.Summary) { r.Facts.RestartsAll = true },
 			want: Verdict{Method: LeaveAlone, Reason: RestartRules}},
-		"resources of a Pod that runs to completion": {carries: carries("old", "resources"), edit: func(r *podstate.Record) { r.Facts.CountsRestarts = true }, want: Verdict{Method: Resize}},
+		"resources of a Pod that runs to completion": {carries: carries("old", "resources"), edit: func(r *podstate.Summary) { r.Facts.CountsRestarts = true }, want: Verdict{Method: Resize}},
 		"a resize to be undone":                      {carries: resizing("h", "w", "resources"), want: Verdict{Method: Resize}},
 		"a resize to be undone, not compared yet":    {revision: uncompared, carries: resizing("h", "w", "resources"), want: Verdict{Method: Unknown}},
 		"a resize to the content, not compared yet":  {revision: uncompared, carries: resizing("old", "w", "w"), want: Verdict{Method: Resize}},
 		"a resize to be undone, and an image":        {carries: resizing("old", "w", "resources"), changed: restarting, want: Verdict{Method: Resize}},
 		"an unknown revision":                        {carries: carries("old", ""), want: Verdict{Method: Recreate, Reason: RevisionUnknown}},
-		"an unreadable record":                       {carries: images, edit: func(r *podstate.Record) { r.RecordUnreadable = true }, want: Verdict{Method: LeaveAlone, Reason: RecordUnreadable}},
+		"an unreadable record":                       {carries: images, edit: func(r *podstate.Summary) { r.RecordUnreadable = true }, want: Verdict{Method: LeaveAlone, Reason: RecordUnreadable}},
 		"images":                                     {carries: images, changed: restarting, want: Verdict{Method: Images}},
 		"no image":                                   {carries: images, want: Verdict{Method: Images}},
 		"a regular container on an old node":         {carries: images, changed: restarting, node: Node{TooOld: true}, want: Verdict{Method: Images}},
 		"a native sidecar on an old node":            {carries: images, changed: native, node: Node{TooOld: true}, want: Verdict{Method: Recreate, Reason: NodeTooOld}},
 		"a plain init container on an old node":      {carries: images, changed: plain, node: Node{TooOld: true}, want: Verdict{Method: Images}},
 		"a node that is not ready":                   {carries: images, changed: restarting, node: Node{NotReady: true}, want: Verdict{Method: Images}},
-		"a rule that restarts all":                   {carries: images, changed: native, edit: func(r *podstate.Record) { r.Facts.RestartsAll = true }, want: Verdict{Method: LeaveAlone, Reason: RestartRules}},
-		"a rule that restarts all, no restart":       {carries: images, changed: plain, edit: func(r *podstate.Record) { r.Facts.RestartsAll = true }, want: Verdict{Method: Images}},
-		"a Job that counts, of which nothing runs":   {carries: images, changed: plain, edit: func(r *podstate.Record) { r.Facts.CountsRestarts = true }, want: Verdict{Method: Images}},
+		"a rule that restarts all":                   {carries: images, changed: native, edit: func(r *podstate.Summary) { r.Facts.RestartsAll = true }, want: Verdict{Method: LeaveAlone, Reason: RestartRules}},
+		"a rule that restarts all, no restart":       {carries: images, changed: plain, edit: func(r *podstate.Summary) { r.Facts.RestartsAll = true }, want: Verdict{Method: Images}},
+		"a Job that counts, of which nothing runs":   {carries: images, changed: plain, edit: func(r *podstate.Summary) { r.Facts.CountsRestarts = true }, want: Verdict{Method: Images}},
 	}
 	for title, tc := range tests {
 		t.Run(title, func(t *testing.T) {
-			r := &podstate.Record{Active: true, Containers: []podstate.Container{{Name: name("log")}}, Injections: []podstate.Injection{tc.carries}}
+			r := &podstate.Summary{Active: true, Containers: []podstate.Container{{Name: name("log")}}, Injections: []podstate.Injection{tc.carries}}
 			if tc.edit != nil {
 				tc.edit(r)
 			}

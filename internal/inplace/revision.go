@@ -116,7 +116,7 @@ const (
 // not have had the sidecar: it is then Matched, and only a new Pod can get the sidecar. A Pod that
 // is older than the SidecarSet records a revision of another one, which had this name. A Pod of the
 // same second was most likely applied together with the SidecarSet.
-func (c *Revision) Count(r *podstate.Record, now int64) Count {
+func (c *Revision) Count(r *podstate.Summary, now int64) Count {
 	in, injected := r.Injection(c.name)
 	switch {
 	case !c.recognisable && !injected:
@@ -140,7 +140,7 @@ func (c *Revision) Count(r *podstate.Record, now int64) Count {
 // WhyUninjected returns the reason for which a Pod is Uninjected. The creation time and the
 // annotations of the Pod decide. A Pod that was created in the same second as the SidecarSet
 // counts as older, because it may have been admitted before the SidecarSet was Ready.
-func (c *Revision) WhyUninjected(r *podstate.Record) string {
+func (c *Revision) WhyUninjected(r *podstate.Summary) string {
 	_, listed := r.Injection(c.name)
 	switch {
 	case r.Order.Created <= c.created:
@@ -155,7 +155,7 @@ func (c *Revision) WhyUninjected(r *podstate.Record) string {
 
 // Differs reports whether a Pod records a revision that differs in more than images, or is being
 // resized to one. Only for such Pods the Differences are needed.
-func (c *Revision) Differs(r *podstate.Record) bool {
+func (c *Revision) Differs(r *podstate.Summary) bool {
 	in, _ := r.Injection(c.name)
 	return c.differs(in)
 }
@@ -167,7 +167,7 @@ func (c *Revision) differs(in podstate.Injection) bool {
 
 // Written returns what a Pod says about the operator's last write of it for the SidecarSet. A hot
 // upgrade is carried out once the old container idles.
-func (c *Revision) Written(r *podstate.Record) podstate.Written {
+func (c *Revision) Written(r *podstate.Summary) podstate.Written {
 	w := r.Written(c.name)
 	if c.isUpgrading(r) {
 		w.Carried = 0
@@ -177,15 +177,15 @@ func (c *Revision) Written(r *podstate.Record) podstate.Written {
 
 // Undone returns the operator's last write of the Pod if it was of the current revision, and the Pod does
 // not record that any more; else it returns zero.
-func (c *Revision) Undone(r *podstate.Record) podstate.Undone { return r.Undone(c.name, c.hash) }
+func (c *Revision) Undone(r *podstate.Summary) podstate.Undone { return r.Undone(c.name, c.hash) }
 
 // isUpgrading reports whether a hot upgrade of a sidecar is under way.
-func (c *Revision) isUpgrading(r *podstate.Record) bool {
+func (c *Revision) isUpgrading(r *podstate.Summary) bool {
 	return slices.ContainsFunc(c.sidecars, func(s sidecar) bool { return s.upgradingIn(r) })
 }
 
 // Resets reports whether a hot upgrade can be ended: its new container runs.
-func (c *Revision) Resets(r *podstate.Record) bool {
+func (c *Revision) Resets(r *podstate.Summary) bool {
 	return slices.ContainsFunc(c.sidecars, func(s sidecar) bool {
 		if !s.upgradingIn(r) || !r.HotUpgraded(s.name) {
 			return false
@@ -198,7 +198,7 @@ func (c *Revision) Resets(r *podstate.Record) bool {
 
 // Trouble returns why a sidecar of a Pod does not run, and its name in the SidecarSet: those of the
 // first that has failed, or else of the first that is being created.
-func (c *Revision) Trouble(r *podstate.Record) (why podstate.Trouble, name string) {
+func (c *Revision) Trouble(r *podstate.Summary) (why podstate.Trouble, name string) {
 	for _, sidecars := range [...][]sidecar{c.sidecars, c.plain} {
 		for i := range sidecars {
 			for _, in := range sidecars[i].containers {
@@ -214,7 +214,7 @@ func (c *Revision) Trouble(r *podstate.Record) (why podstate.Trouble, name strin
 
 // containedIn reports whether the Pod has a container for each sidecar, and for a
 // hot-upgrade sidecar both containers and the record which of them works.
-func (c *Revision) containedIn(r *podstate.Record) bool {
+func (c *Revision) containedIn(r *podstate.Summary) bool {
 	for i := range c.sidecars {
 		for _, name := range c.sidecars[i].containers {
 			if _, ok := r.Container(name); !ok {
@@ -231,7 +231,7 @@ func (c *Revision) containedIn(r *podstate.Record) bool {
 }
 
 // changesIn returns the kinds of the containers that have another image than they are to get.
-func (c *Revision) changesIn(r *podstate.Record) (changed podstate.Kinds) {
+func (c *Revision) changesIn(r *podstate.Summary) (changed podstate.Kinds) {
 	for _, sidecars := range [...][]sidecar{c.sidecars, c.plain} {
 		for i := range sidecars {
 			s := &sidecars[i]
@@ -252,7 +252,7 @@ func (s *sidecar) hot() bool { return len(s.containers) == 2 }
 // upgradingIn reports whether the idle container of a hot-upgrade sidecar has anything but the
 // empty image. If the annotations say that no upgrade is under way, another image is the empty
 // one in the form to which a webhook has rewritten it.
-func (s *sidecar) upgradingIn(r *podstate.Record) bool {
+func (s *sidecar) upgradingIn(r *podstate.Summary) bool {
 	if !s.hot() || s.emptyImage == 0 || r.Idles(s.name) {
 		return false
 	}

@@ -31,7 +31,7 @@ func TestCount(t *testing.T) {
 	// record says that the Pod was updated while its log container was this one.
 	record := func(id string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
-			p.Annotations[appsv1beta1.AnnotationInPlace] = podstate.Entries{}.With("mesh", podstate.Entry{
+			p.Annotations[appsv1beta1.AnnotationInPlace] = podstate.InPlaceRecords{}.With("mesh", podstate.InPlaceRecord{
 				Generation: 1, At: createdAt, Containers: map[string]podstate.Before{"log": {ID: id, Image: "log:0"}, "proxy": {ID: "proxy-0"}},
 			}).Format(p.UID)
 			containerNamed(p, "log").Image = "mirror/log:1"
@@ -107,7 +107,7 @@ func TestRevisionOf(t *testing.T) {
 		t.Error("what the Pod records is not compared by hash")
 	}
 	resizing := running(t, sizedSet("1", "100m"))
-	resizing.Annotations[appsv1beta1.AnnotationInPlace] = podstate.Entries{}.WithResize("mesh", podstate.Resize{
+	resizing.Annotations[appsv1beta1.AnnotationInPlace] = podstate.InPlaceRecords{}.WithResize("mesh", podstate.Resize{
 		Hash: fixtures.Compiled(t, sizedSet("1", "200m").Map()).HashWithoutImage, At: createdAt, Generation: 2, Containers: []string{"log"},
 	}).Format(resizing.UID)
 	if r := podstate.FromPod(resizing); !revision(sizedSet("1", "100m")).Differs(r) {

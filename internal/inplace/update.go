@@ -86,9 +86,9 @@ type update struct {
 	set     string
 	changes []podstate.Change
 
-	pod     *podstate.Record
+	pod     *podstate.Summary
 	hashes  podstate.Hashes
-	entries podstate.Entries
+	entries podstate.InPlaceRecords
 	before  podstate.Write // the records that the write continues with
 
 	resizes bool // resources are part of the change
@@ -103,7 +103,7 @@ type update struct {
 func newUpdate(in UpdateInput) *update {
 	u := &update{UpdateInput: in, set: in.Compiled.Name(), pod: podstate.FromPod(in.Pod), out: podstate.AnnotationEdits{Has: in.Pod.Annotations}}
 	u.hashes = podstate.ParseHashes(u.Pod.Annotations[appsv1beta1.AnnotationHash])
-	u.entries, _ = podstate.EntriesOf(u.Pod) // if they are unreadable, the record says so
+	u.entries, _ = podstate.InPlaceRecordsOf(u.Pod) // if they are unreadable, the record says so
 	u.before = podstate.Write{Pod: u.Pod, Hash: u.Compiled.Hash, StateBefore: u.StateBefore, Previous: u.entries.Of(u.set, u.hashes), Now: u.Now}
 	if z, ok := u.entries.Resizes[u.set]; ok {
 		u.before.Resize = &z
@@ -182,7 +182,7 @@ func (u *update) writeRevision() error {
 // write adds the records of the changes and renders everything.
 func (u *update) write(v Verdict) (Update, error) {
 	u.before.Changes = u.changes
-	entry := podstate.NewEntry(u.before)
+	entry := podstate.NewInPlaceRecord(u.before)
 	ids := map[string]string{}
 	for i := range u.changes {
 		if c := &u.changes[i]; c.Kind != podstate.Plain {

@@ -211,13 +211,13 @@ func TestABadHotUpgradeIsTakenBack(t *testing.T) {
 func TestAResetKeepsTheRecordOfAResize(t *testing.T) {
 	pod := hotUpdate(t, running(t, hotSidecar("mesh:v1")), "mesh:v2", "mesh-2", updatedAt)
 	kubeletReports(pod, "mesh-2", "", updatedAt.Add(time.Second))
-	entries, err := podstate.EntriesOf(pod)
+	entries, err := podstate.InPlaceRecordsOf(pod)
 	if err != nil {
 		t.Fatal(err)
 	}
 	pod.Annotations[appsv1beta1.AnnotationInPlace] = entries.WithResize("mesh", podstate.Resize{Hash: "h", At: updatedAt, Containers: []string{"mesh-1"}}).Format(pod.UID)
 	pod, reset := hotReset(t, pod, "mesh:v2", updatedAt.Add(time.Minute))
-	if entries, err = podstate.EntriesOf(pod); !reset || err != nil || entries.Resizes["mesh"].Hash != "h" {
+	if entries, err = podstate.InPlaceRecordsOf(pod); !reset || err != nil || entries.Resizes["mesh"].Hash != "h" {
 		t.Errorf("reset %v: %+v, %v", reset, entries, err)
 	}
 }

@@ -40,9 +40,9 @@ func reset(in inplace.UpdateInput) (inplace.Update, error) {
 }
 
 // entryOf is the Pod's record of its last update for SidecarSet mesh.
-func entryOf(t *testing.T, pod *corev1.Pod) podstate.Entry {
+func entryOf(t *testing.T, pod *corev1.Pod) podstate.InPlaceRecord {
 	t.Helper()
-	entries, err := podstate.EntriesOf(pod)
+	entries, err := podstate.InPlaceRecordsOf(pod)
 	entry, ok := entries.Sets["mesh"]
 	if err != nil || !ok {
 		t.Errorf("no record of an update: %v", err)

@@ -1,7 +1,7 @@
 // Package podstate knows what is recorded on Pods, and what their status says about it. It is
 // the only reader and writer of the annotations that say which SidecarSets a Pod has, at
 // which revision, and how it was updated in place (inplace.go). It knows when an update is over
-// (observe.go, written.go). A Record (record.go) is what the leader keeps of a Pod. The package
+// (observe.go, written.go). A Summary (summary.go) is what the leader keeps of a Pod. The package
 // does not know where Pods come from, or what follows from a record.
 package podstate
 

@@ -13,8 +13,8 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// Entry records one SidecarSet's last update of a Pod in place.
-type Entry struct {
+// InPlaceRecord records one SidecarSet's last update of a Pod in place.
+type InPlaceRecord struct {
 	// Hash is that of the revision that the Pod got; "": that of the Pod's hash record.
 	Hash string
 	// Generation is the metadata.generation that the Pod has after the write.
@@ -28,8 +28,8 @@ type Entry struct {
 	Containers map[string]Before
 }
 
-// entryJSON is an Entry in the annotation.
-type entryJSON struct {
+// inPlaceRecordJSON is an InPlaceRecord in the annotation.
+type inPlaceRecordJSON struct {
 	Hash        string            `json:"hash,omitempty"`
 	Generation  int64             `json:"generation"`
 	At          time.Time         `json:"at"`
@@ -38,13 +38,13 @@ type entryJSON struct {
 }
 
 // MarshalJSON writes the form of the annotation.
-func (e Entry) MarshalJSON() ([]byte, error) {
-	return json.Marshal(entryJSON{e.Hash, e.Generation, e.At, stateNames[e.StateBefore], e.Containers})
+func (e InPlaceRecord) MarshalJSON() ([]byte, error) {
+	return json.Marshal(inPlaceRecordJSON{e.Hash, e.Generation, e.At, stateNames[e.StateBefore], e.Containers})
 }
 
 // UnmarshalJSON reads the form of the annotation.
-func (e *Entry) UnmarshalJSON(text []byte) error {
-	var in entryJSON
+func (e *InPlaceRecord) UnmarshalJSON(text []byte) error {
+	var in inPlaceRecordJSON
 	if err := json.Unmarshal(text, &in); err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (e *Entry) UnmarshalJSON(text []byte) error {
 	if state < 0 {
 		return errUnreadable
 	}
-	*e = Entry{in.Hash, in.Generation, in.At, StateBefore(state), in.Containers}
+	*e = InPlaceRecord{in.Hash, in.Generation, in.At, StateBefore(state), in.Containers}
 	return nil
 }
 
@@ -89,43 +89,43 @@ type Resize struct {
 	Containers []string `json:"containers"`
 }
 
-// Entries is the value of the annotation sidecarset.io/in-place. It is a value: the maps are
+// InPlaceRecords is the value of the annotation sidecarset.io/in-place. It is a value: the maps are
 // not changed; With and Keep return a changed copy. The zero value is empty.
-type Entries struct {
-	// Sets has the Entries of one Pod by SidecarSet.
-	Sets map[string]Entry
+type InPlaceRecords struct {
+	// Sets has the InPlaceRecords of one Pod by SidecarSet.
+	Sets map[string]InPlaceRecord
 	// Resizes has the resizes that are under way, by SidecarSet.
 	Resizes map[string]Resize
 }
 
 // entriesJSON is the annotation.
 type entriesJSON struct {
-	V       int               `json:"v"`
-	UID     types.UID         `json:"uid"`
-	Sets    map[string]Entry  `json:"sets"`
-	Resizes map[string]Resize `json:"resizes,omitempty"`
+	V       int                      `json:"v"`
+	UID     types.UID                `json:"uid"`
+	Sets    map[string]InPlaceRecord `json:"sets"`
+	Resizes map[string]Resize        `json:"resizes,omitempty"`
 }
 
 // errUnreadable is the error of all values that cannot be read. It does not say what
 // exactly is wrong, because that is of no use to users: the operator writes no such values.
 var errUnreadable = errors.New("annotation " + appsv1beta1.AnnotationInPlace + " cannot be read: it is damaged, too long, or of another version")
 
-// EntriesOf reads a Pod's annotation. A Pod without it has no Entries. A record that was copied
+// InPlaceRecordsOf reads a Pod's annotation. A Pod without it has no InPlaceRecords. A record that was copied
 // from another Pod is about that Pod, and is ignored. After an error, earlier updates are
 // unknown, and the Pod must not be written.
-func EntriesOf(pod *corev1.Pod) (Entries, error) {
+func InPlaceRecordsOf(pod *corev1.Pod) (InPlaceRecords, error) {
 	value, ok := pod.Annotations[appsv1beta1.AnnotationInPlace]
 	if !ok {
-		return Entries{}, nil
+		return InPlaceRecords{}, nil
 	}
 	var in entriesJSON
 	if len(value) > maxValueBytes || json.Unmarshal([]byte(value), &in) != nil || in.V != 1 || !in.isSensible() {
-		return Entries{}, errUnreadable
+		return InPlaceRecords{}, errUnreadable
 	}
 	if in.UID != pod.UID {
-		return Entries{}, nil
+		return InPlaceRecords{}, nil
 	}
-	return Entries{in.Sets, in.Resizes}, nil
+	return InPlaceRecords{in.Sets, in.Resizes}, nil
 }
 
 // isSensible reports whether the operator can have written these entries.
@@ -147,8 +147,8 @@ func (in *entriesJSON) isSensible() bool {
 // isTime reports whether the operator can have written this time.
 func isTime(at time.Time) bool { return at.Unix() > 0 && at.UTC().Year() <= 9999 }
 
-// With returns a copy that has the given Entry of a SidecarSet, and no resize of it.
-func (es Entries) With(sidecarSet string, e Entry) Entries {
+// With returns a copy that has the given InPlaceRecord of a SidecarSet, and no resize of it.
+func (es InPlaceRecords) With(sidecarSet string, e InPlaceRecord) InPlaceRecords {
 	es = es.Keep(func(string) bool { return true })
 	es.Sets[sidecarSet] = e
 	delete(es.Resizes, sidecarSet)
@@ -156,26 +156,26 @@ func (es Entries) With(sidecarSet string, e Entry) Entries {
 }
 
 // WithResize returns a copy that has a resize of a SidecarSet under way.
-func (es Entries) WithResize(sidecarSet string, z Resize) Entries {
+func (es InPlaceRecords) WithResize(sidecarSet string, z Resize) InPlaceRecords {
 	es = es.Keep(func(string) bool { return true })
 	es.Resizes[sidecarSet] = z
 	return es
 }
 
 // Keep returns a copy that is only about the SidecarSets that keep accepts.
-func (es Entries) Keep(keep func(sidecarSet string) bool) Entries {
-	kept := Entries{make(map[string]Entry, len(es.Sets)+1), make(map[string]Resize, len(es.Resizes)+1)}
+func (es InPlaceRecords) Keep(keep func(sidecarSet string) bool) InPlaceRecords {
+	kept := InPlaceRecords{make(map[string]InPlaceRecord, len(es.Sets)+1), make(map[string]Resize, len(es.Resizes)+1)}
 	maps.Copy(kept.Sets, es.Sets)
 	maps.Copy(kept.Resizes, es.Resizes)
-	maps.DeleteFunc(kept.Sets, func(set string, _ Entry) bool { return !keep(set) })
+	maps.DeleteFunc(kept.Sets, func(set string, _ InPlaceRecord) bool { return !keep(set) })
 	maps.DeleteFunc(kept.Resizes, func(set string, _ Resize) bool { return !keep(set) })
 	return kept
 }
 
-// Of returns the Entry of a SidecarSet's last update of the Pod, nil if there is none or if it is
+// Of returns the InPlaceRecord of a SidecarSet's last update of the Pod, nil if there is none or if it is
 // about another revision than the Pod has: another operator has updated the Pod since.
-// OpenKruise writes the time of its update into the hash record, and knows nothing of Entries.
-func (es Entries) Of(sidecarSet string, hashes Hashes) *Entry {
+// OpenKruise writes the time of its update into the hash record, and knows nothing of InPlaceRecords.
+func (es InPlaceRecords) Of(sidecarSet string, hashes Hashes) *InPlaceRecord {
 	e, ok := es.Sets[sidecarSet]
 	if !ok || e.At.Before(hashes.UpdatedAt(sidecarSet)) || e.Hash != "" && e.Hash != hashes.Hash(sidecarSet) {
 		return nil
@@ -184,7 +184,7 @@ func (es Entries) Of(sidecarSet string, hashes Hashes) *Entry {
 }
 
 // Format renders the annotation's value for the Pod with that UID.
-func (es Entries) Format(pod types.UID) string {
+func (es InPlaceRecords) Format(pod types.UID) string {
 	return string(marshal(entriesJSON{V: 1, UID: pod, Sets: es.Sets, Resizes: es.Resizes}))
 }
 
@@ -202,8 +202,8 @@ type Write struct {
 	// Hash is that of the revision that the Pod gets, and StateBefore how the Pod is.
 	Hash        string
 	StateBefore StateBefore
-	// Previous is the SidecarSet's Entry of the Pod, nil if there is none.
-	Previous *Entry
+	// Previous is the SidecarSet's InPlaceRecord of the Pod, nil if there is none.
+	Previous *InPlaceRecord
 	// Resize is the resize that the write completes or gives up, nil if there is none.
 	Resize *Resize
 	// Changes are the containers that get another image.
@@ -211,15 +211,15 @@ type Write struct {
 	Now     time.Time
 }
 
-// NewEntry returns the record of a Write. A container that an earlier write changed is still
+// NewInPlaceRecord returns the record of a Write. A container that an earlier write changed is still
 // recorded if it has not been started again since, and in a write of annotations alone until the
 // earlier write is carried out.
-func NewEntry(w Write) Entry {
-	e := Entry{Hash: w.Hash, Generation: w.Pod.Generation, At: w.at(), StateBefore: w.StateBefore, Containers: map[string]Before{}}
+func NewInPlaceRecord(w Write) InPlaceRecord {
+	e := InPlaceRecord{Hash: w.Hash, Generation: w.Pod.Generation, At: w.at(), StateBefore: w.StateBefore, Containers: map[string]Before{}}
 	if len(w.Changes) > 0 { // a write of annotations alone makes no generation
 		e.Generation++
 	}
-	previous := Entry{}
+	previous := InPlaceRecord{}
 	if w.Previous != nil {
 		previous = *w.Previous
 	}
@@ -257,7 +257,7 @@ func (w *Write) at() time.Time { return w.Now.UTC().Truncate(time.Second) }
 // before returns the present state of a container. If an earlier update changed it too, the
 // kubelet may start the image of that update at any moment, or have started it. So it may if
 // OpenKruise has updated the Pod, of which only a note is left.
-func (w *Write) before(c *Change, previous Entry) Before {
+func (w *Write) before(c *Change, previous InPlaceRecord) Before {
 	_, status := ContainerOf(w.Pod, c.Container)
 	if status == nil {
 		return Before{}

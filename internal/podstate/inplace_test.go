@@ -19,7 +19,7 @@ func marked(value string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Annotations: map[string]string{appsv1beta1.AnnotationInPlace: value}}}
 }
 
-var someEntry = podstate.Entry{
+var someRecord = podstate.InPlaceRecord{
 	Hash: "h2", Generation: 7, At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), StateBefore: podstate.WasNotReadyByUpdate,
 	Containers: map[string]podstate.Before{
 		"log":  {ID: "containerd://1", Restarts: 3, Image: "log:1", Digest: "sha256:a"},
@@ -28,9 +28,9 @@ var someEntry = podstate.Entry{
 }
 
 func TestEntriesFormat(t *testing.T) {
-	m := podstate.Entries{}.With("zoo", podstate.Entry{At: someEntry.At}).With("ant", someEntry).
-		WithResize("bee", podstate.Resize{}).With("bee", podstate.Entry{Generation: 1, At: someEntry.At, StateBefore: podstate.WasNotReady, Containers: map[string]podstate.Before{}}).
-		WithResize("ant", podstate.Resize{Hash: "h", Generation: 8, At: someEntry.At, WasReady: true, Containers: []string{"log"}})
+	m := podstate.InPlaceRecords{}.With("zoo", podstate.InPlaceRecord{At: someRecord.At}).With("ant", someRecord).
+		WithResize("bee", podstate.Resize{}).With("bee", podstate.InPlaceRecord{Generation: 1, At: someRecord.At, StateBefore: podstate.WasNotReady, Containers: map[string]podstate.Before{}}).
+		WithResize("ant", podstate.Resize{Hash: "h", Generation: 8, At: someRecord.At, WasReady: true, Containers: []string{"log"}})
 	const want = `{"v":1,"uid":"u","sets":{` +
 		`"ant":{"hash":"h2","generation":7,"at":"2026-01-02T03:04:05Z","stateBefore":"NotReadyByUpdate","containers":{"log":{"id":"containerd://1","restarts":3,"image":"log:1","digest":"sha256:a"},"tail":{"id":""}}},` +
 		`"bee":{"generation":1,"at":"2026-01-02T03:04:05Z","stateBefore":"NotReady","containers":{}},` +
@@ -39,7 +39,7 @@ func TestEntriesFormat(t *testing.T) {
 	if diff := cmp.Diff(want, m.Format("u")); diff != "" {
 		t.Errorf("annotation (-want +got):\n%s", diff)
 	}
-	got, err := podstate.EntriesOf(marked(want))
+	got, err := podstate.InPlaceRecordsOf(marked(want))
 	if diff := cmp.Diff(m, got); diff != "" || err != nil {
 		t.Errorf("read again (-want +got):\n%s%v", diff, err)
 	}
@@ -49,10 +49,9 @@ func TestEntriesFormat(t *testing.T) {
 	}
 }
 
-// formerEntry is the record that operators before content and was read and write. They ignore
-// An Entry is about the content that the Pod has, if the Pod has not been updated since.
-func TestEntriesOfTheContentThatThePodCarries(t *testing.T) {
-	entries := podstate.Entries{}.With("ant", someEntry)
+// An InPlaceRecord is about the revision that the Pod has, if the Pod has not been updated since.
+func TestInPlaceRecordsOfTheRevisionThatThePodHas(t *testing.T) {
+	entries := podstate.InPlaceRecords{}.With("ant", someRecord)
 	hashes := func(hash string, at time.Time) podstate.Hashes {
 		return podstate.Hashes{}.With(podstate.HashRecord{SidecarSetName: "ant", Hash: hash, UpdateTimestamp: at})
 	}
@@ -61,15 +60,15 @@ func TestEntriesOfTheContentThatThePodCarries(t *testing.T) {
 		hashes podstate.Hashes
 		want   bool
 	}{
-		"as it was written":                      {"ant", hashes("h2", someEntry.At), true},
+		"as it was written":                      {"ant", hashes("h2", someRecord.At), true},
 		"a hash record without a time":           {"ant", hashes("h2", time.Time{}), true},
-		"written once more":                      {"ant", hashes("h2", someEntry.At.Add(-time.Minute)), true},
-		"OpenKruise's later write":               {"ant", hashes("h3", someEntry.At.Add(time.Second)), false},
-		"OpenKruise's later write, same content": {"ant", hashes("h2", someEntry.At.Add(time.Second)), false},
-		"OpenKruise's write in the same second":  {"ant", hashes("h3", someEntry.At), false},
-		"a content of a clock that is late":      {"ant", hashes("h1", someEntry.At.Add(-time.Hour)), false},
+		"written once more":                      {"ant", hashes("h2", someRecord.At.Add(-time.Minute)), true},
+		"OpenKruise's later write":               {"ant", hashes("h3", someRecord.At.Add(time.Second)), false},
+		"OpenKruise's later write, same content": {"ant", hashes("h2", someRecord.At.Add(time.Second)), false},
+		"OpenKruise's write in the same second":  {"ant", hashes("h3", someRecord.At), false},
+		"a content of a clock that is late":      {"ant", hashes("h1", someRecord.At.Add(-time.Hour)), false},
 		"no hash record":                         {"ant", podstate.Hashes{}, false},
-		"no record":                              {"bee", hashes("h2", someEntry.At), false},
+		"no record":                              {"bee", hashes("h2", someRecord.At), false},
 	} {
 		if e := entries.Of(tc.set, tc.hashes); (e != nil) != tc.want {
 			t.Errorf("%s: %+v, want one: %v", name, e, tc.want)
@@ -77,7 +76,7 @@ func TestEntriesOfTheContentThatThePodCarries(t *testing.T) {
 	}
 }
 
-func TestEntriesOf(t *testing.T) {
+func TestInPlaceRecordsOf(t *testing.T) {
 	const at = `"at":"2026-01-02T03:04:05Z"`
 	sets := func(sets string) string { return `{"v":1,"uid":"u","sets":` + sets + `}` }
 	entry := func(members string) string { return sets(`{"a":{"stateBefore":"Ready",` + members + `}}`) }
@@ -135,21 +134,21 @@ func TestEntriesOf(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			m, err := podstate.EntriesOf(marked(tc.value))
+			m, err := podstate.InPlaceRecordsOf(marked(tc.value))
 			if (err != nil) != (tc.sets < 0) || len(m.Sets) != max(tc.sets, 0) {
 				t.Errorf("%d SidecarSets, %v; want %d", len(m.Sets), err, tc.sets)
 			}
 		})
 	}
-	if m, err := podstate.EntriesOf(&corev1.Pod{}); err != nil || len(m.Sets) != 0 {
+	if m, err := podstate.InPlaceRecordsOf(&corev1.Pod{}); err != nil || len(m.Sets) != 0 {
 		t.Errorf("a Pod without a record: %v, %v", m.Sets, err)
 	}
 }
 
 // A value that is read and written again reads as the same, and costs no more than the
 // bounds allow.
-func FuzzEntries(f *testing.F) {
-	f.Add(podstate.Entries{}.With("a", someEntry).WithResize("a", podstate.Resize{Hash: "h", At: someEntry.At, Containers: []string{"log", ""}}).Format("u"))
+func FuzzInPlaceRecords(f *testing.F) {
+	f.Add(podstate.InPlaceRecords{}.With("a", someRecord).WithResize("a", podstate.Resize{Hash: "h", At: someRecord.At, Containers: []string{"log", ""}}).Format("u"))
 	f.Add(`{"v":1,"uid":"u","sets":{"\u0061":{"generation":1,"at":"2026-01-02T03:04:05+01:00","containers":{"\ud800":{"id":"\n"}}}}}`)
 	f.Add(`{"v":1,"uid":"u","sets":{"a":{"generation":9223372036854775807,"at":"9999-01-02T03:04:05Z","containers":{"log":{"restarts":2147483647}}}}}`)
 	f.Fuzz(func(t *testing.T, value string) {
@@ -161,7 +160,7 @@ func FuzzEntries(f *testing.F) {
 		if next := r.ChangesAt(1000); next != 0 && next <= 1000 {
 			t.Errorf("record %+v changes at %d", r, next)
 		}
-		m, err := podstate.EntriesOf(pod)
+		m, err := podstate.InPlaceRecordsOf(pod)
 		if err != nil {
 			if len(m.Sets) > 0 {
 				t.Errorf("an error and %v", m.Sets)
@@ -171,7 +170,7 @@ func FuzzEntries(f *testing.F) {
 		entries := len(m.Sets) + len(m.Resizes)
 		for _, e := range m.Sets {
 			entries += len(e.Containers)
-			podstate.NewEntry(podstate.Write{Pod: pod, StateBefore: e.StateBefore, Previous: &e, Changes: []podstate.Change{{Container: "log"}}, Now: sentAt})
+			podstate.NewInPlaceRecord(podstate.Write{Pod: pod, StateBefore: e.StateBefore, Previous: &e, Changes: []podstate.Change{{Container: "log"}}, Now: sentAt})
 		}
 		for _, z := range m.Resizes {
 			entries += len(z.Containers)
@@ -180,7 +179,7 @@ func FuzzEntries(f *testing.F) {
 			t.Errorf("%d entries are read of %d bytes", entries, len(value))
 		}
 		text := m.Format("u")
-		again, err := podstate.EntriesOf(marked(text))
+		again, err := podstate.InPlaceRecordsOf(marked(text))
 		if len(text) > 64<<10 { // escapes can be longer than what they stand for
 			return
 		}

@@ -19,9 +19,9 @@ const (
 	digestPatience = 30
 )
 
-// Observe reads from a Pod's status how far the kubelet is with the update of an Entry. It
+// Observe reads from a Pod's status how far the kubelet is with the update of an InPlaceRecord. It
 // ignores containers that the Pod does not have.
-func (e *Entry) Observe(pod *corev1.Pod) Written {
+func (e *InPlaceRecord) Observe(pod *corev1.Pod) Written {
 	w := Written{At: seconds(e.At), StateBefore: e.StateBefore}
 	acknowledged := pod.Status.ObservedGeneration != 0 && reaches(pod, e.Generation)
 	all := progress{replaced: true, up: true}
@@ -86,7 +86,7 @@ func (b *Before) replaced(status *corev1.ContainerStatus) bool {
 }
 
 // container observes one changed container.
-func (e *Entry) container(pod *corev1.Pod, c *corev1.Container, status *corev1.ContainerStatus, before Before) (p progress) {
+func (e *InPlaceRecord) container(pod *corev1.Pod, c *corev1.Container, status *corev1.ContainerStatus, before Before) (p progress) {
 	if status == nil {
 		p.acted = true
 		return p
@@ -136,7 +136,7 @@ func isNativeSidecar(pod *corev1.Pod, name string) bool {
 
 // Runs reports whether a container is ready at a time, with its latest image. Other
 // containers and the Pod's conditions are ignored.
-func (e *Entry) Runs(pod *corev1.Pod, container string, now time.Time) bool {
+func (e *InPlaceRecord) Runs(pod *corev1.Pod, container string, now time.Time) bool {
 	if !reaches(pod, e.Generation) || !IsContainerReady(pod, container) {
 		return false
 	}

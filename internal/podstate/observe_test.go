@@ -150,7 +150,7 @@ func TestObserve(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			pod := updated()
-			e := Entry{Hash: "h", Generation: 2, At: sent, StateBefore: WasNotReadyByUpdate, Containers: tc.containers}
+			e := InPlaceRecord{Hash: "h", Generation: 2, At: sent, StateBefore: WasNotReadyByUpdate, Containers: tc.containers}
 			if tc.containers == nil {
 				e.Containers = entry(func(*Before) {})
 			}
@@ -206,7 +206,7 @@ func TestTheStatusShowsTheWrittenImage(t *testing.T) {
 			pod := updated()
 			pod.Spec.Containers[1].Image = tc.image
 			pod.Status.ContainerStatuses[1].Image, pod.Status.ContainerStatuses[1].ImageID = tc.statusImage, tc.imageID
-			e := Entry{Generation: 2, At: sent, Containers: map[string]Before{"log": {ID: "log-1"}}}
+			e := InPlaceRecord{Generation: 2, At: sent, Containers: map[string]Before{"log": {ID: "log-1"}}}
 			if w := e.Observe(pod); w.IsCarriedOut(second) != tc.shows || !w.IsCarriedOut(second+40) {
 				t.Errorf("carried out from %d on, want that it shows at once: %v", int64(w.Carried)-second, tc.shows)
 			}
@@ -217,7 +217,7 @@ func TestTheStatusShowsTheWrittenImage(t *testing.T) {
 // The clocks of others may say anything.
 func TestTimesBeyondAllBounds(t *testing.T) {
 	for year, want := range map[int]uint32{1: second, 1969: second, 2106: 4291747200, 2107: math.MaxUint32, 9999: math.MaxUint32} {
-		pod, e := updated(), Entry{Generation: 2, At: sent, Containers: map[string]Before{"log": {ID: "log-1", Image: "log:1"}}}
+		pod, e := updated(), InPlaceRecord{Generation: 2, At: sent, Containers: map[string]Before{"log": {ID: "log-1", Image: "log:1"}}}
 		at := metav1.NewTime(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC))
 		pod.Status.ContainerStatuses[1].State.Running.StartedAt = at
 		if w := e.Observe(pod); w.Started != want || w.Carried != second {
@@ -237,10 +237,10 @@ func TestTimesBeyondAllBounds(t *testing.T) {
 }
 
 // What is recorded of a Pod that is written again.
-func TestNewEntry(t *testing.T) {
+func TestNewInPlaceRecord(t *testing.T) {
 	logWrite := []Change{{Container: "log", Kind: Regular, From: "log:2", To: "log:3"}}
 	proxyWrite := []Change{{Container: "proxy", Kind: Native, From: "proxy:1", To: "proxy:2"}}
-	first := Entry{Generation: 2, At: sent, StateBefore: WasNotReady, Containers: map[string]Before{"log": {ID: "log-1", Image: "log:1", Digest: "sha256:d"}}}
+	first := InPlaceRecord{Generation: 2, At: sent, StateBefore: WasNotReady, Containers: map[string]Before{"log": {ID: "log-1", Image: "log:1", Digest: "sha256:d"}}}
 	ran := Before{ID: "log-2", Restarts: 1, Image: "log:2", Digest: "sha256:docker.io/library/log:2"}
 	unknown := ran
 	unknown.Image = ""
@@ -283,13 +283,13 @@ func TestNewEntry(t *testing.T) {
 			if tc.w.Now.IsZero() {
 				tc.w.Now = sent.Add(time.Minute)
 			}
-			want := Entry{Hash: "h2", Generation: 2, At: tc.w.Now, StateBefore: WasNotReadyByUpdate, Containers: tc.want}
+			want := InPlaceRecord{Hash: "h2", Generation: 2, At: tc.w.Now, StateBefore: WasNotReadyByUpdate, Containers: tc.want}
 			if len(tc.w.Changes) > 0 {
 				want.Generation++
 			}
 			tc.w.Pod, tc.w.Hash, tc.w.StateBefore = pod, "h2", WasNotReadyByUpdate
 			tc.w.Now = tc.w.Now.Add(999 * time.Millisecond).In(time.FixedZone("", 3600))
-			if diff := cmp.Diff(want, NewEntry(tc.w)); diff != "" {
+			if diff := cmp.Diff(want, NewInPlaceRecord(tc.w)); diff != "" {
 				t.Errorf("entry (-want +got):\n%s", diff)
 			}
 		})

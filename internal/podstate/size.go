@@ -6,16 +6,16 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// MaxRecordBytes bounds what is kept of one Pod, by an estimate of everything that the Pod's
+// MaxSummaryBytes bounds what is kept of one Pod, by an estimate of everything that the Pod's
 // author decides about: its name, labels, containers and injected list, and the notes of
 // updates. In allocated memory, and with the data that package tracker keeps for each Pod, this
 // is less than 4 KB. A Pod with ten containers may have 2 KB of labels; a Pod with 1 KB of
 // labels may have 30 containers.
-const MaxRecordBytes = 3 << 10
+const MaxSummaryBytes = 3 << 10
 
-// What the parts of a record take.
+// What the parts of a Summary take.
 const (
-	recordBytes    = 400 // Record, UID, and what package tracker takes for a Pod
+	summaryBytes   = 400 // Summary, UID, and what package tracker takes for a Pod
 	containerBytes = 24
 	injectionBytes = 56
 	noteBytes      = 16
@@ -23,12 +23,12 @@ const (
 	writeBytes     = 32
 )
 
-// tooLarge reports whether a Pod's record would take more than MaxRecordBytes, now or after an
+// tooLarge reports whether a Pod's Summary would take more than MaxSummaryBytes, now or after an
 // update in place. An update must not make a Pod too large, because the rollout would then
 // lose sight of a Pod that it disturbs. tooLarge reads no more of the Pod than the answer
 // needs.
 func tooLarge(pod *corev1.Pod) bool {
-	size := recordBytes + len(pod.Name)
+	size := summaryBytes + len(pod.Name)
 	if list := pod.Annotations[appsv1beta1.AnnotationInjectedList]; list != "" {
 		if tooManyNames(list) {
 			return true
@@ -40,11 +40,11 @@ func tooLarge(pod *corev1.Pod) bool {
 		}
 	}
 	for key, value := range pod.Labels {
-		if size += len(key) + len(value) + len("=,"); size > MaxRecordBytes {
+		if size += len(key) + len(value) + len("=,"); size > MaxSummaryBytes {
 			return true
 		}
 	}
-	return size > MaxRecordBytes
+	return size > MaxSummaryBytes
 }
 
 func countContainers(pod *corev1.Pod) int {

@@ -77,7 +77,7 @@ func updated(t *testing.T, pod *corev1.Pod, sets int) *corev1.Pod {
 func TestAnUpdateMakesNoPodTooLarge(t *testing.T) {
 	for _, shape := range []struct{ sets, containers int }{{1, 1}, {10, 15}, {2, 40}, {12, 12}} {
 		within, beyond := 0, 0
-		for label := 0; label < podstate.MaxRecordBytes; label += 20 {
+		for label := 0; label < podstate.MaxSummaryBytes; label += 20 {
 			pod := largePod(shape.sets, shape.containers, label)
 			if r := podstate.FromPod(pod); r.TooLarge { // it is not updated
 				if !r.Active || r.FullName() != "a/"+pod.Name || r.Injections != nil || r.Containers != nil || r.Labels != (podstate.LabelSet{}) {

@@ -25,9 +25,9 @@ func writtenPod() *corev1.Pod {
 	log.ContainerID, log.Ready, log.RestartCount = "log-2", true, 1
 	log.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(sentAt.Add(time.Second))}
 	pod.Annotations[appsv1beta1.AnnotationHash] = `{"logging":{"updateTimestamp":"2026-01-02T03:04:05Z","hash":"h2"}}`
-	pod.Annotations[appsv1beta1.AnnotationInPlace] = podstate.Entries{}.With("logging", podstate.Entry{
+	pod.Annotations[appsv1beta1.AnnotationInPlace] = podstate.InPlaceRecords{}.With("logging", podstate.InPlaceRecord{
 		Hash: "h2", Generation: 2, At: sentAt, StateBefore: podstate.WasNotReadyByUpdate, Containers: map[string]podstate.Before{"log": {ID: "log-1", Image: "log:1", Digest: digestA}},
-	}).With("gone", podstate.Entry{At: sentAt}).Format(pod.UID)
+	}).With("gone", podstate.InPlaceRecord{At: sentAt}).Format(pod.UID)
 	return pod
 }
 
@@ -135,7 +135,7 @@ func TestAResizeComesBeforeAnUpdate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pod := writtenPod()
 			tc.edit(pod)
-			entries, err := podstate.EntriesOf(pod)
+			entries, err := podstate.InPlaceRecordsOf(pod)
 			if err != nil {
 				t.Fatal(err)
 			}

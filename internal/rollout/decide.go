@@ -175,7 +175,7 @@ const (
 
 // name keeps the Pod to name: of those that count, the one with the oldest write.
 func name(to *look, l look) {
-	if to.Pod == nil || cmp.Or(compareBool(l.counts(), to.counts()), cmp.Compare(l.at, to.at), cmp.Compare(l.Record.UID, to.Record.UID)) < 0 {
+	if to.Pod == nil || cmp.Or(compareBool(l.counts(), to.counts()), cmp.Compare(l.at, to.at), cmp.Compare(l.Summary.UID, to.Summary.UID)) < 0 {
 		*to = l
 	}
 }
@@ -186,7 +186,7 @@ func (d *decision) wake(at int64) {
 	}
 }
 
-func (d *decision) workloadOf(r *podstate.Record) *workload {
+func (d *decision) workloadOf(r *podstate.Summary) *workload {
 	id := r.Controller
 	if id == 0 {
 		id = podstate.MakeName(string(r.UID))
@@ -204,11 +204,11 @@ func (d *decision) countWorkloads() {
 	d.workloads = map[podstate.Name]*workload{}
 	for _, p := range d.pods {
 		if !p.Dead && !p.isUnassigned() {
-			d.workloadOf(p.Record).pods++
+			d.workloadOf(p.Summary).pods++
 		}
 	}
 	for _, l := range d.updating {
-		w := d.workloadOf(l.Record)
+		w := d.workloadOf(l.Summary)
 		w.updating++
 		name(&w.who, l)
 	}
@@ -216,7 +216,7 @@ func (d *decision) countWorkloads() {
 
 // count counts one Pod, and finds what can be done with it.
 func (d *decision) count(p *Pod) {
-	now, r := d.now, p.Record
+	now, r := d.now, p.Summary
 	if p.Dead {
 		d.countDead(p)
 		return
@@ -276,7 +276,7 @@ func (d *decision) count(p *Pod) {
 func (d *decision) countDead(p *Pod) {
 	d.dead++
 	if !p.Updated {
-		d.Blocked.Add(inplace.NodeNotReady, "", p.Record)
+		d.Blocked.Add(inplace.NodeNotReady, "", p.Summary)
 		if p.isInPlace() && !p.isUnselected() {
 			d.deadOutdated++
 		}
@@ -294,8 +294,8 @@ func (d *decision) countDead(p *Pod) {
 
 // isFailing notes a Pod that uses the budget, and reports whether it is failing.
 func (d *decision) isFailing(l *look) bool {
-	d.Grace = max(d.Grace, int64(l.Record.Grace))
-	if l.Record.Ready || !l.Trouble.IsFailure() && !l.carried {
+	d.Grace = max(d.Grace, int64(l.Summary.Grace))
+	if l.Summary.Ready || !l.Trouble.IsFailure() && !l.carried {
 		return false
 	}
 	from := max(l.at, l.since)
@@ -308,7 +308,7 @@ func (d *decision) countCurrent(l *look) {
 	d.Current++
 	if l.has {
 		d.Moved = max(d.Moved, l.at)
-		if l.Record.Ready && l.carried {
+		if l.Summary.Ready && l.carried {
 			d.Moved = max(d.Moved, l.since)
 		}
 	}
@@ -320,7 +320,7 @@ func (d *decision) countUpdated(l *look, state State) {
 	case Updating:
 		idle, next := l.idle(d.strategy.minReady, d.now)
 		d.wake(next)
-		if !idle && !(l.Record.Ready && l.before == podstate.WasReady) { // it is Ready still
+		if !idle && !(l.Summary.Ready && l.before == podstate.WasReady) { // it is Ready still
 			d.UpdatedNotReady++
 			name(&d.who[updatedNotReady], *l)
 		}
@@ -352,8 +352,8 @@ func (d *decision) countUpdated(l *look, state State) {
 		if idle, _ := l.idle(d.strategy.minReady, d.now); idle {
 			d.UpdatedReady++
 		}
-		if l.Record.Ready && !l.carried {
-			d.Blocked.Add(inplace.UpdateTimedOut, l.Record.ResizeMessage, l.Record)
+		if l.Summary.Ready && !l.carried {
+			d.Blocked.Add(inplace.UpdateTimedOut, l.Summary.ResizeMessage, l.Summary)
 		}
 	}
 }
@@ -366,7 +366,7 @@ func (d *decision) offer(l *look, state State) {
 		return
 	case !p.isInPlace():
 		if p.Verdict.Reason != "" {
-			d.Blocked.Add(p.Verdict.Reason, p.message(), p.Record)
+			d.Blocked.Add(p.Verdict.Reason, p.message(), p.Summary)
 		}
 		return
 	case p.isUnselected() && !l.byUpdate():
@@ -385,12 +385,12 @@ func (d *decision) offer(l *look, state State) {
 		name(&d.who[isNew], *l)
 	case p.isUnassigned():
 		d.unassigned = append(d.unassigned, p)
-	case !p.Record.Ready && (l.counts() || isUndone && undone.counts()):
+	case !p.Summary.Ready && (l.counts() || isUndone && undone.counts()):
 		d.byUpdate = append(d.byUpdate, p)
 	case created:
 		d.wake(until)
 		name(&d.who[isNew], *l)
-	case !p.Record.Ready:
+	case !p.Summary.Ready:
 		d.notReadyPods = append(d.notReadyPods, p)
 	case state == Updating: // for another revision
 	case state == NotYetAvailable:
@@ -420,7 +420,7 @@ func (d *decision) backsOff(p *Pod, undone *look) (is bool) {
 	}
 	if reason.Reason != "" {
 		d.BackingOff++
-		d.Blocked.Add(reason.Reason, reason.Message, p.Record)
+		d.Blocked.Add(reason.Reason, reason.Message, p.Summary)
 	}
 	return is
 }
@@ -431,7 +431,7 @@ func (p *Pod) isUnselected() bool { return p.Traits != nil && p.Traits.unselecte
 // message is what the kubelet says about a resize that keeps the Pod from being updated.
 func (p *Pod) message() string {
 	if p.Verdict.Reason.IsOfResize() {
-		return p.Record.ResizeMessage
+		return p.Summary.ResizeMessage
 	}
 	return ""
 }
@@ -439,7 +439,7 @@ func (p *Pod) message() string {
 // notRunning counts a Pod one of whose sidecars does not run: for a minute, by a reason of failure,
 // or for ten while it is only being created.
 func (d *decision) notRunning(l *look) {
-	if l.Trouble == 0 || l.Record.Ready {
+	if l.Trouble == 0 || l.Summary.Ready {
 		return
 	}
 	at := l.since + tenMinutes
@@ -450,7 +450,7 @@ func (d *decision) notRunning(l *look) {
 		d.wake(at)
 		return
 	}
-	d.NotRunning.Add(inplace.Reason(l.Trouble.String()), l.Sidecar, l.Record)
+	d.NotRunning.Add(inplace.Reason(l.Trouble.String()), l.Sidecar, l.Summary)
 	if l.current() {
 		d.NotRunningCurrent++
 	}

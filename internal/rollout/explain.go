@@ -66,7 +66,7 @@ func (d *decision) setWho(p *Pod) {
 		d.WhoIs = appsv1beta1.ReasonStartupProbe
 	case !w.IsCarriedOut(d.now) && w.At != 0:
 		d.WhoIs = appsv1beta1.ReasonStarting
-	case p.Record.Ready:
+	case p.Summary.Ready:
 		d.WhoIs = appsv1beta1.ReasonMinReadySeconds
 	default:
 		d.WhoIs = appsv1beta1.ReasonNotReady

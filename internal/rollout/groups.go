@@ -19,11 +19,11 @@ type Groups struct{ by map[inplace.Reason]*group }
 type group struct {
 	pods    int
 	message string
-	first   []*podstate.Record // by name
+	first   []*podstate.Summary // by name
 }
 
 // Add adds one Pod. A group keeps its first message.
-func (g *Groups) Add(reason inplace.Reason, message string, r *podstate.Record) {
+func (g *Groups) Add(reason inplace.Reason, message string, r *podstate.Summary) {
 	if g.by == nil {
 		g.by = map[inplace.Reason]*group{}
 	}
@@ -42,7 +42,7 @@ func (g *Groups) Add(reason inplace.Reason, message string, r *podstate.Record) 
 	of.first = of.first[:min(len(of.first), maxNames)]
 }
 
-func compareNames(a, b *podstate.Record) int {
+func compareNames(a, b *podstate.Summary) int {
 	return cmp.Or(cmp.Compare(a.Namespace.Value(), b.Namespace.Value()), cmp.Compare(a.Name, b.Name))
 }
 

@@ -69,9 +69,9 @@ func (d *decision) countEvidence(l *look, state State) {
 
 // countCreated counts a Pod that was created with the current revision.
 func (d *decision) countCreated(l *look) {
-	if at := l.since + d.strategy.minReady; l.Record.Ready && d.now >= at {
+	if at := l.since + d.strategy.minReady; l.Summary.Ready && d.now >= at {
 		d.Evidence.Available++
-	} else if l.Record.Ready {
+	} else if l.Summary.Ready {
 		d.wake(at)
 	}
 }
@@ -82,7 +82,7 @@ func (d *decision) countOutdated(l *look) {
 		return
 	}
 	d.outdated++
-	if created, _ := l.isNew(d.now); !l.Record.Ready && !created {
+	if created, _ := l.isNew(d.now); !l.Summary.Ready && !created {
 		d.repairs++
 	}
 }

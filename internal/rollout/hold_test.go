@@ -17,7 +17,7 @@ import (
 func evidenceOf(u update, status rollout.Status, earlier bool, pods []*rollout.Pod) (rollout.Evidence, rollout.Plan) {
 	s := withMinReady(u, "30")
 	for _, p := range pods {
-		p.Traits = s.TraitsOf(p.Record.Labels.Labels())
+		p.Traits = s.TraitsOf(p.Summary.Labels.Labels())
 	}
 	plan := rollout.Decide(rollout.Input{Strategy: s, Status: status, Stored: true, NewPodsGetEarlier: earlier, Unstable: true, Now: noon}, pods)
 	return plan.Evidence, plan

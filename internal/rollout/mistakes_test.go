@@ -33,7 +33,7 @@ func unrecorded(is func(c *cluster.Cluster, p *cluster.Pod) bool) cluster.Mistak
 // slides: the time of an update moves on, if something is so.
 func slides(is func(p *cluster.Pod) bool) cluster.Mistake {
 	return show(func(c *cluster.Cluster, p *cluster.Pod, shown *corev1.Pod) {
-		entries, err := podstate.EntriesOf(shown)
+		entries, err := podstate.InPlaceRecordsOf(shown)
 		for set, e := range entries.Sets {
 			if five := time.Unix(int64(c.Now-300), 0); err == nil && is(p) && e.At.Before(five) {
 				e.At = five

@@ -74,7 +74,7 @@ func order(a, b *Pod) int {
 	if by := cmp.Or(compareBool(b.comesLast(), a.comesLast()), byPriority(a, b)); by != 0 {
 		return by
 	}
-	p, q := a.Record, b.Record
+	p, q := a.Summary, b.Summary
 	x, y := &p.Order, &q.Order
 	switch {
 	case x.Phase != y.Phase:

@@ -43,7 +43,7 @@ const noon = 1_900_000_000
 // ready returns an outdated Pod that is available. Pods with lower numbers come first
 // in the default order.
 func ready(i int) *rollout.Pod {
-	return &rollout.Pod{Verdict: inplace.Verdict{Method: inplace.Images}, Record: &podstate.Record{
+	return &rollout.Pod{Verdict: inplace.Verdict{Method: inplace.Images}, Summary: &podstate.Summary{
 		UID: types.UID(fmt.Sprintf("uid-%06d", i)), Namespace: podstate.MakeNamespace("default"), Name: fmt.Sprintf("pod-%06d", i),
 		Active: true, Ready: true, Since: uint32(1_800_000_000 - i), Order: podstate.Order{Assigned: true, Phase: podstate.Running, Created: 1e9},
 	}}
@@ -54,7 +54,7 @@ func labelled(i int, pairs ...string) *rollout.Pod {
 	for j := 0; j < len(pairs); j += 2 {
 		set[pairs[j]] = pairs[j+1]
 	}
-	p.Record.Labels = podstate.MakeLabelSet(set)
+	p.Summary.Labels = podstate.MakeLabelSet(set)
 	return p
 }
 
@@ -64,7 +64,7 @@ func updated(i int, back bool) *rollout.Pod {
 	p := ready(i)
 	p.Verdict.Method, p.Updated = inplace.Current, true
 	p.Written = podstate.Written{At: 1_700_000_000, Carried: 1_700_000_000, Started: 1_700_000_001, Up: true}
-	p.Record.Ready, p.Record.Since = back, p.Written.Started
+	p.Summary.Ready, p.Summary.Since = back, p.Written.Started
 	return p
 }
 
@@ -79,7 +79,7 @@ func proven(n int) (pods []*rollout.Pod) {
 // decide decides at noon.
 func decide(s *rollout.Strategy, pods ...*rollout.Pod) rollout.Plan {
 	for _, p := range pods {
-		p.Traits = s.TraitsOf(p.Record.Labels.Labels())
+		p.Traits = s.TraitsOf(p.Summary.Labels.Labels())
 	}
 	return rollout.Decide(rollout.Input{Strategy: s, Status: rollout.Begun, Stored: true, Now: noon}, pods)
 }
@@ -87,7 +87,7 @@ func decide(s *rollout.Strategy, pods ...*rollout.Pod) rollout.Plan {
 // names returns the numbers of Pods.
 func names(pods []*rollout.Pod) (all []string) {
 	for _, p := range pods {
-		all = append(all, strings.TrimLeft(strings.TrimPrefix(p.Record.Name, "pod-"), "0"))
+		all = append(all, strings.TrimLeft(strings.TrimPrefix(p.Summary.Name, "pod-"), "0"))
 	}
 	return all
 }
@@ -101,23 +101,23 @@ func expect(t *testing.T, plan rollout.Plan, want ...string) {
 
 // The default order: each Pod comes before the next by one of its steps.
 func TestDefaultOrder(t *testing.T) {
-	steps := []func(*podstate.Record){
-		func(p *podstate.Record) { p.Since = 0 },
-		func(p *podstate.Record) { p.Since = 900 },
-		func(p *podstate.Record) { p.Order.Restarts = 2 },
-		func(p *podstate.Record) { p.Order.Restarts, p.Order.NativeRestarts = 1, 9 },
-		func(p *podstate.Record) { p.Order.NativeRestarts = 1 },
-		func(p *podstate.Record) { p.Order.Created = 0 },
-		func(p *podstate.Record) { p.Order.Created = 700 },
-		func(p *podstate.Record) {},
-		func(p *podstate.Record) {}, // by UID
+	steps := []func(*podstate.Summary){
+		func(p *podstate.Summary) { p.Since = 0 },
+		func(p *podstate.Summary) { p.Since = 900 },
+		func(p *podstate.Summary) { p.Order.Restarts = 2 },
+		func(p *podstate.Summary) { p.Order.Restarts, p.Order.NativeRestarts = 1, 9 },
+		func(p *podstate.Summary) { p.Order.NativeRestarts = 1 },
+		func(p *podstate.Summary) { p.Order.Created = 0 },
+		func(p *podstate.Summary) { p.Order.Created = 700 },
+		func(p *podstate.Summary) {},
+		func(p *podstate.Summary) {}, // by UID
 	}
 	pods := proven(100)
 	var want []string
 	for i, step := range steps {
 		p := ready(i + 1)
-		p.Record.Since, p.Record.Order = 800, podstate.Order{Assigned: true, Phase: podstate.Running, Created: 600}
-		step(p.Record)
+		p.Summary.Since, p.Summary.Order = 800, podstate.Order{Assigned: true, Phase: podstate.Running, Created: 600}
+		step(p.Summary)
 		pods = append(pods, p)
 		want = append(want, fmt.Sprint(i+1))
 	}
@@ -131,9 +131,9 @@ func TestOrderOfPodsThatAreNotReady(t *testing.T) {
 	pods := proven(100)
 	for i := range 5 {
 		p := ready(5 - i)
-		p.Record.Ready, p.Record.Order = false, podstate.Order{Assigned: i < 3, Phase: podstate.Phase(max(0, 2-i))}
+		p.Summary.Ready, p.Summary.Order = false, podstate.Order{Assigned: i < 3, Phase: podstate.Phase(max(0, 2-i))}
 		if i == 4 {
-			p.Record.Order = podstate.Order{Assigned: true, Phase: podstate.Running}
+			p.Summary.Order = podstate.Order{Assigned: true, Phase: podstate.Running}
 			p.Written = podstate.Written{At: 1_700_000_000}
 		}
 		pods = append(pods, p)
@@ -182,7 +182,7 @@ func TestScatter(t *testing.T) {
 	for i := range 6 {
 		p := updated(10+i, true)
 		if i < 3 {
-			p.Record.Labels = pods[0].Record.Labels
+			p.Summary.Labels = pods[0].Summary.Labels
 		}
 		pods = append(pods, p)
 	}
@@ -271,7 +271,7 @@ func TestAnInvalidStrategyStopsTheRollout(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			down := ready(1)
-			down.Record.Ready, down.Resets = false, true
+			down.Summary.Ready, down.Resets = false, true
 			plan := decide(tc.strategy, ready(0), down)
 			expect(t, plan)
 			if plan.Rule != rollout.Invalid || plan.Who != nil || len(plan.Reset) > 0 {

@@ -125,7 +125,7 @@ func TestNotRunning(t *testing.T) {
 func TestBlocked(t *testing.T) {
 	verdict := func(way inplace.Method, reason inplace.Reason) change {
 		return func(p *rollout.Pod) {
-			p.Verdict, p.Record.ResizeMessage = inplace.Verdict{Method: way, Reason: reason}, "too big"
+			p.Verdict, p.Summary.ResizeMessage = inplace.Verdict{Method: way, Reason: reason}, "too big"
 		}
 	}
 	moves := func(p *rollout.Pod) { p.Verdict = inplace.Verdict{Method: inplace.Resize, Moves: true} }
@@ -145,7 +145,7 @@ func TestBlocked(t *testing.T) {
 // Moved is the last write or return of a Pod with the revision. Failing Pods are those that use the budget and do
 // not come back by waiting.
 func TestMovedGraceAndFailing(t *testing.T) {
-	grace := func(seconds uint32) change { return func(p *rollout.Pod) { p.Record.Grace = seconds } }
+	grace := func(seconds uint32) change { return func(p *rollout.Pod) { p.Summary.Grace = seconds } }
 	pulls := func(p *rollout.Pod) { p.Trouble = trouble("ErrImagePull") }
 	plan := ruled(update{}, rollout.Begun, pod(1, with(late, grace(90))...), pod(2, with(available, grace(500))...), pod(3, with(unavailable, wrote(50, podstate.WasReady), carriedOut(40))...))
 	if plan.Moved != noon-15 || plan.Grace != 90 || plan.Failing != 1 || plan.MinReady != 30 {

@@ -7,7 +7,7 @@ import (
 
 // Pod is one Pod that has a SidecarSet. Decide changes none.
 type Pod struct {
-	Record *podstate.Record
+	Summary *podstate.Summary
 	// Verdict is how the Pod can get the current revision.
 	Verdict inplace.Verdict
 	// Updated: the Pod has the current revision, or its kubelet is resizing it to that.
@@ -89,7 +89,7 @@ type look struct {
 func (p *Pod) look(now int64) look {
 	w := p.written()
 	l := look{Pod: p, before: w.StateBefore, has: w.At != 0, carried: w.IsCarriedOut(now), at: w.SentAt(now)}
-	l.since = l.nodeTime(p.Record.Since, now)
+	l.since = l.nodeTime(p.Summary.Since, now)
 	l.base, l.timeout = l.at, l.at+tenMinutes
 	if l.carried {
 		l.base = max(l.at, l.nodeTime(w.Started, now))
@@ -102,14 +102,14 @@ func (p *Pod) look(now int64) look {
 func (l *look) nodeTime(t uint32, now int64) int64 {
 	at := int64(t)
 	if at > now+podstate.MaxClockSkew {
-		at = max(l.at, l.Record.Order.Created) + tenMinutes
+		at = max(l.at, l.Summary.Order.Created) + tenMinutes
 	}
 	return min(at, now)
 }
 
 // state returns the state, and when it changes by itself; 0: it does not.
 func (l *look) state(minReady, now int64) (State, int64) {
-	switch ready := l.Record.Ready; {
+	switch ready := l.Summary.Ready; {
 	case !l.has:
 		return None, 0
 	case l.Dead:
@@ -145,7 +145,7 @@ func (l *look) counts() bool { return l.has && l.before != podstate.WasNotReady 
 
 // byUpdate reports whether the last write took the Pod down: it failed within ten minutes.
 func (l *look) byUpdate() bool {
-	return l.counts() && !l.Record.Ready && l.since-l.base < tenMinutes
+	return l.counts() && !l.Summary.Ready && l.since-l.base < tenMinutes
 }
 
 // lost reports whether the Pod's node died within ten minutes after the update, less than ten minutes
@@ -161,7 +161,7 @@ func (l *look) lost(now int64) (is bool, until int64) {
 func (l *look) fails(minReady, now int64) bool {
 	patience := max(1, minReady)
 	switch {
-	case l.Record.Ready:
+	case l.Summary.Ready:
 		return false
 	case l.carried:
 		return l.Trouble.IsFailure() || l.since > l.base || now >= l.base+patience
@@ -182,14 +182,14 @@ func (p *Pod) undone(now int64) (l look, ok bool) {
 func (p *Pod) isUndone() bool { return p.Undone.At != 0 && !p.current() }
 
 // isUnassigned reports whether the Pod has no node, so that it runs nothing.
-func (p *Pod) isUnassigned() bool { return !p.Record.Order.Assigned && !p.Record.Ready }
+func (p *Pod) isUnassigned() bool { return !p.Summary.Order.Assigned && !p.Summary.Ready }
 
 // isNew reports whether the Pod was created with what new Pods get, and is not Ready yet; and until when
 // that counts.
 func (l *look) isNew(now int64) (is bool, until int64) {
-	created := l.Record.Order.Created
+	created := l.Summary.Order.Created
 	until = created + tenMinutes
-	return l.AsNew && !l.Record.Ready && !l.has && !l.isUndone() && !l.Trouble.IsFailure() && created <= now+podstate.MaxClockSkew && now < until, until
+	return l.AsNew && !l.Summary.Ready && !l.has && !l.isUndone() && !l.Trouble.IsFailure() && created <= now+podstate.MaxClockSkew && now < until, until
 }
 
 // comesLast reports whether the last write of the Pod was refused or undone.
@@ -201,7 +201,7 @@ func (p *Pod) comesLast() bool {
 func (p *Pod) StateBefore(now int64) podstate.StateBefore {
 	l := p.look(now)
 	switch {
-	case p.Record.Ready:
+	case p.Summary.Ready:
 		return podstate.WasReady
 	case l.byUpdate():
 		return podstate.WasNotReadyByUpdate

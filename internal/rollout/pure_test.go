@@ -17,14 +17,14 @@ func randomPods(rng *rand.Rand, n int) (pods []*rollout.Pod) {
 	words := []string{"", "ContainerCreating", "ErrImagePull", "CrashLoopBackOff"}
 	for i := range n {
 		p := pod(i, readySince(rng.Intn(1200)), in(fmt.Sprint(rng.Intn(4))))
-		p.Record.Ready, p.Record.Grace = rng.Intn(3) > 0, uint32(rng.Intn(100))
+		p.Summary.Ready, p.Summary.Grace = rng.Intn(3) > 0, uint32(rng.Intn(100))
 		p.Resets = rng.Intn(20) == 0
-		p.AsNew, p.Record.Order.Created = rng.Intn(3) == 0, noon-int64(rng.Intn(1200))
+		p.AsNew, p.Summary.Order.Created = rng.Intn(3) == 0, noon-int64(rng.Intn(1200))
 		if rng.Intn(10) == 0 {
 			p.Undone = podstate.Undone{At: ago(rng.Intn(1200)), StateBefore: podstate.StateBefore(rng.Intn(3))}
 		}
-		p.Record.Order.Assigned = p.Record.Ready || rng.Intn(5) > 0
-		if p.Record.Ready {
+		p.Summary.Order.Assigned = p.Summary.Ready || rng.Intn(5) > 0
+		if p.Summary.Ready {
 			p.Dead = false
 		} else {
 			p.Dead, p.Trouble = rng.Intn(10) == 0, trouble(words[rng.Intn(len(words))])

@@ -40,15 +40,15 @@ func carriedOut(started int) change {
 }
 
 func readySince(at int) change {
-	return func(p *rollout.Pod) { p.Record.Ready, p.Record.Since = true, ago(at) }
+	return func(p *rollout.Pod) { p.Summary.Ready, p.Summary.Since = true, ago(at) }
 }
 
 func downSince(at int) change {
-	return func(p *rollout.Pod) { p.Record.Ready, p.Record.Since = false, ago(at) }
+	return func(p *rollout.Pod) { p.Summary.Ready, p.Summary.Since = false, ago(at) }
 }
 
 func in(controller string) change {
-	return func(p *rollout.Pod) { p.Record.Controller = podstate.MakeName(controller) }
+	return func(p *rollout.Pod) { p.Summary.Controller = podstate.MakeName(controller) }
 }
 
 // Pods in each state, with the wanted revision.
@@ -78,7 +78,7 @@ func many(n int, changes ...change) (pods []*rollout.Pod) {
 func ruled(u update, status rollout.Status, pods ...*rollout.Pod) rollout.Plan {
 	s := withMinReady(u, "30")
 	for _, p := range pods {
-		p.Traits = s.TraitsOf(p.Record.Labels.Labels())
+		p.Traits = s.TraitsOf(p.Summary.Labels.Labels())
 	}
 	return rollout.Decide(rollout.Input{Strategy: s, Status: status, Stored: true, Now: noon}, pods)
 }
@@ -176,7 +176,7 @@ func TestStates(t *testing.T) {
 
 func dead(p *rollout.Pod) { p.Dead = true }
 
-func unassigned(p *rollout.Pod) { p.Record.Order.Assigned = false }
+func unassigned(p *rollout.Pod) { p.Summary.Order.Assigned = false }
 
 // refused: the last write of the Pod was refused a while ago.
 func refused(p *rollout.Pod) {
@@ -185,7 +185,7 @@ func refused(p *rollout.Pod) {
 
 // created: the Pod has what new Pods get.
 func created(at int) change {
-	return func(p *rollout.Pod) { p.AsNew, p.Record.Order.Created = true, int64(ago(at)) }
+	return func(p *rollout.Pod) { p.AsNew, p.Summary.Order.Created = true, int64(ago(at)) }
 }
 
 func undone(at int, before podstate.StateBefore) change {
@@ -280,7 +280,7 @@ func TestRules(t *testing.T) {
 			}
 			s := withMinReady(tc.strategy, "30")
 			for _, p := range tc.pods {
-				p.Traits = s.TraitsOf(p.Record.Labels.Labels())
+				p.Traits = s.TraitsOf(p.Summary.Labels.Labels())
 			}
 			plan := rollout.Decide(rollout.Input{Strategy: s, Status: tc.status, Stored: true, NewPodsGetEarlier: tc.earlier, Now: noon}, tc.pods)
 			who := ""

@@ -40,7 +40,7 @@ func (d *decision) takeAvailable() (wait Rule, holder *Pod) {
 		if limit := d.limit(); limit != NoRule {
 			return limit, nil
 		}
-		w := d.workloadOf(p.Record)
+		w := d.workloadOf(p.Summary)
 		if w.updating >= max(1, d.Numbers.Budget*w.pods/d.Total) {
 			wait, holder = WorkloadShare, w.who.Pod
 			continue

@@ -226,7 +226,7 @@ func left(o Observation) string {
 func why(p *rollout.Plan) string {
 	who := ""
 	if p.Who != nil {
-		who = fmt.Sprintf("%s (%s)", text.Middle(p.Who.Record.FullName(), maxExample), p.WhoIs)
+		who = fmt.Sprintf("%s (%s)", text.Middle(p.Who.Summary.FullName(), maxExample), p.WhoIs)
 	}
 	waits := " The rollout waits for " + who + "."
 	switch {

@@ -24,8 +24,8 @@ func of(matched, updated int32) status.Counters {
 	return status.Counters{Matched: matched, Updated: updated}
 }
 
-func record(name string) *podstate.Record {
-	return &podstate.Record{Namespace: podstate.MakeNamespace("shop"), Name: name}
+func record(name string) *podstate.Summary {
+	return &podstate.Summary{Namespace: podstate.MakeNamespace("shop"), Name: name}
 }
 
 // among are n Pods for one reason.
@@ -39,7 +39,7 @@ func among(reason, message string, n int) (g rollout.Groups) {
 // waits is a rollout that began an hour ago, with five Pods. Three wait by a rule, and the rule waits
 // for a Pod that is charged. The last Pod moved some time ago.
 func waits(rule rollout.Rule, moved time.Duration, change ...func(*rollout.Plan)) status.Observation {
-	p := &rollout.Plan{Rule: rule, Who: &rollout.Pod{Record: record("web-1")}, WhoIs: "CrashLoopBackOff", Status: rollout.Begun, Numbers: rollout.Numbers{
+	p := &rollout.Plan{Rule: rule, Who: &rollout.Pod{Summary: record("web-1")}, WhoIs: "CrashLoopBackOff", Status: rollout.Begun, Numbers: rollout.Numbers{
 		Total: 5, Current: 2, Outdated: 3, Budget: 2, BudgetUsed: 2, Updating: 2, Unavailable: 2, Available: 1, UpdatedNotReady: 2, UpdatedReady: 1, Grace: 30, MinReady: 30, Moved: start.Add(-moved).Unix(),
 	}}
 	for _, f := range change {
@@ -260,7 +260,7 @@ func TestDeleting(t *testing.T) {
 func TestMessagesHaveRoomForWhatTheySay(t *testing.T) {
 	long := strings.Repeat("ü", 300)
 	for name, o := range map[string]status.Observation{
-		"Budget": waits(rollout.Budget, time.Hour, func(p *rollout.Plan) { p.Who.Record, p.WhoIs = record(long+"\xff-1"), "CrashLoopBackOff" }),
+		"Budget": waits(rollout.Budget, time.Hour, func(p *rollout.Plan) { p.Who.Summary, p.WhoIs = record(long+"\xff-1"), "CrashLoopBackOff" }),
 		"SidecarsNotRunning": seen(of(5, 5), rollout.Plan{NotRunningCurrent: 5, NotRunning: func() (g rollout.Groups) {
 			for i := range 5 {
 				g.Add(inplace.Reason(fmt.Sprint(i, long)), long, record(long))

@@ -212,8 +212,8 @@ func TestACRDWithoutRolloutStartTime(t *testing.T) {
 	if written.RolloutStartTime == nil || !status.Equal(stored, written) {
 		t.Errorf("the status is written again: rolloutStartTime is %v", written.RolloutStartTime)
 	}
-	record := &podstate.Record{Order: podstate.Order{Assigned: true}}
-	updating := &rollout.Pod{Record: record, Updated: true, Written: podstate.Written{At: now - 5}}
+	record := &podstate.Summary{Order: podstate.Order{Assigned: true}}
+	updating := &rollout.Pod{Summary: record, Updated: true, Written: podstate.Written{At: now - 5}}
 	for began, want := range map[*metav1.Time]int64{written.RolloutStartTime: 60, stored.RolloutStartTime: 600} {
 		of := status.RolloutOf(appsv1beta1.SidecarSetStatus{RolloutStartTime: began}, "")
 		if got := of.Disappear(updating, rollout.NewStrategy(&appsv1beta1.SidecarSet{}), false, 0, now); got.DisappearedUntil != now+want {

@@ -52,15 +52,15 @@ func newCrowd(b *testing.B, pods, sets, outdated int) *crowd {
 	c.SetTime(c.now)
 	c.SetSnapshot(match.Build(c.sidecarSets, map[string]labels.Set{}))
 	for i := range pods {
-		c.Set(c.record(b, i, true))
+		c.Set(c.summary(b, i, true))
 	}
 	return c
 }
 
-// record is that of the i-th Pod: an app, two injected sidecars and a native one, with the fields of
-// admission, the scheduler and the kubelet that a record reads. It has the memory profile that it has
+// summary is of the i-th Pod: an app, two injected sidecars and a native one, with the fields of
+// admission, the scheduler and the kubelet that a summary has. It has the memory profile that it has
 // after decoding an event.
-func (c *crowd) record(b *testing.B, i int, ready bool) *podstate.Record {
+func (c *crowd) summary(b *testing.B, i int, ready bool) *podstate.Summary {
 	b.Helper()
 	deployment := i / 20
 	app := fmt.Sprintf("shop-%d", deployment)
@@ -125,9 +125,9 @@ func BenchmarkASecondOfTheLeader(b *testing.B) {
 	for name, outdated := range map[string]int{"quiet": 0, "rollout": 1, "rollouts": sets} {
 		b.Run(name, func(b *testing.B) {
 			c := newCrowd(b, pods, sets, outdated)
-			changed := make([]*podstate.Record, events)
+			changed := make([]*podstate.Summary, events)
 			for i := range changed {
-				changed[i] = c.record(b, i*997%pods, i%2 == 0)
+				changed[i] = c.summary(b, i*997%pods, i%2 == 0)
 			}
 			next := make([]time.Time, sets)
 			start := cpu(b)
@@ -206,7 +206,7 @@ func BenchmarkAZoneFails(b *testing.B) {
 	b.ReportMetric(float64(cpu(b)-start)/float64(b.N)/2, "cpu-ns/zone")
 }
 
-// BenchmarkMemory reports what one Pod with two SidecarSets takes, its record and the tracker together.
+// BenchmarkMemory reports what one Pod with two SidecarSets takes, its summary and the tracker together.
 func BenchmarkMemory(b *testing.B) {
 	const pods = 20_000
 	for b.Loop() {

@@ -239,7 +239,7 @@ func TestPodsOnDeadNodes(t *testing.T) {
 	c.wait(9*time.Minute + 50*time.Second)
 	c.none("its node died after the update")
 	c.wait(10 * time.Second)
-	if next := c.one(tracker.Update).Record.Name; next == victim {
+	if next := c.one(tracker.Update).Summary.Name; next == victim {
 		t.Errorf("Pod %s is written again", next)
 	}
 }
@@ -316,7 +316,7 @@ func hot(t *testing.T) *leader {
 func TestResets(t *testing.T) {
 	c := hot(t)
 	item := c.one(tracker.Reset)
-	name := item.Record.Name
+	name := item.Summary.Name
 	c.kubelet(name, true)
 	c.none("it is under way, whatever events come")
 	c.Done(item, tracker.Result{Reason: inplace.WriteRejected})

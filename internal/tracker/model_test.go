@@ -79,8 +79,8 @@ func (w *world) store() *match.Snapshot {
 	return match.Build(sidecarSets, maps.Clone(w.namespaces))
 }
 
-func (w *world) records() []*podstate.Record {
-	records := make([]*podstate.Record, 0, len(w.pods))
+func (w *world) records() []*podstate.Summary {
+	records := make([]*podstate.Summary, 0, len(w.pods))
 	for _, pod := range w.pods {
 		records = append(records, podstate.FromPod(pod))
 	}
@@ -129,7 +129,7 @@ func (w *world) randomSet(r *rand.Rand) *appsv1beta1.SidecarSet {
 	return set
 }
 
-// manyLabels are more than a record holds.
+// manyLabels are more than a summary holds.
 const manyLabels = 400
 
 func tooManyLabels() map[string]string {

@@ -123,7 +123,7 @@ func (t *Tracker) count(s *sidecarSet, p *Pass) []*rollout.Pod {
 		if m.counts.is&inplace.Matched == 0 {
 			if m.counts.is&inplace.Uninjected != 0 {
 				p.Counters.Uninjected++
-				uninjected.Add(inplace.Reason(s.revision.WhyUninjected(m.Record)), "", m.Record)
+				uninjected.Add(inplace.Reason(s.revision.WhyUninjected(m.Summary)), "", m.Summary)
 			}
 			continue
 		}

@@ -127,7 +127,7 @@ func (c *leader) show(name string) {
 
 // list delivers all Pods.
 func (c *leader) list() {
-	var records []*podstate.Record
+	var records []*podstate.Summary
 	for _, p := range c.pods {
 		records = append(records, podstate.FromPod(p))
 	}
@@ -144,7 +144,7 @@ func (c *leader) wait(d time.Duration) {
 
 // label writes a condition.
 func (c *leader) label(item tracker.WorkItem) {
-	p := c.pods[item.Record.Name]
+	p := c.pods[item.Summary.Name]
 	cluster.SetCondition(p, appsv1beta1.PodConditionUpgradable, true, c.now)
 	podstate.Condition(p, appsv1beta1.PodConditionUpgradable).Message = `{"logging":true}`
 	c.Done(item, tracker.Result{Version: c.stamp(p.Name)})
@@ -192,7 +192,7 @@ func (c *leader) none(when string) {
 // send carries out a write in the API server, and returns the version of the Pod.
 func (c *leader) send(item tracker.WorkItem) uint64 {
 	c.Helper()
-	name := item.Record.Name
+	name := item.Summary.Name
 	in := inplace.UpdateInput{Pod: c.pods[name], Compiled: c.compiled, Revision: inplace.RevisionOf(c.compiled), StateBefore: item.Was, Node: item.Node, Now: c.now}
 	next, err := inplace.UpdateInPlace(in)
 	if item.Kind == tracker.Reset {
@@ -209,9 +209,9 @@ func (c *leader) send(item tracker.WorkItem) uint64 {
 func (c *leader) roll() (names []string) {
 	c.Helper()
 	for _, item := range c.items(tracker.Update) {
-		names = append(names, item.Record.Name)
+		names = append(names, item.Summary.Name)
 		c.Done(item, tracker.Result{Version: c.send(item)})
-		c.show(item.Record.Name)
+		c.show(item.Summary.Name)
 	}
 	return names
 }

@@ -22,11 +22,11 @@ func TestAPodWhoseWriteIsUnderWayCountsAsWritten(t *testing.T) {
 	c := newLeader(t, strategy(logging("log:1"), 1), 3)
 	c.apply(strategy(logging("log:2"), 1))
 	item := c.one(tracker.Update)
-	name := item.Record.Name
+	name := item.Summary.Name
 	check := func(when string) {
 		t.Helper()
 		c.none(when)
-		if plan := c.plan(); plan.Updating != 1 || plan.Unavailable != 1 || plan.Outdated != 2 || plan.Rule != rollout.Budget || plan.Who == nil || plan.Who.Record.Name != name {
+		if plan := c.plan(); plan.Updating != 1 || plan.Unavailable != 1 || plan.Outdated != 2 || plan.Rule != rollout.Budget || plan.Who == nil || plan.Who.Summary.Name != name {
 			t.Errorf("%s, the plan is %+v", when, plan)
 		}
 	}
@@ -169,7 +169,7 @@ func TestAWriteEnds(t *testing.T) {
 		"it is written, and another writer goes on to the next content": {func(c *leader, item tracker.WorkItem) {
 			version := c.send(item)
 			c.apply(logging("log:3"))
-			c.send(tracker.WorkItem{Record: item.Record})
+			c.send(tracker.WorkItem{Summary: item.Summary})
 			c.show("p0")
 			c.Done(item, tracker.Result{Version: version})
 		}, -1, ""},

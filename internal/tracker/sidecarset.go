@@ -129,12 +129,12 @@ func (t *Tracker) SetDifferences(sidecarSet, hashWithoutImage string, d inplace.
 // counts is how a Pod counts once all writes of it are carried out.
 type counts struct {
 	is       inplace.Count
-	ready    bool          // its record says so
+	ready    bool          // its summary says so
 	differs  bool          // it records a revision that differs in more than images
 	revision podstate.Name // that it records
 }
 
-func (s *sidecarSet) countsOf(r *podstate.Record) counts {
+func (s *sidecarSet) countsOf(r *podstate.Summary) counts {
 	c := counts{is: s.revision.Count(r, math.MaxInt64), ready: r.Ready}
 	if c.is&inplace.Matched != 0 {
 		in, _ := r.Injection(s.name)
@@ -149,12 +149,12 @@ func (s *sidecarSet) isMislabelled(m *membership) bool {
 	if s.upgradable == nil || m.counts.is&inplace.Matched == 0 || m.labelled {
 		return false
 	}
-	in, _ := m.Record.Injection(s.name)
+	in, _ := m.Summary.Injection(s.name)
 	switch m.Verdict.Method {
 	case inplace.Current:
-		return in.Upgradable == podstate.NotUpgradable || in.Upgradable == podstate.Unsaid && m.Record.Ready && m.Written.Carried != 0
+		return in.Upgradable == podstate.NotUpgradable || in.Upgradable == podstate.Unsaid && m.Summary.Ready && m.Written.Carried != 0
 	case inplace.Recreate:
-		return in.Upgradable != podstate.NotUpgradable && s.upgradable.Matches(m.Record.Labels.Labels())
+		return in.Upgradable != podstate.NotUpgradable && s.upgradable.Matches(m.Summary.Labels.Labels())
 	}
 	return false
 }

@@ -1,4 +1,4 @@
-// Package tracker keeps what the leader knows of Pods: a record of every active Pod, and which
+// Package tracker keeps what the leader knows of Pods: a summary of every active Pod, and which
 // SidecarSets select it. An event computes what the rollout has to know of one Pod; its cost does
 // not depend on the number of Pods. A Pass then looks at all Pods of one SidecarSet: it counts
 // them, asks package rollout which of them to write, and hands these out. The snapshot that
@@ -53,7 +53,7 @@ type namespace struct {
 }
 
 type pod struct {
-	record  *podstate.Record
+	record  *podstate.Summary
 	members []*membership
 	list    uint32
 	place   int32 // in the Pods of its node
@@ -88,7 +88,7 @@ func New(excluded inject.Exclusions) *Tracker {
 // Pods is the number of Pods that are tracked.
 func (t *Tracker) Pods() int { return t.pods }
 
-// Uncounted is the number of tracked Pods that are in no counter, because their records
+// Uncounted is the number of tracked Pods that are in no counter, because their summaries
 // would be too large. It is unknown whether a SidecarSet selects them.
 func (t *Tracker) Uncounted() int { return t.uncounted }
 
@@ -114,8 +114,8 @@ func (t *Tracker) markDirty(s *sidecarSet) {
 	}
 }
 
-// Set adds a Pod or replaces its record. A Pod that is not active is removed.
-func (t *Tracker) Set(r *podstate.Record) {
+// Set adds a Pod or replaces its summary. A Pod that is not active is removed.
+func (t *Tracker) Set(r *podstate.Summary) {
 	if !r.Active {
 		t.forget(r.Namespace, r.Name, &ending{failed: r.Failed, succeeded: r.Succeeded})
 		return
@@ -151,14 +151,14 @@ func (t *Tracker) Set(r *podstate.Record) {
 }
 
 // Delete removes a Pod. A Pod with the same name and another UID stays.
-func (t *Tracker) Delete(r *podstate.Record) {
+func (t *Tracker) Delete(r *podstate.Summary) {
 	if p := t.pod(r.Namespace, r.Name); p != nil && p.record.UID == r.UID {
 		t.forget(r.Namespace, r.Name, &ending{})
 	}
 }
 
 // Replace makes the given Pods the only ones.
-func (t *Tracker) Replace(records []*podstate.Record) {
+func (t *Tracker) Replace(records []*podstate.Summary) {
 	t.list++
 	for _, r := range records {
 		t.Set(r)
@@ -209,8 +209,8 @@ func (t *Tracker) forget(namespace podstate.Namespace, name string, end *ending)
 	}
 }
 
-// weigh counts a record that replaces another, if it is too large; nil means no record.
-func (t *Tracker) weigh(from, to *podstate.Record) {
+// weigh counts a summary that replaces another, if it is too large; nil means no summary.
+func (t *Tracker) weigh(from, to *podstate.Summary) {
 	if from != nil && from.TooLarge {
 		t.uncounted--
 	}
@@ -368,7 +368,7 @@ func (t *Tracker) leave(m *membership) {
 // judge compares a Pod with the SidecarSets that select it.
 func (t *Tracker) judge(p *pod) {
 	for _, m := range p.members {
-		m.Record = p.record
+		m.Summary = p.record
 	}
 	for _, m := range p.members {
 		t.judgeOne(m)
@@ -377,7 +377,7 @@ func (t *Tracker) judge(p *pod) {
 
 // judgeOne computes what a Pass has to know of a Pod and a SidecarSet.
 func (t *Tracker) judgeOne(m *membership) {
-	p, s, r := m.pod, m.set, m.Record
+	p, s, r := m.pod, m.set, m.Summary
 	verdict, before, mattered := m.Verdict, m.counts, m.Matters()
 	m.Verdict, m.Written, m.Resets = s.revision.Judge(r, p.nodeState()), s.revision.Written(r), s.revision.Resets(r)
 	m.Updated = m.Verdict.Method == inplace.Current || m.Verdict.Moves
@@ -406,14 +406,14 @@ func (t *Tracker) judgeOne(m *membership) {
 func (m *membership) noteUndone() {
 	if m.Verdict.Method == inplace.Current {
 		m.Undone = podstate.Undone{At: m.Written.At, StateBefore: m.Written.StateBefore}
-	} else if undone := m.set.revision.Undone(m.Record); undone.At != 0 {
+	} else if undone := m.set.revision.Undone(m.Summary); undone.At != 0 {
 		m.Undone = undone
 	}
 }
 
 // setNew sets whether the Pod has what new Pods get instead of the current revision.
 func (m *membership) setNew() {
-	in, _ := m.Record.Injection(m.set.name)
+	in, _ := m.Summary.Injection(m.set.name)
 	m.AsNew = m.set.newPods != 0 && in.Revision == m.set.newPods
 }
 

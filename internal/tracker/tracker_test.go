@@ -230,7 +230,7 @@ func TestDeleteSparesAPodThatTookTheName(t *testing.T) {
 
 func TestATrackerWithoutASnapshotKnowsNoSidecarSet(t *testing.T) {
 	w, tr := newWorld(t), newTracker()
-	tr.Set(&podstate.Record{Namespace: podstate.MakeNamespace("a"), Name: "p", Active: true})
+	tr.Set(&podstate.Summary{Namespace: podstate.MakeNamespace("a"), Name: "p", Active: true})
 	if _, ok := tr.Pass(tracker.Current{Compiled: compiled(t, w.randomSet(rand.New(rand.NewPCG(1, 1))))}); ok || tr.Pods() != 1 {
 		t.Errorf("known is %v, %d Pods; want false, 1", ok, tr.Pods())
 	}

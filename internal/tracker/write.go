@@ -30,8 +30,8 @@ type WorkItem struct {
 	Compiled *inject.Compiled
 	Revision *inplace.Revision
 	// Since is the first second after the revision became current.
-	Since  int64
-	Record *podstate.Record
+	Since   int64
+	Summary *podstate.Summary
 	// Was is how the Pod was when it was decided about. A Pod that is another way by now must not be
 	// updated: its result is stale.
 	Was podstate.StateBefore
@@ -95,7 +95,7 @@ func (t *Tracker) take(s *sidecarSet, plan *rollout.Plan) (items []WorkItem) {
 
 // memberOf returns the membership of a Pod that the SidecarSet selects.
 func (t *Tracker) memberOf(p *rollout.Pod, s *sidecarSet) *membership {
-	members := t.pod(p.Record.Namespace, p.Record.Name).members
+	members := t.pod(p.Summary.Namespace, p.Summary.Name).members
 	return members[slices.IndexFunc(members, func(m *membership) bool { return m.set == s })]
 }
 
@@ -118,7 +118,7 @@ func (t *Tracker) item(m *membership, kind Kind) WorkItem {
 		m.Sent = &m.sent.written
 	}
 	return WorkItem{
-		Kind: kind, Compiled: s.compiled, Revision: s.revision, Since: s.since, Record: m.Record, Was: was,
+		Kind: kind, Compiled: s.compiled, Revision: s.revision, Since: s.since, Summary: m.Summary, Was: was,
 		Node: m.pod.nodeState(), member: m, sent: m.sent,
 	}
 }
@@ -177,7 +177,7 @@ func (t *Tracker) deliver(m *membership) {
 	if sent.version == 0 || sent.version > t.watched {
 		return
 	}
-	in, _ := m.Record.Injection(m.set.name)
+	in, _ := m.Summary.Injection(m.set.name)
 	if sent.kind == Update && sent.revision != 0 && in.Hash != sent.revision && !m.Updated || sent.kind == Reset && m.Resets {
 		t.rest(m, inplace.WriteReverted, rollout.UndoneMessage)
 		return

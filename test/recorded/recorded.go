@@ -179,7 +179,7 @@ const set = "mesh"
 // Replay lets the operator look at each version, as if it had made the writes, and sets Told. It
 // returns an error if the operator takes a write for carried out while an old container is shown.
 func (s *Sequence) Replay() error {
-	var entry *podstate.Entry
+	var entry *podstate.InPlaceRecord
 	var resize *podstate.Resize
 	var old []string // the containers before the last write of images, as name and ID
 	for i := range s.Versions {
@@ -192,7 +192,7 @@ func (s *Sequence) Replay() error {
 			if len(sizes) > 0 {
 				resize = new(podstate.NewResize(w, fmt.Sprint("generation ", v.Pod.Generation), sizes))
 			} else {
-				entry, old = new(podstate.NewEntry(w)), nil
+				entry, old = new(podstate.NewInPlaceRecord(w)), nil
 				for _, c := range images {
 					if _, status := podstate.ContainerOf(before, c.Container); status != nil {
 						old = append(old, c.Container+" "+status.ContainerID)
@@ -233,8 +233,8 @@ func changes(before, after *corev1.Pod) (images []podstate.Change, sizes []strin
 }
 
 // annotated is the Pod with what the operator records in it.
-func annotated(pod *corev1.Pod, entry *podstate.Entry, resize *podstate.Resize) *corev1.Pod {
-	var entries podstate.Entries
+func annotated(pod *corev1.Pod, entry *podstate.InPlaceRecord, resize *podstate.Resize) *corev1.Pod {
+	var entries podstate.InPlaceRecords
 	if entry != nil {
 		entries = entries.With(set, *entry)
 	}
@@ -251,7 +251,7 @@ func annotated(pod *corev1.Pod, entry *podstate.Entry, resize *podstate.Resize) 
 }
 
 // tell says in words what a Record says about a Pod.
-func tell(r *podstate.Record) string {
+func tell(r *podstate.Summary) string {
 	told := []string{"not Ready"}
 	if r.Ready {
 		told[0] = "Ready"

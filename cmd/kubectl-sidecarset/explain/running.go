@@ -27,7 +27,7 @@ import (
 type running struct {
 	*subject
 	pod  *corev1.Pod // as if it were active
-	seen *podstate.Record
+	seen *podstate.Summary
 }
 
 // Running explains a Pod that exists, as the API server serves it. As for Next, the caller fills in

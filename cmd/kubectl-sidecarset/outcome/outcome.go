@@ -84,7 +84,7 @@ type Plan struct {
 // pod is one Pod of the outcome.
 type pod struct {
 	*corev1.Pod
-	record  *podstate.Record
+	record  *podstate.Summary
 	refused error // of the Pod that would be created in its place
 	outcome Outcome
 	reason  string

@@ -14,11 +14,11 @@ import (
 	"github.com/sidecarset/operator/internal/text"
 )
 
-// Record is what the status of SidecarSets needs to know about one Pod. It takes some hundred
-// bytes, and never more than about MaxRecordBytes; the Pod itself takes tens of thousands. It
+// Summary is what the status of SidecarSets needs to know about one Pod. It takes some hundred
+// bytes, and never more than about MaxSummaryBytes; the Pod itself takes tens of thousands. It
 // is immutable and may be shared. If no SidecarSet was injected into the Pod, it has neither
 // Containers nor Injections.
-type Record struct {
+type Summary struct {
 	UID       types.UID
 	Namespace Namespace
 	Name      string
@@ -61,8 +61,8 @@ type Record struct {
 	// RunsToCompletion is true if the kubelet does not restart the Pod's containers
 	// once they succeed, by spec.restartPolicy. The Pod does a task, whatever controls it.
 	RunsToCompletion bool
-	// TooLarge is true for an active Pod whose record would take more than MaxRecordBytes. The
-	// record then says only that the Pod exists.
+	// TooLarge is true for an active Pod whose Summary would take more than MaxSummaryBytes. The
+	// Summary then says only that the Pod exists.
 	TooLarge bool
 	// Ready is true for a running Pod whose Ready condition is true.
 	Ready bool
@@ -111,10 +111,10 @@ type Injection struct {
 	resize ResizeState
 }
 
-// FromPod makes the record of a Pod. It does not keep the Pod. Its cost is bounded, whatever
+// FromPod makes the Summary of a Pod. It does not keep the Pod. Its cost is bounded, whatever
 // the Pod's creator has written into the Pod.
-func FromPod(pod *corev1.Pod) *Record {
-	r := &Record{UID: pod.UID, Namespace: MakeNamespace(pod.Namespace), Name: pod.Name}
+func FromPod(pod *corev1.Pod) *Summary {
+	r := &Summary{UID: pod.UID, Namespace: MakeNamespace(pod.Namespace), Name: pod.Name}
 	r.RunsToCompletion = pod.Spec.RestartPolicy == corev1.RestartPolicyNever || pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure
 	deleted, succeeded := pod.DeletionTimestamp != nil, pod.Status.Phase == corev1.PodSucceeded
 	r.Succeeded = succeeded && r.RunsToCompletion
@@ -146,21 +146,21 @@ func FromPod(pod *corev1.Pod) *Record {
 	r.Reported = len(pod.Status.ContainerStatuses) == len(pod.Spec.Containers)
 	r.Containers = containers(pod)
 	r.working = readWorking(pod)
-	r.readEntries(pod, hashes)
+	r.readInPlaceRecords(pod, hashes)
 	return r
 }
 
-// GetObjectMeta lets client-go's stores compute a record's key. The result
+// GetObjectMeta lets client-go's stores compute the key of a Summary. The result
 // holds namespace, name and UID only.
-func (r *Record) GetObjectMeta() metav1.Object {
+func (r *Summary) GetObjectMeta() metav1.Object {
 	return &metav1.ObjectMeta{Namespace: r.Namespace.Value(), Name: r.Name, UID: r.UID}
 }
 
 // FullName is the Pod's name as users are told it: namespace/name.
-func (r *Record) FullName() string { return r.Namespace.Value() + "/" + r.Name }
+func (r *Summary) FullName() string { return r.Namespace.Value() + "/" + r.Name }
 
 // Injection returns what the Pod records about a SidecarSet in its injected list.
-func (r *Record) Injection(sidecarSet Name) (Injection, bool) {
+func (r *Summary) Injection(sidecarSet Name) (Injection, bool) {
 	for _, in := range r.Injections {
 		if in.SidecarSet == sidecarSet {
 			return in, true
@@ -170,7 +170,7 @@ func (r *Record) Injection(sidecarSet Name) (Injection, bool) {
 }
 
 // Container returns the container or init container of that name.
-func (r *Record) Container(name Name) (Container, bool) {
+func (r *Summary) Container(name Name) (Container, bool) {
 	for _, c := range r.Containers {
 		if c.Name == name {
 			return c, true
@@ -180,20 +180,20 @@ func (r *Record) Container(name Name) (Container, bool) {
 }
 
 // Working returns the container that does the work of a hot-upgrade sidecar.
-func (r *Record) Working(sidecar Name) (container Name, ok bool) {
+func (r *Summary) Working(sidecar Name) (container Name, ok bool) {
 	w := r.hot(sidecar)
 	return w.container, w != workingContainer{}
 }
 
 // HotUpgraded reports whether a hot upgrade of a sidecar is not over: the container
 // that works took over from the other one, which has not been given up yet.
-func (r *Record) HotUpgraded(sidecar Name) bool { return r.hot(sidecar).upgraded }
+func (r *Summary) HotUpgraded(sidecar Name) bool { return r.hot(sidecar).upgraded }
 
 // Idles reports whether the annotations say that one container of a hot-upgrade sidecar idles:
 // the other one has not taken over from it, or it has been given up.
-func (r *Record) Idles(sidecar Name) bool { return r.hot(sidecar).alone }
+func (r *Summary) Idles(sidecar Name) bool { return r.hot(sidecar).alone }
 
-func (r *Record) hot(sidecar Name) workingContainer {
+func (r *Summary) hot(sidecar Name) workingContainer {
 	for _, w := range r.working {
 		if w.sidecar == sidecar {
 			return w
@@ -202,10 +202,10 @@ func (r *Record) hot(sidecar Name) workingContainer {
 	return workingContainer{}
 }
 
-// maxRemoved bounds Record.Removed. No operator leaves such hashes behind.
+// maxRemoved bounds Summary.Removed. No operator leaves such hashes behind.
 const maxRemoved = 4
 
-func (r *Record) readInjections(pod *corev1.Pod, hashes Hashes) {
+func (r *Summary) readInjections(pod *corev1.Pod, hashes Hashes) {
 	names := ParseInjectedList(pod.Annotations[appsv1beta1.AnnotationInjectedList])
 	for _, record := range hashes.records {
 		if _, listed := slices.BinarySearch(names, record.name); !listed && len(r.Removed) < maxRemoved {
@@ -259,7 +259,7 @@ type write struct {
 // Written returns what the Pod says about the last write of the operator for a SidecarSet. It is
 // zero for a Pod that was not written, that has another revision by now, or whose record is
 // unreadable. A resize that is under way comes before an earlier update.
-func (r *Record) Written(sidecarSet Name) Written {
+func (r *Summary) Written(sidecarSet Name) Written {
 	for i := range r.writes {
 		if w := &r.writes[i]; w.set == sidecarSet && w.undone == 0 {
 			return w.Written
@@ -270,7 +270,7 @@ func (r *Record) Written(sidecarSet Name) Written {
 
 // Undone returns the operator's last write of the Pod for a SidecarSet if it was of this hash, and the
 // Pod does not record the hash any more; else it returns zero.
-func (r *Record) Undone(sidecarSet, hash Name) Undone {
+func (r *Summary) Undone(sidecarSet, hash Name) Undone {
 	for i := range r.writes {
 		if w := &r.writes[i]; w.set == sidecarSet && w.undone == hash && hash != 0 {
 			return Undone{w.At, w.StateBefore}
@@ -280,14 +280,14 @@ func (r *Record) Undone(sidecarSet, hash Name) Undone {
 }
 
 // Resize returns how far a resize for a SidecarSet is.
-func (r *Record) Resize(sidecarSet Name) ResizeState {
+func (r *Summary) Resize(sidecarSet Name) ResizeState {
 	in, _ := r.Injection(sidecarSet)
 	return in.resize
 }
 
-// ChangesAt returns the next time after now at which an answer about the record changes without
+// ChangesAt returns the next time after now at which an answer of the Summary changes without
 // an event; 0 if none will.
-func (r *Record) ChangesAt(now int64) (next int64) {
+func (r *Summary) ChangesAt(now int64) (next int64) {
 	for i := range r.writes {
 		if at := r.writes[i].CarriedAt(now); at > now && (next == 0 || at < next) {
 			next = at
@@ -298,9 +298,9 @@ func (r *Record) ChangesAt(now int64) (next int64) {
 
 const maxResizeMessage = 200
 
-// readEntries keeps what is written about SidecarSets in the injected list only.
-func (r *Record) readEntries(pod *corev1.Pod, hashes Hashes) {
-	entries, err := EntriesOf(pod)
+// readInPlaceRecords keeps what is written about SidecarSets in the injected list only.
+func (r *Summary) readInPlaceRecords(pod *corev1.Pod, hashes Hashes) {
+	entries, err := InPlaceRecordsOf(pod)
 	r.RecordUnreadable = err != nil
 	for set, z := range entries.Resizes {
 		name := MakeName(set)
