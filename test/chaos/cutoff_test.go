@@ -12,7 +12,7 @@ import (
 // is answered. They continue injecting the Pods of a SidecarSet that does not change, and stay ready,
 // however long this lasts. When they reach the API server again, a change is injected.
 func TestReplicasWithoutTheirAPIServerGoOn(t *testing.T) {
-	startControllers(t, 1, patientLeases...)
+	startControllers(t, 1)
 	var proxies []*proxy
 	all := &fleet{}
 	for i := range 2 {

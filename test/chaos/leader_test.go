@@ -10,14 +10,6 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// steadyLeases are the operator's defaults: no leader loses its lease because the
-// machine is busy.
-var steadyLeases = []string{"--leader-elect-lease-duration=15s", "--leader-elect-renew-deadline=10s", "--leader-elect-retry-period=2s"}
-
-// patientLeases are for tests that kill no leader: a leader keeps its Lease even if a very
-// busy machine stalls.
-var patientLeases = []string{"--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=45s", "--leader-elect-retry-period=2s"}
-
 // fastLeases let another replica lead two seconds after a leader has ended.
 var fastLeases = []string{"--leader-elect-lease-duration=2s", "--leader-elect-renew-deadline=1500ms", "--leader-elect-retry-period=300ms"}
 

@@ -20,7 +20,7 @@ func TestNoPodBehindALabelIsMissedIfTheWebhookIsCalled(t *testing.T) {
 	const name, key = "labelled", "chaos/labelled"
 	proxy, args := startProxy(t)
 	proxy.lag = lag{"namespaces", 300 * time.Millisecond}
-	f := startReplicas(t, 2, append(args, patientLeases...)...)
+	f := startReplicas(t, 2, args...)
 	// There are enough Namespaces for replicas to hear of a removed label before the test sets
 	// it again.
 	var namespaces []string

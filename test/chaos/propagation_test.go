@@ -15,7 +15,7 @@ import (
 // and its Pods through the other. The operator knows both from the Service kubernetes.
 func TestNoPodBehindItsSidecarSetIsMissed(t *testing.T) {
 	publishAPIServers(t)
-	startReplicas(t, 2, patientLeases...)
+	startReplicas(t, 2)
 	namespace := newNamespace(t)
 	applySidecarSet(t, namespace, "first") // when this one is ready, there is a leader
 	testkit.AwaitReady(t, api, "first")

@@ -22,7 +22,7 @@ func TestTheCostOfRequiredSidecarSets(t *testing.T) {
 	if os.Getenv("CHAOS") != "long" {
 		t.Skip("SKIP: it measures, and takes minutes; set CHAOS=long")
 	}
-	startControllers(t, 1, patientLeases...)
+	startControllers(t, 1)
 	replicas := startReplicas(t, 1, "--role=webhook")
 	namespace := newNamespace(t)
 	installRequired(t)

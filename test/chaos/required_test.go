@@ -159,7 +159,7 @@ func stripper(t *testing.T, namespace string) (stop func()) {
 // Whatever happens to webhooks and replicas, no Pod is created without the sidecar of a required
 // SidecarSet. The same faults let Pods through without that of another one beside it.
 func TestNoFaultLetsAPodWithoutARequiredSidecarThrough(t *testing.T) {
-	startControllers(t, 1, patientLeases...)
+	startControllers(t, 1)
 	replicas := startReplicas(t, 1, "--role=webhook")
 	namespace := newNamespace(t)
 	installRequired(t)
@@ -248,7 +248,7 @@ func createAlpha(t *testing.T, name, namespace string) {
 // A Namespace gets the label that a required SidecarSet selects, while Pods are created in it and no webhook is called. From the first
 // refusal of an API server on, this API server creates no Pod. The earlier ones are reported.
 func TestANamespaceThatIsLabelledUnderLoad(t *testing.T) {
-	controllers := startControllers(t, 1, patientLeases...)
+	controllers := startControllers(t, 1)
 	startReplicas(t, 1, "--role=webhook")
 	installRequired(t)
 	namespace := newNamespace(t)
@@ -340,7 +340,7 @@ spec: {template: JOBTEMPLATE}
 // Controllers create the Pods of a required SidecarSet, and none is refused. A copy by kubectl debug and a
 // Pod that is restored from a backup are created too.
 func TestNoPodOfAWorkloadIsRefused(t *testing.T) {
-	startControllers(t, 1, patientLeases...)
+	startControllers(t, 1)
 	replicas := startReplicas(t, 1, "--role=webhook")
 	namespace := newNamespace(t)
 	installRequired(t)
@@ -388,7 +388,7 @@ func TestNoPodOfAWorkloadIsRefused(t *testing.T) {
 // No leader runs, and edits add init containers to a required SidecarSet with new-pods: Stable. New Pods get the revision before, and
 // none is refused.
 func TestNoPodOfAStableRevisionIsRefused(t *testing.T) {
-	controllers := startControllers(t, 1, patientLeases...)
+	controllers := startControllers(t, 1)
 	replicas := startReplicas(t, 1, "--role=webhook")
 	namespace := newNamespace(t)
 	installRequired(t)

@@ -26,7 +26,7 @@ func check(t *testing.T, figures testkit.Figures) {
 // Replicas are restarted one after the other, as by a rollout, again and again. No Pod fails, no conversion
 // and no review of a SidecarSet, and the condition Ready does not change.
 func TestARollingRestartFailsNoCall(t *testing.T) {
-	replicas := startReplicas(t, 3, append([]string{"--drain-grace=5s"}, patientLeases...)...) // 5 s is the default
+	replicas := startReplicas(t, 3, "--drain-grace=5s") // 5 s is the default
 	namespace := newNamespace(t)
 	applySidecarSet(t, namespace, "rolling")
 	awaitInjection(t, replicas, namespace, "rolling", 1)

@@ -65,7 +65,7 @@ func newRestoring(t *testing.T) *restoring {
 
 func (r *restoring) start(t *testing.T, i int) {
 	t.Helper()
-	replica, err := r.operator.StartReplica(t.Context(), i+1, [2][]string{steadyLeases, {"--role=webhook"}}[i]...)
+	replica, err := r.operator.StartReplica(t.Context(), i+1, [2][]string{1: {"--role=webhook"}}[i]...)
 	if err != nil {
 		t.Fatal(err)
 	}

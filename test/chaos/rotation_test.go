@@ -82,7 +82,7 @@ const validatingConfiguration = "sidecarset-validating-webhook"
 // with a handshake for each call.
 func TestRotationLosesNoCall(t *testing.T) {
 	useQuickOperator(t)
-	f := startReplicas(t, 2, patientLeases...)
+	f := startReplicas(t, 2)
 	d := startDrill(t, f, "rotating")
 	first := caSecret(t)
 	d.phase(t, "rotations", func() {

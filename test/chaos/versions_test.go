@@ -50,7 +50,7 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	old[0].Store(true)
 	old[1].Store(true)
 	publishAPIServers(t) // so that the operator waits for both
-	f := startReplicas(t, 2, append([]string{"--drain-grace=5s"}, patientLeases...)...)
+	f := startReplicas(t, 2, "--drain-grace=5s")
 	leader := f.awaitLeader(t)
 	namespace := newNamespace(t)
 	applySidecarSet(t, namespace, "versions")

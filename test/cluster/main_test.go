@@ -33,6 +33,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	deploy.Leases = []string{"--leader-elect-lease-duration=25s", "--leader-elect-renew-deadline=20s", "--leader-elect-retry-period=500ms"}
 	os.Exit(stand.Main(m, stand.Options{Full: true, Kwok: true, Namespace: true}, begin))
 }
 

@@ -292,6 +292,11 @@ func (o *Operator) StartReplicas(ctx context.Context) ([]*Replica, error) {
 	return replicas, nil
 }
 
+// Leases are the flags of each replica for its Lease. A leader that cannot renew it ends, and no
+// kubelet starts it again here: the times are long enough for a busy machine. A suite that kills
+// leaders sets shorter ones, before it starts a replica.
+var Leases = []string{"--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=50s", "--leader-elect-retry-period=500ms"}
+
 // StartReplicaUnready starts a replica and does not wait until it is ready. API servers do not call it.
 func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...string) (*Replica, error) {
 	webhook, probes, metrics, err := o.addresses(ctx, number)
@@ -318,10 +323,7 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 			"--health-probe-bind-address=" + probes,
 			"--metrics-bind-address=" + metrics,
 			"--drain-grace=1s",
-			// A leader that cannot renew its Lease ends, and no kubelet starts it again
-			// here. These times are long enough for a busy machine.
-			"--leader-elect-lease-duration=15s", "--leader-elect-renew-deadline=12s", "--leader-elect-retry-period=500ms",
-		}, args...),
+		}, slices.Concat(Leases, args)...),
 		Env:    []string{"GOGC=50", "GOMEMLIMIT=896MiB"}, // as in config/manager
 		LogDir: filepath.Join(o.Cluster.Dir, "logs"),
 	}

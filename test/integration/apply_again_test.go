@@ -39,8 +39,12 @@ func TestApplyingAgainChangesNothing(t *testing.T) {
 			t.Error("too many manifests were refused")
 		}
 	})
-	for i, manifest := range manifestsToApply(t) {
+	manifests, forms := manifestsToApply(t)
+	for i, manifest := range manifests {
 		for version := range otherVersion {
+			if i >= forms && version != "v1beta1" { // the forms show what conversion does
+				continue
+			}
 			t.Run(fmt.Sprintf("%d %s as %s", i, hub.NameOf(manifest), version), func(t *testing.T) {
 				t.Parallel()
 				a := newAuthor(t, apart(asVersion(t, manifest, version), fmt.Sprintf("again-%d-%s", i, version)))
@@ -103,13 +107,13 @@ func apart(manifest object, name string) object {
 	return manifest
 }
 
-// manifestsToApply returns manifests with a value in each form that a round trip could change,
-// the samples, and the golden SidecarSets. It leaves out those that have no member that no
-// manifest before them has.
-func manifestsToApply(t *testing.T) []object {
+// manifestsToApply returns manifests with a value in each form that a round trip could change (the
+// first ones, of that number), the samples, and the golden SidecarSets. It leaves out those that have
+// no member that no manifest before them has.
+func manifestsToApply(t *testing.T) (manifests []object, forms int) {
 	t.Helper()
-	manifests := formsOfValues(t)
-	own := len(manifests)
+	manifests = formsOfValues(t)
+	forms = len(manifests)
 	for _, pattern := range []string{"config/samples/*.yaml", "config/samples/pod-annotations/sidecarset.yaml"} {
 		files, err := filepath.Glob(filepath.Join(deploy.Root(), pattern))
 		if err != nil || len(files) == 0 {
@@ -127,12 +131,15 @@ func manifestsToApply(t *testing.T) []object {
 		manifests = append(manifests, c.Manifests...)
 	}
 	known := map[string]bool{}
-	return slices.DeleteFunc(manifests, func(manifest object) bool {
+	for _, manifest := range manifests[:forms] {
+		addMembers(known, "", manifest)
+	}
+	others := slices.DeleteFunc(manifests[forms:], func(manifest object) bool {
 		before := len(known)
 		addMembers(known, "", manifest)
-		own--
-		return own < 0 && len(known) == before
+		return len(known) == before
 	})
+	return manifests[:forms+len(others)], forms
 }
 
 // formsOfValues are manifests with a value in each form that a round trip could change.
@@ -189,8 +196,6 @@ func TestChangesOfNamespacesInV1alpha1(t *testing.T) {
 	}{
 		"nothing":          {object{}, nil},
 		"namespace a":      {object{"namespace": "a"}, named("a")},
-		"namespace b":      {object{"namespace": "b"}, named("b")},
-		"selector of a":    {object{"namespaceSelector": named("a")}, named("a")},
 		"selector of b":    {object{"namespaceSelector": named("b")}, named("b")},
 		"selector of team": {object{"namespaceSelector": selects("team", "a")}, selects("team", "a")},
 	}
@@ -230,9 +235,9 @@ func TestChangesOfNamespacesInV1alpha1(t *testing.T) {
 						if diff := cmp.Diff(forms[form].stored, field(readAs(t, a.name(), appsv1beta1.Kind), "spec", "namespaceSelector")); diff != "" {
 							t.Errorf("%s to %s: stored as %s (-want +got):\n%s", from, to, form, diff)
 						}
-						a.unchanged(t, form, "again", write)
 					}
 				}
+				a.unchanged(t, from, "again", write)
 				if len(a.warnings) > 0 {
 					t.Errorf("warnings: %q", a.warnings)
 				}
