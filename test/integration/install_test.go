@@ -145,7 +145,7 @@ func ended(replica *deploy.Replica) error {
 // its drain is long enough for that.
 func TestALostLeaseFailsNoCall(t *testing.T) {
 	i := installApart(t, deploy.Default)
-	leads := i.start(t, 34, "--drain-grace=5s")
+	leads := i.start(t, 34, "--drain-grace=5s", "--leader-elect-renew-deadline=5s")
 	i.start(t, 35)
 	testkit.AwaitCalled(t, i.api)
 	i.applySet(t, "web")
