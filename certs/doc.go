@@ -5,7 +5,7 @@
 // server, calls these functions, and writes.
 //
 // It does not know what is served with the certificate, or which Pod webhooks there are. It writes the caBundle of three objects
-// of the manifests, and no other field of them; package entries writes that of the shards. It does not elect a leader: the manager
+// of the manifests, and no other field of them; package registration writes the shards' bundles. It does not elect a leader: the manager
 // that runs the leader's runnables does. Private keys and the content of Secrets never reach a log, an event or an error.
 //
 // # How a CA is changed without a failed call

@@ -44,7 +44,7 @@ type Options struct {
 	Times Times
 }
 
-// Times are the durations of the rules. They depend on one another, and on those of the operator's other versions: replicas hold a
+// Times are the durations of the rules. They depend on one another, and on the times of the operator's other versions: replicas hold a
 // leaf back for a shorter time than the leader waits before it removes trust.
 type Times struct {
 	Poll       time.Duration // between two reads of the Secret or the files; until there is a Secret, each Glance
@@ -57,7 +57,7 @@ type Times struct {
 	Season     time.Duration // the age at which a renewed leaf of another issuer is served: API servers' clocks may be behind
 }
 
-// DefaultTimes are those of production. Those of Hold and Remove must not change between neighbouring versions.
+// DefaultTimes are for production. Hold and Remove must not change between neighbouring versions.
 var DefaultTimes = Times{
 	Poll: 10 * time.Second, Glance: time.Second, Hold: 2 * time.Minute, Remove: 5 * time.Minute, RemoveFile: time.Hour, WriteAgain: 30 * time.Second,
 	Settled: 10 * time.Minute, Season: 5 * time.Minute,

@@ -156,7 +156,7 @@ func (v view) missing() (errs []error) {
 	return errs
 }
 
-// elsewhere is an error if all entries of a webhook configuration of the manifests call another server: this replica is
+// elsewhere is an error if all webhooks of a webhook configuration of the manifests call another server: this replica is
 // misconfigured. The CustomResourceDefinition may be used by another program instead.
 func (v view) elsewhere() error {
 	for _, o := range v.objects {
@@ -174,7 +174,7 @@ type trust struct {
 	object *object
 }
 
-// trusts returns the different pairs of bundle and host. They are few, however many entries there are.
+// trusts returns the different pairs of bundle and host. They are few, however many webhooks there are.
 func (v view) trusts() []trust {
 	type pair struct{ host, bundle string }
 	seen := map[pair]bool{}

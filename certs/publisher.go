@@ -33,7 +33,7 @@ const (
 // annotation.
 //
 // Other programs write the same objects: kubectl apply, Helm and GitOps controllers may reset caBundle. A JSON patch addresses
-// entries by position, so each patch tests the resourceVersion that it was computed from.
+// webhooks by position, so each patch tests the resourceVersion that it was computed from.
 type Publisher struct {
 	client     client.Client
 	source     *Source

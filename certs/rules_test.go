@@ -140,7 +140,7 @@ func TestDecodeLeavesOutWhatDoesNotParse(t *testing.T) {
 	}
 }
 
-// A backup that is restored carries the annotation, and is not the first CA.
+// A backup that is restored has the annotation, and is not the first CA.
 func TestOnlyTheOperatorsOwnSecretIsTheFirst(t *testing.T) {
 	t.Parallel()
 	by := func(managers ...string) *corev1.Secret {

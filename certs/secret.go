@@ -109,7 +109,7 @@ func (ca KeyPair) unusable(now time.Time, subject Subject) error {
 	case ca.Certificate == nil:
 		return fmt.Errorf("there is no certificate")
 	case ca.Key == nil:
-		return fmt.Errorf("the private key is not that of the certificate")
+		return fmt.Errorf("the private key does not belong to the certificate")
 	case !ca.Certificate.IsCA:
 		return fmt.Errorf("it is not a CA")
 	case now.Add(unusableBefore).After(ca.Certificate.NotAfter):

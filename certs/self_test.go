@@ -47,7 +47,7 @@ const (
 	caLife = 365 * day
 )
 
-// aged returns a CA that was made some time ago, and lives as long as those of the operator.
+// aged returns a CA that was made some time ago, and lives as long as the operator's CAs.
 func aged(t *testing.T, age time.Duration) certs.KeyPair {
 	t.Helper()
 	ca, err := certs.IssueCA("aged", time.Now().Add(-age), caLife)

@@ -20,7 +20,7 @@ type Targets struct {
 	// Mutating, Validating and Definition are the names of the objects of the manifests that the leader writes the bundle into. An
 	// empty name is none.
 	Mutating, Validating, Definition string
-	// IsShard reports whether a MutatingWebhookConfiguration holds the operator's own entries, by its name. Package registration writes the
+	// IsShard reports whether a MutatingWebhookConfiguration holds the operator's own webhooks, by its name. Package registration writes the
 	// bundle of these. If it is nil, there are none.
 	IsShard func(name string) bool
 }
@@ -106,7 +106,7 @@ type clientConfig struct {
 // observe extracts from an object what tells API servers which CAs to trust. hosts are the operator's names.
 func observe(key objectKey, shard bool, read client.Object, hosts []string) *object {
 	o := &object{objectKey: key, resourceVersion: read.GetResourceVersion(), shard: shard, annotated: len(read.GetAnnotations()) > 0}
-	shared := map[string]string{} // hundreds of entries have the same bundle: keep it once
+	shared := map[string]string{} // hundreds of webhooks have the same bundle: keep it once
 	add := func(webhook, path string, config *admissionregistrationv1.WebhookClientConfig) {
 		bundle, ok := shared[string(config.CABundle)]
 		if !ok {
@@ -139,7 +139,7 @@ func observe(key objectKey, shard bool, read client.Object, hosts []string) *obj
 	return o
 }
 
-// hostCalledBy returns the host that API servers call: that of the Service, else that of the URL; "" if there is none.
+// hostCalledBy returns the host that API servers call: the Service's, else the URL's; "" if there is none.
 func hostCalledBy(config *admissionregistrationv1.WebhookClientConfig) string {
 	if config.Service != nil {
 		return ServiceName(config.Service.Name, config.Service.Namespace)

@@ -6,7 +6,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// The version is that of a build that is no release.
+// The version says that the build is not a release.
 var wantLabels = map[string]string{
 	"name": "sidecarset-operator", "instance": "sidecarset", "version": "dev", "part-of": "sidecarset", "managed-by": "kustomize", "component": "",
 }

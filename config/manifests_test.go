@@ -55,7 +55,7 @@ func TestWebhookConfigurations(t *testing.T) {
 		},
 	}
 	if diff := cmp.Diff(wantMutating, mutating.Webhooks); diff != "" {
-		t.Errorf("mutating entries (-want +got):\n%s", diff)
+		t.Errorf("mutating webhooks (-want +got):\n%s", diff)
 	}
 	wantValidating := []admissionregistrationv1.ValidatingWebhook{{
 		Name: "validate.sidecarsets.sidecarset.io", ClientConfig: service("/validate-apps-kruise-io-sidecarset"), Rules: sidecarSets,
@@ -63,7 +63,7 @@ func TestWebhookConfigurations(t *testing.T) {
 		SideEffects: new(admissionregistrationv1.SideEffectClassNoneOnDryRun), TimeoutSeconds: new(int32(10)), AdmissionReviewVersions: []string{"v1"},
 	}}
 	if diff := cmp.Diff(wantValidating, validating.Webhooks); diff != "" {
-		t.Errorf("validating entries (-want +got):\n%s", diff)
+		t.Errorf("validating webhooks (-want +got):\n%s", diff)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestRolesAreNarrow(t *testing.T) {
 					t.Errorf("%s %s may %s: %v", kind, role.Name, verb, rule)
 				}
 				if (verb == "create" || verb == "delete") && strings.Contains(strings.Join(rule.Resources, " "), "webhookconfigurations") {
-					t.Errorf("%s %s may make webhooks of its own, or take those of others away: %v", kind, role.Name, rule)
+					t.Errorf("%s %s may make webhooks of its own, or delete the webhooks of others: %v", kind, role.Name, rule)
 				}
 				if slices.Contains(rule.Resources, "secrets") && verb != "create" && len(rule.ResourceNames) == 0 {
 					t.Errorf("%s %s may %s more Secrets than its own: %v", kind, role.Name, verb, rule)

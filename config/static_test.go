@@ -11,8 +11,8 @@ import (
 	"github.com/sidecarset/operator/internal/podwebhook"
 )
 
-// The leader recognizes the two entries by their paths, and creates ConfigMaps with a label that
-// the probe entry has to select.
+// The leader recognizes the two webhooks by their paths, and creates ConfigMaps with a label that
+// the probe webhook has to select.
 func TestTheOperatorFindsTheEntriesOfStaticMode(t *testing.T) {
 	var c admissionregistrationv1.MutatingWebhookConfiguration
 	convert(t, object(t, built(t, "overlays/static"), "MutatingWebhookConfiguration", "sidecarset-mutating-webhook"), &c)
@@ -26,7 +26,7 @@ func TestTheOperatorFindsTheEntriesOfStaticMode(t *testing.T) {
 		}
 		selector, err := metav1.LabelSelectorAsSelector(w.ObjectSelector)
 		if err != nil || !selector.Matches(labels.Set{podwebhook.LabelStaticProbe: "1"}) || selector.Matches(labels.Set{}) {
-			t.Errorf("the probe entry selects %v: %v", w.ObjectSelector, err)
+			t.Errorf("the probe webhook selects %v: %v", w.ObjectSelector, err)
 		}
 		if w.NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"] != "sidecarset-system" || *w.FailurePolicy != admissionregistrationv1.Ignore {
 			t.Errorf("every ConfigMap of the cluster may depend on the operator: %v", w)

@@ -34,7 +34,7 @@ var (
 	testRun  = regexp.MustCompile(`go .*?\btest .*?-run '?([A-Za-z0-9|]+)`)
 )
 
-// A quoted name of a test is that of a function of a test file, and a command with -run finds one.
+// A quoted name of a test is a function of a test file, and a command with -run finds one.
 func TestNamedTestsExist(t *testing.T) {
 	known := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func (Test[A-Z][A-Za-z0-9]*)\(`)

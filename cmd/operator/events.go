@@ -107,7 +107,7 @@ func (w *eventWriter) Start(ctx context.Context) error {
 }
 
 // regarding has no resourceVersion if the Event is about a SidecarSet, so that a
-// repetition is recognized. One about a Pod has that of the write it tells of, so that
+// repetition is recognized. An Event about a Pod has the resourceVersion of the write, so that
 // there is none.
 func regarding(e events.Event) *corev1.ObjectReference {
 	if pod := e.Pod; pod != (events.Pod{}) {

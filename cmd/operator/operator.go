@@ -201,8 +201,8 @@ func addAll(mgr ctrl.Manager, runnables ...manager.Runnable) error {
 	return nil
 }
 
-// bundleTargets are the objects that hold CA bundles for API servers. Those of the
-// Pod webhook do not count where an administrator maintains the entry: the leader has
+// bundleTargets are the objects that hold CA bundles for API servers. Objects with a
+// Pod webhook do not count where an administrator maintains the webhook: the leader has
 // no right to write what is left in these objects.
 func (o Options) bundleTargets() certs.Targets {
 	targets := certs.Targets{

@@ -21,14 +21,14 @@ func (o *certificateOptions) bind(flags *flag.FlagSet) {
 	flags.StringVar((*string)(&o.Mode), "cert-mode", string(certs.ModeSelf), "`source` of the serving certificate: self (a CA of the operator's own), cert-manager (a Certificate object) or files (which another program mounts)")
 	flags.StringVar(&o.SecretName, "cert-secret", "sidecarset-webhook-certs", "`name` of the Secret with the CA of the serving certificates, in mode self")
 	flags.StringVar(&o.Directory, "cert-dir", "/var/run/sidecarset/certs", "`directory` of tls.crt, tls.key and ca.crt, in mode files")
-	flags.BoolVar(&o.publish, "cert-publish-bundle", true, "write the CA bundle into the webhook configurations and the CustomResourceDefinition; false, in mode files only, leaves those of the manifests to another program, such as cert-manager's cainjector")
+	flags.BoolVar(&o.publish, "cert-publish-bundle", true, "write the CA bundle into the webhook configurations and the CustomResourceDefinition; false, in mode files only, leaves the manifests' bundles to another program, such as cert-manager's cainjector")
 }
 
 // faster divides the times of the rules about certificates. Only the linker sets it, for tests of whole processes.
 var faster = "1"
 
 // checkURLIsVouchedFor refuses a URL for which API servers would not accept the
-// serving certificate. The operator takes entries that call such a URL for another
+// serving certificate. The operator takes webhooks that call such a URL for another
 // program's.
 func (o Options) checkURLIsVouchedFor() error {
 	u, err := url.Parse(o.podWebhook.url)

@@ -47,7 +47,7 @@ func (o *podWebhookOptions) check() error {
 	return errors.Join(errs...)
 }
 
-// entries are the options of the part that keeps the Pod webhooks.
+// webhooks are the options of the part that keeps the Pod webhooks.
 func (o *Options) webhooks(serving *certs.Serving, injectors *registration.Injectors) registration.Options {
 	return registration.Options{
 		Settings: podwebhook.Settings{

@@ -76,7 +76,7 @@ func (p *parts) addWebhooks(s *server.Server) error {
 			Registry:           metrics.Registry,
 		}),
 	}
-	// A process that may not write entries leaves them to the leader.
+	// A process that may not write webhooks leaves them to the leader.
 	if p.registrar != nil && o.podWebhook.mode == podWebhookExact {
 		validation.Registrar = p.registrar
 	}

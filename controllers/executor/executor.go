@@ -77,7 +77,7 @@ func New(o Options) *Executor {
 		limit:   limit,
 		updates: promauto.With(o.Registry).NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecarset_pod_updates_total",
-			Help: "Pods that were to be updated in place, by result: written, refused (by the API server), blocked (by the node, the kubelet or another program), failed (tried again), stale (not what the watch had said).",
+			Help: "Pods that were to be updated in place, by result: written, rejected (by the API server), blocked (by the node, the kubelet or another program), failed (tried again), stale (not what the watch had said).",
 		}, []string{"result"}),
 		items: map[types.UID][]tracker.WorkItem{},
 	}
@@ -169,7 +169,7 @@ func (e *Executor) finish(ctx context.Context, item tracker.WorkItem, result tra
 		name = "stale"
 		logger.V(1).Info("Pod changed after it was selected for an update", "message", result.Message)
 	case result.Reason == inplace.WriteRejected:
-		name = "refused"
+		name = "rejected"
 	case result.Reason == inplace.WriteFailed:
 		name = "failed"
 	}

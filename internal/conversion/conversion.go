@@ -98,7 +98,7 @@ func alphaToBeta(object map[string]any) (map[string]any, error) {
 // betaToAlpha moves spec.customVersion into its label, unless the text is not a valid label
 // value: the API server would refuse the converted object, and because of it every list of
 // SidecarSets as v1alpha1. If spec.namespaceSelector has the form of a namespace, betaToAlpha
-// moves it into spec.namespace, unless the author of v1alpha1 wrote the selector. So a client
+// moves it into spec.namespace, unless the user of v1alpha1 wrote the selector. So a client
 // of v1alpha1 that merges its manifest into what it reads finds each member where it wrote it.
 // v1alpha1 never has both members: if a client changed one of them, the other one would still
 // have the old value.

@@ -55,7 +55,7 @@ func TestConvert(t *testing.T) {
 			`{"metadata":{},"spec":{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"ns1"}}}}`},
 		"a v1alpha1 namespace beside a namespaceSelector that says the same is that namespaceSelector": {alpha, beta, `{"spec":{"namespace":"ns1","namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"ns1"}}}}`,
 			`{"metadata":{"annotations":{"sidecarset.io/v1alpha1-namespace-selector":"true"}},"spec":{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"ns1"}}}}`},
-		"a v1alpha1 author cannot write the annotation": {alpha, beta, `{"metadata":{"annotations":{"sidecarset.io/v1alpha1-namespace-selector":"true","k":"v"}},"spec":{"namespace":"ns1"}}`,
+		"a v1alpha1 user cannot write the annotation": {alpha, beta, `{"metadata":{"annotations":{"sidecarset.io/v1alpha1-namespace-selector":"true","k":"v"}},"spec":{"namespace":"ns1"}}`,
 			`{"metadata":{"annotations":{"k":"v"}},"spec":{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"ns1"}}}}`},
 		"a member that only the target version knows gains no meaning": {beta, alpha, `{"spec":{"namespace":"ns1"}}`,
 			`{"spec":{}}`},

@@ -1,6 +1,6 @@
 package defaults
 
-// PolicyFollowsTag reports whether the imagePullPolicy of two contents of a container differs
+// PolicyFollowsTag reports whether the imagePullPolicy of two revisions of a container differs
 // because their images do: one has the tag latest, or none, and the other has a fixed tag. Each
 // policy is then the default for its image.
 func PolicyFollowsTag(before, after map[string]any) bool {

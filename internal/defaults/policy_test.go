@@ -2,7 +2,7 @@ package defaults
 
 import "testing"
 
-// Where the author changes a tag only, the default of imagePullPolicy may change with it.
+// If the user changes a tag only, the default of imagePullPolicy may change with it.
 func TestPolicyFollowsTag(t *testing.T) {
 	container := func(image, policy string) map[string]any {
 		return map[string]any{"name": "a", "image": image, "imagePullPolicy": policy}

@@ -31,7 +31,7 @@ type Event struct {
 	Pod Pod
 	// Type is corev1.EventTypeNormal or corev1.EventTypeWarning.
 	Type string
-	// Reason is that of the condition, where the Event is about one.
+	// Reason is the condition's reason, where the Event is about one.
 	Reason string
 	// Action is what the operator did or tried. A later Event with the same Action
 	// about the same object replaces one that is not written yet.
@@ -64,7 +64,7 @@ func NotReady(about SidecarSet, reason, message string) Event {
 	return Event{about, Pod{}, kind, reason, ActionRegisterWebhook, bounded(message)}
 }
 
-// RevisionNotRecorded says that the content of a SidecarSet could not be recorded in a
+// RevisionNotRecorded says that the revision of a SidecarSet could not be recorded in a
 // ControllerRevision, so status.observedGeneration stays behind.
 func RevisionNotRecorded(about SidecarSet, err error) Event {
 	return Event{about, Pod{}, corev1.EventTypeWarning, appsv1beta1.ReasonRevisionNotRecorded, ActionRecordRevision,

@@ -22,7 +22,7 @@ import (
 // build does not know. The result of Hub may share them.
 type Object map[string]any
 
-// SidecarSet is a SidecarSet of the hub version, in two forms with the same content: as
+// SidecarSet is a SidecarSet of the hub version, in two forms with the same fields: as
 // JSON, with members that this build does not know, and as our type.
 type SidecarSet struct {
 	Object map[string]any

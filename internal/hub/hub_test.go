@@ -19,7 +19,7 @@ const manifest = `{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","me
 
 func alpha(manifest string) string { return strings.Replace(manifest, "v1beta1", "v1alpha1", 1) }
 
-// The two forms of a SidecarSet have the same content, whether its text could be decoded as
+// The two forms of a SidecarSet have the same fields, whether its text could be decoded as
 // it is or the object had to be converted or defaulted.
 func TestHubGivesTwoFormsThatSayTheSame(t *testing.T) {
 	for name, text := range map[string]string{"v1beta1": manifest, "v1alpha1": alpha(manifest)} {

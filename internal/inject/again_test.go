@@ -42,14 +42,14 @@ func containerOf(t *testing.T, pod map[string]any, name string) map[string]any {
 }
 
 // Between two calls of one admission, another webhook has rewritten images. They stay where the
-// Pod's record shows that the sidecars are of this admission and of this content.
+// Pod's record shows that the sidecars are of this admission and of this revision.
 func TestTheSecondCallLeavesRewrittenImages(t *testing.T) {
 	const mirror = "mirror/"
 	first := func() *fixtures.SidecarSetBuilder {
 		return mesh().Container("mesh", "mesh:v1").Container("pair", "pair:v1").With("upgradeStrategy", hot).Native("proxy", "proxy:v1").InitContainer("setup", "setup:v1")
 	}
 	tests := map[string]struct {
-		second *fixtures.SidecarSetBuilder // nil: the same content
+		second *fixtures.SidecarSetBuilder // nil: the same revision
 		after  time.Duration
 		edit   func(pod map[string]any)
 		images map[string]string // of the sidecars; others have those of the mirror
@@ -72,7 +72,7 @@ func TestTheSecondCallLeavesRewrittenImages(t *testing.T) {
 			after:  -24 * time.Hour,
 			images: map[string]string{"mesh": "mesh:v1", "pair-1": "pair:v1", "pair-2": "empty:1", "proxy": "proxy:v1", "setup": "setup:v1"},
 		},
-		"the content has changed": {
+		"the revision has changed": {
 			second: mesh().Container("mesh", "mesh:v2").Container("pair", "pair:v1").With("upgradeStrategy", hot).Native("proxy", "proxy:v1").InitContainer("setup", "setup:v1"),
 			images: map[string]string{"mesh": "mesh:v2", "pair-1": "pair:v1", "pair-2": "empty:1", "proxy": "proxy:v1", "setup": "setup:v1"},
 		},
@@ -176,7 +176,7 @@ func TestTheSecondCallTakesOverWhatAnotherWebhookAdded(t *testing.T) {
 
 // Whatever another webhook sets between two calls stays, the second call adds what the sidecars
 // would have got if the webhook had come first, and the third call has nothing to do.
-func TestLawOfTheSecondCall(t *testing.T) {
+func TestInvariantOfTheSecondCall(t *testing.T) {
 	taken, grown, worlds := 0, 0, 400
 	for seed := range uint64(worlds) {
 		w := newWorld(t, seed)

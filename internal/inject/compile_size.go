@@ -43,7 +43,7 @@ const (
 	entryBytes     = 64
 )
 
-// estimate is the memory that the compiled SidecarSet takes, which is mostly that of the
+// estimate is the memory that the compiled SidecarSet takes: mostly the
 // bodies.
 func (p *Compiled) estimate() int {
 	size := compiledBytes + (len(p.Set.Spec.InitContainers)+len(p.Set.Spec.Containers))*containerBytes + len(p.Set.Spec.Volumes)*volumeBytes

@@ -134,14 +134,14 @@ func TestComputeOnPodsThatAreAlreadyInjected(t *testing.T) {
 		verbs  []string
 		stamps bool // the record is written again
 	}{
-		"the same content adds nothing": {set: full()},
+		"the same revision adds nothing": {set: full()},
 		"another order of the Pod's containers adds nothing": {set: full(), edit: func(pod map[string]any) {
 			slices.Reverse(items(pod, "containers"))
 		}},
 		"what the API server fills in is not compared": {set: full(), edit: func(pod map[string]any) {
 			items(pod, "containers")[0].(map[string]any)["terminationMessagePath"] = "/elsewhere"
 		}},
-		"new content replaces in place and keeps the order": {
+		"a new revision replaces in place and keeps the order": {
 			set:    fixtures.SidecarSet("log").Native("proxy", "proxy:v2").InitContainer("prepare", "p:v1").Container("log", "log:v1").Mount("log", "/log").Volume("log"),
 			verbs:  []string{"replace /spec/initContainers/1", "replace /spec/initContainers/2", "replace /spec/containers/0"},
 			stamps: true,

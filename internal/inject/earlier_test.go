@@ -124,7 +124,7 @@ func TestWhatIsTakenOutOfACopiedPod(t *testing.T) {
 		"as it ran: an init container that ends is in no record": {
 			init: []string{"migrate", "prepare"}, containers: []string{"mesh", "app"},
 		},
-		"its author made a container their own": {
+		"a user replaced a container": {
 			change: func(pod map[string]any) { delete(container(pod, "gone"), "env") },
 			init:   []string{"migrate", "prepare"}, containers: []string{"mesh", "gone", "app"},
 		},
@@ -221,8 +221,8 @@ func TestReplacesNamesTheCanaryWhoseContainerIsReplaced(t *testing.T) {
 }
 
 // Whatever other revision the Pod was given first, it ends with the containers of the last
-// content. Plain init containers are in no record, so those of the first content stay.
-func TestLawOfEarlierContent(t *testing.T) {
+// one. Plain init containers are in no record, so the first revision's stay.
+func TestInvariantOfEarlierRevisions(t *testing.T) {
 	taken, worlds := 0, rounds.Of(400, 50)
 	for seed := range uint64(worlds) {
 		w, earlier := newWorld(t, seed), newWorld(t, seed+1<<32)
@@ -246,7 +246,7 @@ func TestLawOfEarlierContent(t *testing.T) {
 		taken++
 		want, got := apply(t, last, w.pod), apply(t, second, pod)
 		if diff := cmp.Diff(sidecarNames(want), sidecarNames(got)); diff != "" {
-			t.Fatalf("seed %d: containers (-last content only +both):\n%s", seed, diff)
+			t.Fatalf("seed %d: containers (-last revision only +both):\n%s", seed, diff)
 		}
 		if again, err := inject.Compute(w.input(t, got)); err != nil || !again.Empty() && !mergesMetadataOnly(again) {
 			t.Fatalf("seed %d: another call: %s, %v", seed, again.AppendPatch(nil), err)

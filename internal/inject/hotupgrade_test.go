@@ -33,7 +33,7 @@ func images(t *testing.T, pod map[string]any) map[string]string {
 	return out
 }
 
-// A Pod created from the manifest of a running one carries the pair in some
+// A Pod created from the manifest of a running one has the pair in some
 // state. What an upgrade leaves behind is as good as what injection makes; any
 // other state is put right.
 func TestComputeKnowsAHotUpgradePair(t *testing.T) {

@@ -31,7 +31,7 @@ type Compiled struct {
 	// object has none.
 	NamespaceSelector labels.Selector
 
-	// Hash and HashWithoutImage are what Pods injected by this compiled SidecarSet carry.
+	// Hash and HashWithoutImage are what Pods injected by this compiled SidecarSet record.
 	// They come from the object's annotations, and are computed where those are
 	// missing.
 	Hash, HashWithoutImage string

@@ -46,7 +46,7 @@ func (k *keyed) add(e element) {
 type namedTables struct{ inits, containers, volumes, sidecars map[string]int }
 
 // find returns the place of the first element of that name; -1 if there is none. A long list gets
-// a table, because authors choose how long it is.
+// a table, because users choose how long it is.
 func find[T any](list []T, table *map[string]int, name string, nameOf func(*T) string) int {
 	if len(list) < 32 {
 		for i := range list {

@@ -74,7 +74,7 @@ func convert(t *testing.T, from, into any) {
 	}
 }
 
-// modelSet is one SidecarSet that takes part, with the content that is injected.
+// modelSet is one SidecarSet that takes part, with the revision that is injected.
 type modelSet struct {
 	name     string
 	content  *appsv1beta1.SidecarSet

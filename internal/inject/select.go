@@ -37,7 +37,7 @@ type target struct {
 	// otherHash: the Pod's record says that it was given another revision.
 	otherHash bool
 	// fresh: sameHash, and the record was written during this admission. What differs from the
-	// content is then the work of another webhook, and stays. It is not read if nothing differs
+	// revision is then the work of another webhook, and stays. It is not read if nothing differs
 	// and the sidecars take nothing from the Pod.
 	fresh bool
 
@@ -244,7 +244,7 @@ func (s *selected) isComplete() bool {
 }
 
 // replaces reports whether the Pod records another revision of the SidecarSet than it gets
-// now. Another replica has injected that content in an earlier call for the same Pod, or the
+// now. Another replica has injected that revision in an earlier call for the same Pod, or the
 // Pod was created from the manifest of a running one.
 func (t target) replaces() bool { return t.skip == "" && t.otherHash }
 

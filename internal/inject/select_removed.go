@@ -9,8 +9,8 @@ import (
 
 // takeOut removes two kinds of containers from the Pod: those that claim to be sidecars of
 // enforced SidecarSets, and those of an earlier revision of a SidecarSet that its present
-// content lacks. All steps that follow see a Pod that came without them, so neither their
-// position nor their content counts.
+// revision lacks. All steps that follow see a Pod that came without them, so neither their
+// position nor their fields count.
 //
 // The Pod's record decides which containers are of an earlier revision. It lists neither plain
 // init containers nor volumes, so these stay: a volume cannot be told from the user's own. A

@@ -46,12 +46,12 @@ func (c *Revision) Judge(r *podstate.Summary, node Node) Verdict {
 
 // judge is Judge for a Pod in which the images of containers of these kinds have to change.
 func (c *Revision) judge(r *podstate.Summary, node Node, changed podstate.Kinds) Verdict {
-	in, carries := r.Injection(c.name)
+	in, has := r.Injection(c.name)
 	same := in.Hash == c.hash || in.HashWithoutImage == c.hashWithoutImage // apart from images
 	resizing := in.ResizeTo != 0
 	difference, recorded := c.differences[in.HashWithoutImage]
 	switch {
-	case !carries || !r.Active:
+	case !has || !r.Active:
 		return Verdict{Method: LeaveAlone}
 	case r.Facts.Mirror:
 		return Verdict{Method: LeaveAlone, Reason: MirrorPod}

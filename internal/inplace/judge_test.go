@@ -86,58 +86,58 @@ func TestJudge(t *testing.T) {
 		name: name(set), hash: name("h"), hashWithoutImage: name("w"), sidecars: []sidecar{{name: name("log"), containers: []podstate.Name{name("log")}}},
 	}, differences: Differences{name("resources"): {}, name("restart"): {Restarts: true}, name("more"): {Other: true}}}
 	uncompared := revision.With(nil)
-	carries := func(hash, without string) podstate.Injection {
+	given := func(hash, without string) podstate.Injection {
 		return podstate.Injection{SidecarSet: name(set), Hash: name(hash), HashWithoutImage: name(without)}
 	}
 	resizing := func(hash, without, to string) podstate.Injection {
-		in := carries(hash, without)
+		in := given(hash, without)
 		in.ResizeTo = name(to)
 		return in
 	}
-	images, current := carries("old", "w"), carries("h", "w")
+	images, current := given("old", "w"), given("h", "w")
 	tests := map[string]struct {
 		revision *Revision
-		carries  podstate.Injection
+		has      podstate.Injection
 		edit     func(*podstate.Summary)
 		node     Node
 		changed  podstate.Kinds
 		want     Verdict
 	}{
-		"the current revision":                    {carries: current, want: Verdict{Method: Current}},
-		"the current revision, unreadable record": {carries: current, edit: func(r *podstate.Summary) { r.RecordUnreadable = true }, want: Verdict{Method: Current}},
-		"not carried":                             {carries: podstate.Injection{SidecarSet: name("other")}, want: Verdict{Method: LeaveAlone}},
-		"a Pod that ends":                         {carries: images, edit: func(r *podstate.Summary) { r.Active = false }, want: Verdict{Method: LeaveAlone}},
-		"a mirror Pod":                            {carries: current, edit: func(r *podstate.Summary) { r.Facts.Mirror = true }, want: Verdict{Method: LeaveAlone, Reason: MirrorPod}},
-		"a Pod that lacks a container":            {carries: carries("old", "resources"), edit: func(r *podstate.Summary) { r.Containers = nil }, want: Verdict{Method: Recreate, Reason: ImmutableFieldChanged}},
-		"resources":                               {carries: carries("old", "resources"), changed: restarting, want: Verdict{Method: Resize}},
-		"resources, not compared yet":             {revision: uncompared, carries: carries("old", "resources"), changed: restarting, want: Verdict{Method: Unknown}},
-		"images, not compared with others yet":    {revision: uncompared, carries: images, changed: restarting, want: Verdict{Method: Images}},
-		"the current revision, not compared yet":  {revision: uncompared, carries: current, want: Verdict{Method: Current}},
-		"resources, with a restart":               {carries: carries("old", "restart"), want: Verdict{Method: Recreate, Reason: ResizeRestarts}},
-		"more than resources":                     {carries: carries("old", "more"), changed: restarting, want: Verdict{Method: Recreate, Reason: ImmutableFieldChanged}},
-		"a content that is not recorded":          {carries: carries("old", "gone"), want: Verdict{Method: Recreate, Reason: ImmutableFieldChanged}},
-		"resources and an image that may not change": {carries: carries("old", "resources"), changed: native, edit: func(r *podstate.Summary) { r.Facts.RestartsAll = true },
+		"the current revision":                    {has: current, want: Verdict{Method: Current}},
+		"the current revision, unreadable record": {has: current, edit: func(r *podstate.Summary) { r.RecordUnreadable = true }, want: Verdict{Method: Current}},
+		"not injected":                            {has: podstate.Injection{SidecarSet: name("other")}, want: Verdict{Method: LeaveAlone}},
+		"a Pod that ends":                         {has: images, edit: func(r *podstate.Summary) { r.Active = false }, want: Verdict{Method: LeaveAlone}},
+		"a mirror Pod":                            {has: current, edit: func(r *podstate.Summary) { r.Facts.Mirror = true }, want: Verdict{Method: LeaveAlone, Reason: MirrorPod}},
+		"a Pod that lacks a container":            {has: given("old", "resources"), edit: func(r *podstate.Summary) { r.Containers = nil }, want: Verdict{Method: Recreate, Reason: ImmutableFieldChanged}},
+		"resources":                               {has: given("old", "resources"), changed: restarting, want: Verdict{Method: Resize}},
+		"resources, not compared yet":             {revision: uncompared, has: given("old", "resources"), changed: restarting, want: Verdict{Method: Unknown}},
+		"images, not compared with others yet":    {revision: uncompared, has: images, changed: restarting, want: Verdict{Method: Images}},
+		"the current revision, not compared yet":  {revision: uncompared, has: current, want: Verdict{Method: Current}},
+		"resources, with a restart":               {has: given("old", "restart"), want: Verdict{Method: Recreate, Reason: ResizeRestarts}},
+		"more than resources":                     {has: given("old", "more"), changed: restarting, want: Verdict{Method: Recreate, Reason: ImmutableFieldChanged}},
+		"a revision that is not recorded":         {has: given("old", "gone"), want: Verdict{Method: Recreate, Reason: ImmutableFieldChanged}},
+		"resources and an image that may not change": {has: given("old", "resources"), changed: native, edit: func(r *podstate.Summary) { r.Facts.RestartsAll = true },
 			want: Verdict{Method: LeaveAlone, Reason: RestartRules}},
-		"resources of a Pod that runs to completion": {carries: carries("old", "resources"), edit: func(r *podstate.Summary) { r.Facts.CountsRestarts = true }, want: Verdict{Method: Resize}},
-		"a resize to be undone":                      {carries: resizing("h", "w", "resources"), want: Verdict{Method: Resize}},
-		"a resize to be undone, not compared yet":    {revision: uncompared, carries: resizing("h", "w", "resources"), want: Verdict{Method: Unknown}},
-		"a resize to the content, not compared yet":  {revision: uncompared, carries: resizing("old", "w", "w"), want: Verdict{Method: Resize}},
-		"a resize to be undone, and an image":        {carries: resizing("old", "w", "resources"), changed: restarting, want: Verdict{Method: Resize}},
-		"an unknown revision":                        {carries: carries("old", ""), want: Verdict{Method: Recreate, Reason: RevisionUnknown}},
-		"an unreadable record":                       {carries: images, edit: func(r *podstate.Summary) { r.RecordUnreadable = true }, want: Verdict{Method: LeaveAlone, Reason: RecordUnreadable}},
-		"images":                                     {carries: images, changed: restarting, want: Verdict{Method: Images}},
-		"no image":                                   {carries: images, want: Verdict{Method: Images}},
-		"a regular container on an old node":         {carries: images, changed: restarting, node: Node{TooOld: true}, want: Verdict{Method: Images}},
-		"a native sidecar on an old node":            {carries: images, changed: native, node: Node{TooOld: true}, want: Verdict{Method: Recreate, Reason: NodeTooOld}},
-		"a plain init container on an old node":      {carries: images, changed: plain, node: Node{TooOld: true}, want: Verdict{Method: Images}},
-		"a node that is not ready":                   {carries: images, changed: restarting, node: Node{NotReady: true}, want: Verdict{Method: Images}},
-		"a rule that restarts all":                   {carries: images, changed: native, edit: func(r *podstate.Summary) { r.Facts.RestartsAll = true }, want: Verdict{Method: LeaveAlone, Reason: RestartRules}},
-		"a rule that restarts all, no restart":       {carries: images, changed: plain, edit: func(r *podstate.Summary) { r.Facts.RestartsAll = true }, want: Verdict{Method: Images}},
-		"a Job that counts, of which nothing runs":   {carries: images, changed: plain, edit: func(r *podstate.Summary) { r.Facts.CountsRestarts = true }, want: Verdict{Method: Images}},
+		"resources of a Pod that runs to completion": {has: given("old", "resources"), edit: func(r *podstate.Summary) { r.Facts.CountsRestarts = true }, want: Verdict{Method: Resize}},
+		"a resize to be undone":                      {has: resizing("h", "w", "resources"), want: Verdict{Method: Resize}},
+		"a resize to be undone, not compared yet":    {revision: uncompared, has: resizing("h", "w", "resources"), want: Verdict{Method: Unknown}},
+		"a resize to the revision, not compared yet": {revision: uncompared, has: resizing("old", "w", "w"), want: Verdict{Method: Resize}},
+		"a resize to be undone, and an image":        {has: resizing("old", "w", "resources"), changed: restarting, want: Verdict{Method: Resize}},
+		"an unknown revision":                        {has: given("old", ""), want: Verdict{Method: Recreate, Reason: RevisionUnknown}},
+		"an unreadable record":                       {has: images, edit: func(r *podstate.Summary) { r.RecordUnreadable = true }, want: Verdict{Method: LeaveAlone, Reason: RecordUnreadable}},
+		"images":                                     {has: images, changed: restarting, want: Verdict{Method: Images}},
+		"no image":                                   {has: images, want: Verdict{Method: Images}},
+		"a regular container on an old node":         {has: images, changed: restarting, node: Node{TooOld: true}, want: Verdict{Method: Images}},
+		"a native sidecar on an old node":            {has: images, changed: native, node: Node{TooOld: true}, want: Verdict{Method: Recreate, Reason: NodeTooOld}},
+		"a plain init container on an old node":      {has: images, changed: plain, node: Node{TooOld: true}, want: Verdict{Method: Images}},
+		"a node that is not ready":                   {has: images, changed: restarting, node: Node{NotReady: true}, want: Verdict{Method: Images}},
+		"a rule that restarts all":                   {has: images, changed: native, edit: func(r *podstate.Summary) { r.Facts.RestartsAll = true }, want: Verdict{Method: LeaveAlone, Reason: RestartRules}},
+		"a rule that restarts all, no restart":       {has: images, changed: plain, edit: func(r *podstate.Summary) { r.Facts.RestartsAll = true }, want: Verdict{Method: Images}},
+		"a Job that counts, of which nothing runs":   {has: images, changed: plain, edit: func(r *podstate.Summary) { r.Facts.CountsRestarts = true }, want: Verdict{Method: Images}},
 	}
 	for title, tc := range tests {
 		t.Run(title, func(t *testing.T) {
-			r := &podstate.Summary{Active: true, Containers: []podstate.Container{{Name: name("log")}}, Injections: []podstate.Injection{tc.carries}}
+			r := &podstate.Summary{Active: true, Containers: []podstate.Container{{Name: name("log")}}, Injections: []podstate.Injection{tc.has}}
 			if tc.edit != nil {
 				tc.edit(r)
 			}

@@ -46,14 +46,14 @@ func TestRevisionsAreComparedInOneForm(t *testing.T) {
 	known := inplace.Differences{podstate.MakeName("known"): {Restarts: true}}
 	got, err := known.With(history, current, "current")
 	if err != nil || len(got) != 4 || len(known) != 1 {
-		t.Fatalf("contents %+v, %v; of them known were %+v", got, err, known)
+		t.Fatalf("revisions %+v, %v; of them known were %+v", got, err, known)
 	}
 	of := func(hash string) inplace.Difference { return got[podstate.MakeName(hash)] }
 	if d := of("size"); d.Other || len(d.Resources) != 1 || d.Resources[0].New.Requests.Cpu().String() != "200m" {
 		t.Errorf("another size: %+v", d)
 	}
 	if !of("env").Other || !of("damaged").Other || !of("known").Restarts {
-		t.Errorf("contents %+v", got)
+		t.Errorf("revisions %+v", got)
 	}
 }
 

@@ -99,8 +99,8 @@ type Resized struct {
 }
 
 // PlanResize compares a Pod with the revisions of a SidecarSet, three ways: a value is changed
-// only if the Pod has that of the revision that it records, or that of a revision that it was
-// being resized to. from and begun are the changes from these to the current revision. If
+// only if the Pod has it from the revision that it records, or from a revision to which it was
+// being resized. from and begun are the changes from these to the current revision. If
 // another writer has changed the value, or if Kubernetes would refuse the result, the reason
 // says so, and there is no plan. The plan writes nothing if the Pod has all values.
 func PlanResize(pod *corev1.Pod, from []ResourceChange, begun ...[]ResourceChange) (Resizing, Reason) {
@@ -178,7 +178,7 @@ func (p *planner) change(from *ResourceChange, begun [][]ResourceChange) {
 }
 
 // value reports whether one value has to be written: it is not the wanted one, and it is one of
-// the old ones, of which the first is that of the recorded revision. If that has no value, the
+// the old ones. The first of them is from the recorded revision. If that has no value, the
 // API server may have set a default when the Pod was created. Such a default may be replaced.
 func (p *planner) value(name corev1.ResourceName, live corev1.ResourceList, old []corev1.ResourceList, want corev1.ResourceList, elsewhere bool) bool {
 	_, had := old[0][name]

@@ -12,7 +12,7 @@ import (
 	"github.com/sidecarset/operator/test/rounds"
 )
 
-// However often the author changes resources while resizes are recorded, refused and carried
+// However often the user changes resources while resizes are recorded, refused and carried
 // out, each value is recognised as the operator's own, and in the end the Pod has the revision.
 func TestResizesThatOverlapReachTheRevision(t *testing.T) {
 	var sets []*fixtures.SidecarSetBuilder
@@ -86,7 +86,7 @@ func TestResizesThatOverlapReachTheRevision(t *testing.T) {
 		c := containerNamed(pod, "log")
 		wanted := inputs[want].Compiled.Set.Spec.Containers[0].Image
 		if step(false) || c.Image != wanted || !c.Resources.Requests.Cpu().Equal(resource.MustParse([]string{"100m", "200m", "300m", "400m"}[want/2])) {
-			t.Fatalf("seed %d: in the end the Pod has %s, %v; want %s and content %d", seed, c.Image, c.Resources.Requests, wanted, want)
+			t.Fatalf("seed %d: in the end the Pod has %s, %v; want %s and revision %d", seed, c.Image, c.Resources.Requests, wanted, want)
 		}
 		if w := written(pod); w.At != 0 && !w.IsCarriedOut(now.Unix()+60) {
 			t.Fatalf("seed %d: in the end it says %+v", seed, w)

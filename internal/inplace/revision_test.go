@@ -42,7 +42,7 @@ func TestCount(t *testing.T) {
 		edit func(*corev1.Pod)
 		now  *fixtures.SidecarSetBuilder
 		want inplace.Count
-		why  string // it is lacking
+		why  string // it is uninjected
 	}{
 		"the current revision":            {want: matched | updated | ready},
 		"other images":                    {now: meshSet("2"), want: matched | ready},
@@ -81,7 +81,7 @@ func TestCount(t *testing.T) {
 				t.Errorf("counts as %04b, want %04b", got, tc.want)
 			}
 			if tc.want == uninjected && revision.WhyUninjected(r) != tc.why {
-				t.Errorf("lacking for %s, want %s", revision.WhyUninjected(r), tc.why)
+				t.Errorf("uninjected for %s, want %s", revision.WhyUninjected(r), tc.why)
 			}
 			v := revision.Judge(r, inplace.Node{})
 			if current := v.Method == inplace.Current; tc.want&matched != 0 && current != (tc.want&updated != 0) {
@@ -97,7 +97,7 @@ func TestRevisionOf(t *testing.T) {
 	}
 	one := revision(meshSet("1"))
 	if !one.Equal(revision(meshSet("1")).With(inplace.Differences{})) || one.Equal(revision(meshSet("2"))) || one.Differences() != nil {
-		t.Error("contents are not compared by what Pods are compared with")
+		t.Error("revisions are not compared by what Pods are compared with")
 	}
 	if one.Name() != podstate.MakeName("mesh") || one.Base() != 0 {
 		t.Errorf("name %v, base %v", one.Name(), one.Base())
@@ -111,7 +111,7 @@ func TestRevisionOf(t *testing.T) {
 		Hash: fixtures.Compiled(t, sizedSet("1", "200m").Map()).HashWithoutImage, At: createdAt, Generation: 2, Containers: []string{"log"},
 	}).Format(resizing.UID)
 	if r := podstate.FromPod(resizing); !revision(sizedSet("1", "100m")).Differs(r) {
-		t.Error("the content to which a Pod is being resized is not compared")
+		t.Error("the revision to which a Pod is being resized is not compared")
 	}
 }
 

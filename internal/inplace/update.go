@@ -45,8 +45,8 @@ type Update struct {
 	// the kubelet carries out the resize; after that the way is Images.
 	Patch []byte
 	// Record is a patch of the Pod's annotations that has to be written before the
-	// Pod is resized, nil if the Pod records all. The Patch is then that of the Pod
-	// that has been read again.
+	// Pod is resized, nil if the Pod records all. The Patch is then for the Pod
+	// that was read again.
 	Record []byte
 	// Message is what the kubelet says about a resize.
 	Message string

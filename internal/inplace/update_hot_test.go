@@ -125,7 +125,7 @@ func TestAHotUpgradeIsTwoWrites(t *testing.T) {
 			want = hotState{"empty:1", "mesh:v2", `{"mesh":"mesh-2"}`, "0/22 22/0"}
 			check("reset")
 			if pod.Annotations[appsv1beta1.AnnotationHash] != hash {
-				t.Error("the reset wrote the content that the Pod has")
+				t.Error("the reset wrote the revision that the Pod has")
 			}
 			if e := entryOf(t, pod); e.Hash != podstate.ParseHashes(hash).Hash("mesh") || e.StateBefore != podstate.WasNotReadyByUpdate || !e.At.Equal(in.Now) {
 				t.Errorf("the reset records %+v", e)

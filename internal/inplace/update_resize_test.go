@@ -68,7 +68,7 @@ func TestUpdateInPlaceResizes(t *testing.T) {
 
 	in.Pod = patched(t, pod, u.Patch)
 	if diff := cmp.Diff(pod.Annotations, in.Pod.Annotations); diff != "" {
-		t.Fatalf("a resize carries no annotations:\n%s", diff)
+		t.Fatalf("a resize has no annotations:\n%s", diff)
 	}
 	in.Pod.Generation = 2
 	status := &in.Pod.Status

@@ -177,7 +177,7 @@ func TestUpdateInPlaceLeavesRewrittenImages(t *testing.T) {
 	in.Previous = nil // which image is meant is then known of the current revision only
 	u, err = update(in)
 	if diff := cmp.Diff([]string{"proxy", "log"}, names(u)); diff != "" || err != nil {
-		t.Errorf("changes without the previous content (-want +got):\n%s%v", diff, err)
+		t.Errorf("changes without the previous revision (-want +got):\n%s%v", diff, err)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestUpdateInPlaceJudgesTheLivePod(t *testing.T) {
 	}{
 		"that is being deleted":     {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: updatedAt} }, nil, inplace.Verdict{Method: inplace.LeaveAlone}},
 		"that has finished":         {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, nil, inplace.Verdict{Method: inplace.LeaveAlone}},
-		"that does not carry it":    {func(p *corev1.Pod) { delete(p.Annotations, appsv1beta1.AnnotationInjectedList) }, nil, inplace.Verdict{Method: inplace.LeaveAlone}},
+		"that does not have it":     {func(p *corev1.Pod) { delete(p.Annotations, appsv1beta1.AnnotationInjectedList) }, nil, inplace.Verdict{Method: inplace.LeaveAlone}},
 		"with an unreadable record": {func(p *corev1.Pod) { p.Annotations[appsv1beta1.AnnotationInPlace] = `{"v":2}` }, nil, inplace.Verdict{Method: inplace.LeaveAlone, Reason: inplace.RecordUnreadable}},
 		"without a hash":            {func(p *corev1.Pod) { delete(p.Annotations, appsv1beta1.AnnotationHashWithoutImage) }, nil, inplace.Verdict{Method: inplace.Recreate, Reason: inplace.RevisionUnknown}},
 		"with another container":    {nil, meshSet("2").Container("more", "more:1"), inplace.Verdict{Method: inplace.Recreate, Reason: inplace.ImmutableFieldChanged}},

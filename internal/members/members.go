@@ -12,7 +12,7 @@ type Member struct {
 	// OpenKruise does. Only members that OpenKruise records may have this. Others are recorded
 	// only where a SidecarSet has them: so all other SidecarSets keep their revisions.
 	Null bool
-	// Outdates is when a change makes Pods outdated: the content hash covers the member.
+	// Outdates is when a change makes Pods outdated: the hash covers the member.
 	// OpenKruise computes the same hash, so a member that it does not know is Never.
 	Outdates Outdates
 }

@@ -1,5 +1,5 @@
 // Package podsecurity says in which Namespaces Pod Security refuses Pods because of the sidecars
-// that a SidecarSet brings. It knows the labels of Namespaces and the content of SidecarSets. It
+// that a SidecarSet brings. It knows the labels of Namespaces and the revisions of SidecarSets. It
 // knows neither the Pods, nor the defaults and exemptions in the configuration of API servers.
 package podsecurity
 
@@ -105,10 +105,10 @@ func (n *Namespaces) Same(others *Namespaces) bool {
 	})
 }
 
-// Refusals says where API servers refuse Pods because of the content of a compiled SidecarSet, and why. The
-// Namespaces are those that of selects; of is the compiled SidecarSet itself, or the one of the SidecarSet
+// Refusals says where API servers refuse Pods because of the sidecars of a compiled SidecarSet, and why. The
+// Namespaces are the ones that the argument of selects; of is the compiled SidecarSet itself, or the one of the SidecarSet
 // that injects it as a recorded revision. The result has one Refusal for each level and reason,
-// in the order of their first Namespaces. The content is judged once for each level and version.
+// in the order of their first Namespaces. The sidecars are judged once for each level and version.
 func (n *Namespaces) Refusals(compiled, of *inject.Compiled) []*Refusal {
 	var pod *sample
 	var all []*Refusal

@@ -133,7 +133,7 @@ func TestARecordedRevisionIsRefusedWhereItsSidecarSetSelects(t *testing.T) {
 	}
 }
 
-// Authors of SidecarSets and of Namespaces choose their number, their names and the versions.
+// Users who write SidecarSets and Namespaces choose their number, their names and the versions.
 func TestTextsAreBounded(t *testing.T) {
 	var containers, initContainers []string
 	for i := range 500 {

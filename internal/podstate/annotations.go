@@ -22,7 +22,7 @@ import (
 type HashRecord struct {
 	// UpdateTimestamp is kept to the second, in UTC; zero is written as null.
 	UpdateTimestamp time.Time
-	// Hash is the content hash that the Pod was given.
+	// Hash is the hash of the revision that the Pod was given.
 	Hash string
 	// SidecarSetName is the name of the SidecarSet, the key of the record.
 	SidecarSetName string

@@ -11,7 +11,7 @@ import (
 // and its status.imageID ("docker-pullable://busybox@sha256:…", a mirror's name
 // before the digest, or a bare "sha256:…").
 
-// imageDigest returns the digest that an image name or ID carries after '@', ""
+// imageDigest returns the digest that an image name or ID has after '@', ""
 // if it has none. A bare image ID has none: it names a local configuration, not
 // what a registry serves.
 func imageDigest(image string) string {
@@ -67,7 +67,7 @@ func digestOf(imageID string) string {
 	return imageID
 }
 
-// showsDigest reports whether a status has the digest that an image name carries. The name before
+// showsDigest reports whether a status has the digest that an image name has. The name before
 // a digest is that of the mirror it came from, or a short form.
 func showsDigest(image string, status *corev1.ContainerStatus) bool {
 	want := imageDigest(image)

@@ -60,15 +60,15 @@ func TestInPlaceRecordsOfTheRevisionThatThePodHas(t *testing.T) {
 		hashes podstate.Hashes
 		want   bool
 	}{
-		"as it was written":                      {"ant", hashes("h2", someRecord.At), true},
-		"a hash record without a time":           {"ant", hashes("h2", time.Time{}), true},
-		"written once more":                      {"ant", hashes("h2", someRecord.At.Add(-time.Minute)), true},
-		"OpenKruise's later write":               {"ant", hashes("h3", someRecord.At.Add(time.Second)), false},
-		"OpenKruise's later write, same content": {"ant", hashes("h2", someRecord.At.Add(time.Second)), false},
-		"OpenKruise's write in the same second":  {"ant", hashes("h3", someRecord.At), false},
-		"a content of a clock that is late":      {"ant", hashes("h1", someRecord.At.Add(-time.Hour)), false},
-		"no hash record":                         {"ant", podstate.Hashes{}, false},
-		"no record":                              {"bee", hashes("h2", someRecord.At), false},
+		"as it was written":                       {"ant", hashes("h2", someRecord.At), true},
+		"a hash record without a time":            {"ant", hashes("h2", time.Time{}), true},
+		"written once more":                       {"ant", hashes("h2", someRecord.At.Add(-time.Minute)), true},
+		"OpenKruise's later write":                {"ant", hashes("h3", someRecord.At.Add(time.Second)), false},
+		"OpenKruise's later write, same revision": {"ant", hashes("h2", someRecord.At.Add(time.Second)), false},
+		"OpenKruise's write in the same second":   {"ant", hashes("h3", someRecord.At), false},
+		"a revision of a clock that is late":      {"ant", hashes("h1", someRecord.At.Add(-time.Hour)), false},
+		"no hash record":                          {"ant", podstate.Hashes{}, false},
+		"no record":                               {"bee", hashes("h2", someRecord.At), false},
 	} {
 		if e := entries.Of(tc.set, tc.hashes); (e != nil) != tc.want {
 			t.Errorf("%s: %+v, want one: %v", name, e, tc.want)
@@ -117,7 +117,7 @@ func TestInPlaceRecordsOf(t *testing.T) {
 		"a state from before":            {entry(`"generation":1,"stateBefore":"NotReadyByUpdate",` + at), 1},
 		"a state that is not known":      {entry(`"generation":1,"stateBefore":"Gone",` + at), -1},
 		"a state as a number":            {entry(`"generation":1,"stateBefore":1,` + at), -1},
-		"a content as a number":          {entry(`"generation":1,"stateBefore":"Ready","hash":1,` + at), -1},
+		"a hash as a number":             {entry(`"generation":1,"stateBefore":"Ready","hash":1,` + at), -1},
 		"a time before 1970":             {entry(`"generation":1,"at":"1969-12-31T23:59:59Z"`), -1},
 		"a time after 9999":              {entry(`"generation":1,"at":"9999-12-31T23:59:59-01:00"`), -1},
 		"an entry that is null":          {sets(`{"a":null}`), -1},

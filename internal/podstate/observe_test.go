@@ -369,7 +369,7 @@ func TestNewResize(t *testing.T) {
 	}{
 		"before the first is made": {2, "two", WasReady, Resize{Hash: "two", Generation: 3, WasReady: true}},
 		"after it":                 {3, "two", WasNotReadyByUpdate, Resize{Hash: "two", Before: "one", Generation: 4, WasReady: true}},
-		"to the same content":      {3, "one", WasNotReady, Resize{Hash: "one", Generation: 4}},
+		"to the same revision":     {3, "one", WasNotReady, Resize{Hash: "one", Generation: 4}},
 	} {
 		pod.Generation = tc.generation
 		w.Resize, w.StateBefore = &first, tc.was

@@ -33,7 +33,7 @@ func readWorking(pod *corev1.Pod) (working []workingContainer) {
 // UpdateRecord is what one SidecarSet's update in place leaves in OpenKruise's annotation.
 type UpdateRecord struct {
 	SidecarSet string
-	// Revision is the content hash that the Pod gets.
+	// Revision is the hash of the revision that the Pod gets.
 	Revision string
 	At       time.Time
 	// ImageIDs are those of the containers that get another image, by name, as the kubelet

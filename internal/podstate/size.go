@@ -7,7 +7,7 @@ import (
 )
 
 // MaxSummaryBytes bounds what is kept of one Pod, by an estimate of everything that the Pod's
-// author decides about: its name, labels, containers and injected list, and the notes of
+// user decides about: its name, labels, containers and injected list, and the notes of
 // updates. In allocated memory, and with the data that package tracker keeps for each Pod, this
 // is less than 4 KB. A Pod with ten containers may have 2 KB of labels; a Pod with 1 KB of
 // labels may have 30 containers.

@@ -17,7 +17,7 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// largePod carries that many SidecarSets and containers, and that many bytes in a label.
+// largePod has that many SidecarSets and containers, and that many bytes in a label.
 func largePod(sets, containers, label int) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "a", Name: strings.Repeat("p", 50), UID: "u", ResourceVersion: "1", Generation: 1,

@@ -90,12 +90,12 @@ type Container struct {
 // Injection is what a Pod records about one SidecarSet in its injected list.
 type Injection struct {
 	SidecarSet Name
-	// Hash is the content hash that the Pod has, zero if it records none.
+	// Hash is the hash of the revision that the Pod has, zero if it records none.
 	Hash Name
 	// Revision names the ControllerRevision that the Pod was given, zero if it
 	// records none.
 	Revision Name
-	// HashWithoutImage is the content hash without images, zero if the Pod records
+	// HashWithoutImage is the revision's hash without images, zero if the Pod records
 	// none.
 	HashWithoutImage Name
 	// Upgradable is what the Pod's condition SidecarSetUpgradable says about the

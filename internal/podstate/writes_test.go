@@ -55,7 +55,7 @@ func TestRecordFollowsTheOperatorsOwnRecord(t *testing.T) {
 		"under way":                    {func(p *corev1.Pod) { p.Status.ObservedGeneration = 1 }, underWay},
 		"OpenKruise updated it since":  {hash(`{"logging":{"updateTimestamp":"2026-01-02T03:04:06Z","hash":"h3"}}`), none},
 		"the hash record has no time":  {hash(`{"logging":"h2"}`), carriedOut},
-		"it carries another content":   {hash(`{"logging":"h1"}`), none},
+		"it has another revision":      {hash(`{"logging":"h1"}`), none},
 		"the hash record is damaged":   {hash(`{"logging":`), none},
 		"the record is of another Pod": {func(p *corev1.Pod) { p.UID = "another" }, none},
 		"the record is unreadable":     {record(func(string) string { return "{" }), none},
@@ -99,7 +99,7 @@ func TestRecordChangesWithoutAnEvent(t *testing.T) {
 }
 
 // A resize on which the kubelet works is not carried out until it is done, whatever else the Pod
-// carries. One that the kubelet has put off or refused leaves the containers as they are.
+// has. One that the kubelet has put off or refused leaves the containers as they are.
 func TestAResizeComesBeforeAnUpdate(t *testing.T) {
 	logging := podstate.MakeName("logging")
 	at := sentAt.Add(time.Minute)

@@ -90,8 +90,8 @@ func remaining(dependencies []Dependency, e *Webhook, decision func(Dependency) 
 	return stay
 }
 
-// want adds or repairs the wanted webhooks. It returns those that have no place, and those of whose
-// dependencies some have none. What is present keeps its place.
+// want adds or repairs the wanted webhooks. It returns the webhooks that have no place, and those with
+// a dependency that has none. What is present keeps its place.
 func (w *writing) want(wanted []*Webhook) (refused map[string]error) {
 	refused = map[string]error{}
 	// What is left. Of what is not wanted, and may be leaving, only so much counts as an object can have.
@@ -145,7 +145,7 @@ func (w *writing) want(wanted []*Webhook) (refused map[string]error) {
 	return refused
 }
 
-// unwanted is the size of the webhooks that are not wanted and stay, and that of their dependencies.
+// unwanted is the size of the webhooks that are not wanted and stay, and the size of their dependencies.
 func (w *writing) unwanted(wanted []*Webhook) (bytes, dependenciesBytes int) {
 	for i := range w.object.Webhooks {
 		one := &w.object.Webhooks[i]

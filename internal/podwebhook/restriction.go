@@ -11,7 +11,7 @@ import (
 )
 
 // Some clouds add requirements to the selectors of every Pod webhook, again and again. What
-// only leaves Pods out is carried along. All other edits are undone.
+// only leaves Pods out is kept. All other edits are undone.
 
 // restricted reports whether a selector is another one, or that one with additions that only
 // leave out more, and returns the additions.

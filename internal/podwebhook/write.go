@@ -42,7 +42,7 @@ const (
 // The reasons why a webhook has no place.
 var (
 	errBusy     = errors.New("too many SidecarSets that are not stored yet are being admitted; the leader writes the Pod webhook as soon as this one is stored")
-	errLarge    = errors.New("its selectors are longer than those of a new SidecarSet may be; the leader writes the Pod webhook as soon as the SidecarSet is stored")
+	errLarge    = errors.New("its selectors are longer than a new SidecarSet's may be; the leader writes the Pod webhook as soon as the SidecarSet is stored")
 	errNoBundle = errors.New("the leader has not written the shard of its Pod webhook yet; it writes the webhook as soon as the SidecarSet is stored")
 	errLost     = errors.New("another program has edited the Pod webhook; the leader restores it")
 )

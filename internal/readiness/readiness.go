@@ -95,7 +95,7 @@ type Webhook struct {
 	// true if that leaves out every Namespace that the webhook selects.
 	Restricted  string
 	ExcludesAll bool
-	// Written is true if an object holds the webhook, as this content of the SidecarSet needs it.
+	// Written is true if an object holds the webhook, as this version of the SidecarSet needs it.
 	// Propagated is true if, moreover, every API server that can be reached uses it.
 	Written, Propagated bool
 	// Unasked is true if it cannot be proven, because the question is refused. Problem has the

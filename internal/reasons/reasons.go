@@ -152,8 +152,8 @@ var table = []Reason{
 
 	{Name: appsv1beta1.ReasonInjectionConflict, Part: Event, Meaning: "a Pod was refused because of a SidecarSet: it does not fit the Pod or another SidecarSet, or it cannot be injected at all"},
 	{Name: appsv1beta1.ReasonInjectionIncomplete, Part: Event, Meaning: "a Pod was injected, and it does not get all that the SidecarSet asks for"},
-	{Name: appsv1beta1.ReasonNotUpgradable, Part: Event, Meaning: "Pods cannot be updated in place. The Event is that of OpenKruise"},
+	{Name: appsv1beta1.ReasonNotUpgradable, Part: Event, Meaning: "Pods cannot be updated in place. The Event is as in OpenKruise"},
 	{Name: appsv1beta1.ReasonPodUpdateRejected, Part: Event, Meaning: "the API server refused to update Pods"},
-	{Name: appsv1beta1.ReasonContainerReset, Part: Event, Meaning: "the hot upgrade of a Pod was ended. The Event is that of OpenKruise"},
-	{Name: appsv1beta1.ReasonContainerNotReset, Part: Event, Meaning: "the API server refused to end the hot upgrade of a Pod. The Event is that of OpenKruise"},
+	{Name: appsv1beta1.ReasonContainerReset, Part: Event, Meaning: "the hot upgrade of a Pod was ended. The Event is as in OpenKruise"},
+	{Name: appsv1beta1.ReasonContainerNotReset, Part: Event, Meaning: "the API server refused to end the hot upgrade of a Pod. The Event is as in OpenKruise"},
 }

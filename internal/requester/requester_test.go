@@ -184,7 +184,7 @@ func TestPrivilegedContainersTakeTheVerbInjectPrivileged(t *testing.T) {
 	}
 }
 
-// A revision that a SidecarSet names may restore content that was removed from the SidecarSet.
+// A revision that a SidecarSet names may restore sidecars that were removed from the SidecarSet.
 func TestAPrivilegedRevisionTakesTheVerbInjectPrivileged(t *testing.T) {
 	object, set := decode(t, agent+"injectionStrategy: {revision: {revisionName: log-1}}\n")
 	privileged, _ := decode(t, "containers: [{name: agent, image: a, securityContext: {privileged: true}}]")
@@ -240,7 +240,7 @@ func expectChanged(t *testing.T, object, old map[string]any, want bool) {
 	}
 }
 
-// If a revision is named, more of the spec decides which content a Pod gets.
+// If a revision is named, more of the spec decides what a Pod gets.
 func TestChangedIsAboutWhatChoosesTheRevision(t *testing.T) {
 	const old = "injectionStrategy: {revision: {customVersion: v1, policy: Partial}}\nupdateStrategy: {type: NotUpdate, partition: 0%}\ncustomVersion: v2\n" + agent
 	tests := map[string]struct {

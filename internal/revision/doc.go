@@ -1,4 +1,4 @@
-// Package revision knows when two revisions of a SidecarSet are the same (the content hash
+// Package revision knows when two revisions of a SidecarSet are the same (the hash
 // that Pods have), how a revision is recorded in a ControllerRevision and read back, and
 // which of them to keep. It does not know how ControllerRevisions are read and written.
 //

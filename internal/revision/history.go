@@ -39,7 +39,7 @@ func byAge(a, b *appsv1.ControllerRevision) int {
 // nil, and the number is for a new revision.
 //
 // Only the bytes count. OpenKruise also compares the hash labels if both happen to be numbers,
-// and then records the same content twice after a collision.
+// and then records the same revision twice after a collision.
 func (h History) Find(data []byte) (found *appsv1.ControllerRevision, number int64) {
 	next := int64(1)
 	if len(h) > 0 {

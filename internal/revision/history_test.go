@@ -68,10 +68,10 @@ func TestFind(t *testing.T) {
 		found   string
 		number  int64
 	}{
-		"the first revision is number one":            {nil, "a", "", 1},
-		"new content follows the newest":              {h, "d", "", 8},
-		"the newest stays as it is":                   {h, "c", "c", 7},
-		"older content becomes the newest (rollback)": {h, "a", "a", 8},
+		"the first revision is number one":                {nil, "a", "", 1},
+		"a new revision follows the newest":               {h, "d", "", 8},
+		"the newest stays as it is":                       {h, "c", "c", 7},
+		"an older revision becomes the newest (rollback)": {h, "a", "a", 8},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestAdopts(t *testing.T) {
 	}{
 		"the owner's own":                            {recordedAs("a", 1), true},
 		"one without an owner":                       {recordedAs("a", 1, orphaned), true},
-		"other content is a collision":               {recordedAs("b", 1), false},
+		"another revision is a collision":            {recordedAs("b", 1), false},
 		"that of a deleted SidecarSet will vanish":   {recordedAs("a", 1, ownedBy("uid-0")), false},
 		"what is labelled for another one is not it": {recordedAs("a", 1, labelledFor("mesh")), false},
 	}
@@ -215,7 +215,7 @@ func TestSurplus(t *testing.T) {
 	}
 }
 
-// Every replica holds all revisions, and the author of the SidecarSet chooses the limit.
+// Every replica holds all revisions, and the user who writes the SidecarSet chooses the limit.
 func TestSurplusBoundsBytes(t *testing.T) {
 	var h History
 	for i := range 20 {
@@ -352,24 +352,24 @@ status: {matchedPods: 3, latestRevision: log-b}
 	}
 }
 
-// A content that becomes the current one again is current since then, whatever time was
+// A revision that becomes the current one again is current since then, whatever time was
 // recorded before.
 func TestCurrentSince(t *testing.T) {
 	created, back := time.Unix(1000, 0), time.Unix(5000, 0)
 	owner := logOwner
-	owner.Annotations = map[string]string{appsv1beta1.AnnotationCurrentSince: "2099-01-01T00:00:00Z"} // the author of the SidecarSet wrote it
+	owner.Annotations = map[string]string{appsv1beta1.AnnotationCurrentSince: "2099-01-01T00:00:00Z"} // a user wrote it
 	owner.Now = back
 	first := New(owner, "system", []byte(`{}`), 0, 1)
 	first.CreationTimestamp = metav1.NewTime(created)
 	if got := CurrentSince(first); !got.Equal(created) {
-		t.Errorf("a new content is current since %s, want %s", got, created)
+		t.Errorf("a new revision is current since %s, want %s", got, created)
 	}
 	same, _ := Refresh(first, owner, 1)
 	if got := CurrentSince(same); !got.Equal(created) {
-		t.Errorf("a content that stayed is current since %s, want %s", got, created)
+		t.Errorf("a revision that stayed is current since %s, want %s", got, created)
 	}
 	again, _ := Refresh(first, owner, 3)
 	if got := CurrentSince(again); !got.Equal(back) {
-		t.Errorf("a content that came back is current since %s, want %s", got, back)
+		t.Errorf("a revision that came back is current since %s, want %s", got, back)
 	}
 }

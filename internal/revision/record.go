@@ -22,15 +22,15 @@ type Owner struct {
 	Labels        map[string]string
 	Annotations   map[string]string
 	CustomVersion string
-	// Hash and HashWithoutImage are those of the recorded revision.
+	// Hash and HashWithoutImage are the recorded revision's.
 	Hash, HashWithoutImage string
-	// Now is noted as the time since which a content that was current before is the
+	// Now is noted as the time since which a revision that was current before is the
 	// current one again.
 	Now time.Time
 }
 
 // New returns the ControllerRevision that records data, in namespace and with
-// that number. It carries the owner's labels and annotations, except the one
+// that number. It has the owner's labels and annotations, except the one
 // that kubectl apply keeps for itself: it is as big as the SidecarSet, and
 // kubectl does not read it from a revision. A custom version that is not a label
 // value is left out, because the API server would refuse the revision.
@@ -60,7 +60,7 @@ func New(owner Owner, namespace string, data []byte, collisionCount int32, numbe
 // labelHash holds the suffix of the name that the revision was first given.
 const labelHash = "controller.kubernetes.io/hash"
 
-// mark sets the labels and annotations that may change while the content stays the same.
+// mark sets the labels and annotations that may change while the revision stays the same.
 func (o Owner) mark(r *appsv1.ControllerRevision) {
 	metav1.SetMetaDataAnnotation(&r.ObjectMeta, appsv1beta1.AnnotationHash, o.Hash)
 	metav1.SetMetaDataAnnotation(&r.ObjectMeta, appsv1beta1.AnnotationHashWithoutImage, o.HashWithoutImage)
@@ -102,7 +102,7 @@ func Refresh(r *appsv1.ControllerRevision, owner Owner, number int64) (*appsv1.C
 }
 
 // CurrentSince returns when the newest revision became that, to the second: when it
-// was created, or when its content became the current one again.
+// was created, or when it became the current one again.
 func CurrentSince(r *appsv1.ControllerRevision) time.Time {
 	if again, err := time.Parse(time.RFC3339, r.Annotations[appsv1beta1.AnnotationCurrentSince]); err == nil && again.After(r.CreationTimestamp.Time) {
 		return again

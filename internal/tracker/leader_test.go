@@ -177,7 +177,7 @@ func TestPodsThatWereDownBefore(t *testing.T) {
 	c.edit(logging("log:1"))
 	c.stored = rollout.Begun
 	if plan := c.plan(); plan.Status != rollout.Begun {
-		t.Errorf("with another content, the plan is %+v", plan)
+		t.Errorf("with another revision, the plan is %+v", plan)
 	}
 }
 
@@ -266,7 +266,7 @@ func TestAKubeletThatIsTooOldBlocksItsPods(t *testing.T) {
 // removes it, it is not written again.
 func TestLabels(t *testing.T) {
 	c := newLeader(t, logging("log:1"), 1)
-	c.none("a Pod that was injected with the content")
+	c.none("a Pod that was injected with the revision")
 	c.apply(logging("log:2"))
 	c.roll()
 	c.none("its update is under way")
@@ -364,7 +364,7 @@ func TestAnnouncements(t *testing.T) {
 		}, true, false},
 		{"it runs again", func() { c.kubelet("p0", false) }, true, false},
 		{"it is Ready", func() { c.ready("p0", true) }, true, false},
-		{"another content is current", func() { c.edit(logging("log:2")) }, true, true},
+		{"another revision is current", func() { c.edit(logging("log:2")) }, true, true},
 		{"a Pod changes", func() { c.show("p1") }, true, false},
 		{"a Pod is written", func() { c.roll() }, true, false},
 		{"the SidecarSet is gone", func() { c.SetSnapshot(match.Build(nil, nil)) }, true, false},

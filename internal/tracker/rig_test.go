@@ -72,7 +72,7 @@ func (c *leader) pass() tracker.Pass {
 	c.SetTime(c.now)
 	p, ok := c.Pass(tracker.Current{Compiled: c.compiled, Revision: c.compiled.Revision(), Since: c.now, Status: c.stored})
 	if !ok || p.Plan == nil {
-		c.Fatal("the content is not taken over")
+		c.Fatal("the revision is not taken over")
 	}
 	c.taken = append(c.taken, p.Write...)
 	return p

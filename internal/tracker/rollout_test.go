@@ -80,7 +80,7 @@ func TestARefusedPodRests(t *testing.T) {
 	}
 	c.apply(logging("log:3"))
 	if c.blocked() != "" {
-		t.Error("it rests under another content")
+		t.Error("it rests under another revision")
 	}
 }
 
@@ -154,11 +154,11 @@ func TestAWriteEnds(t *testing.T) {
 			c.show("p0")
 			c.Done(item, refused)
 		}, -1, ""},
-		"it is refused for an earlier content": {func(c *leader, item tracker.WorkItem) {
+		"it is rejected for an earlier revision": {func(c *leader, item tracker.WorkItem) {
 			c.apply(logging("log:3"))
 			c.Done(item, refused)
 		}, time.Second, ""},
-		"it is written with an earlier content": {func(c *leader, item tracker.WorkItem) {
+		"it is written with an earlier revision": {func(c *leader, item tracker.WorkItem) {
 			version := c.send(item)
 			c.apply(logging("log:3"))
 			c.Done(item, tracker.Result{Version: version})
@@ -166,7 +166,7 @@ func TestAWriteEnds(t *testing.T) {
 			c.none("its kubelet has not acted")
 			c.kubelet("p0", true)
 		}, 30 * time.Second, ""},
-		"it is written, and another writer goes on to the next content": {func(c *leader, item tracker.WorkItem) {
+		"it is written, and another writer continues with the next revision": {func(c *leader, item tracker.WorkItem) {
 			version := c.send(item)
 			c.apply(logging("log:3"))
 			c.send(tracker.WorkItem{Summary: item.Summary})

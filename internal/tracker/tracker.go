@@ -418,7 +418,7 @@ func (m *membership) setNew() {
 }
 
 // expected reports whether a Pod that a SidecarSet selects should have it. It should
-// not if the Pod is not eligible for injection, or carries a canary of the SidecarSet
+// not if the Pod is not eligible for injection, or has a canary of the SidecarSet
 // instead.
 func (t *Tracker) expected(p *pod, s *sidecarSet) bool {
 	r := p.record

@@ -27,7 +27,7 @@ func newTracker() *tracker.Tracker {
 	return tracker.New([]string{excludedNamespace})
 }
 
-// After any events in any order, a Pass is that of a Tracker that has seen only the present objects,
+// After any events in any order, a Pass equals the Pass of a Tracker that has seen only the present objects,
 // and Changed reports the SidecarSets whose Pass differs from the one before.
 func TestATrackerEqualsAFreshOne(t *testing.T) {
 	for seed := range uint64(rounds.Of(40, 5)) {

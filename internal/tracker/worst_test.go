@@ -18,7 +18,7 @@ import (
 	"github.com/sidecarset/operator/test/rounds"
 )
 
-// mostBytesPerPod bounds the memory of one Pod on the leader, whatever the Pod's author writes
+// mostBytesPerPod bounds the memory of one Pod on the leader, whatever a user writes
 // into the Pod.
 const mostBytesPerPod = 4096
 

@@ -54,7 +54,7 @@ func TestSidecarSetsInFiles(t *testing.T) {
 	})
 }
 
-// environment is that of a SidecarSet, beside the stored ones.
+// environment is what a SidecarSet is checked in, with the stored ones.
 func environment(t *testing.T, c *fixtures.Judged, set *hub.SidecarSet) validation.Environment {
 	t.Helper()
 	env := validation.Environment{

@@ -29,7 +29,7 @@ func MayKeep(set, old *appsv1beta1.SidecarSet, replaced map[string]any) bool {
 // old: the same problem, with the same value, in the same place. The others are in worse.
 // Without Keep, a stored SidecarSet with a problem could not even be paused. A problem of an
 // element that has a name moves with the element. Problems with the whitelist are never kept:
-// the administrator decides at each update. env is that of old, and refused is what the API
+// the administrator decides at each update. env is old's environment, and refused is what the API
 // server refuses of old. Call MayKeep first.
 func Keep(errs field.ErrorList, object map[string]any, old *appsv1beta1.SidecarSet, env Environment, refused field.ErrorList) (worse, kept field.ErrorList) {
 	before := map[string]int{}

@@ -55,7 +55,7 @@ func (w *warner) required(set *appsv1beta1.SidecarSet, stored []*appsv1beta1.Sid
 		w.add(label, "%d SidecarSets have it, and API servers judge every Pod of the cluster by each of them; remove it from some", required)
 	}
 	if canBeLeft(set.Spec.Selector) {
-		w.add(field.NewPath("spec", "selector"), "the author of a Pod can leave it by other labels; if that matters, use matchExpressions: [{key: %s, operator: DoesNotExist}] alone, and name namespaces by kubernetes.io/metadata.name in namespaceSelector", appsv1beta1.LabelNone)
+		w.add(field.NewPath("spec", "selector"), "a user who creates a Pod can leave it by other labels; if that matters, use matchExpressions: [{key: %s, operator: DoesNotExist}] alone, and name namespaces by kubernetes.io/metadata.name in namespaceSelector", appsv1beta1.LabelNone)
 	}
 }
 

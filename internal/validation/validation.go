@@ -34,7 +34,7 @@ type Environment struct {
 	Object map[string]any
 	// Replaced is the object that an update replaces, in the same form; nil on creation.
 	Replaced map[string]any
-	// SameWithoutImages is true if the update leaves the content hash without
+	// SameWithoutImages is true if the update leaves the hash without
 	// images as it is.
 	SameWithoutImages bool
 	// ExcludedNamespaces are the namespaces whose Pods are never injected.

@@ -19,7 +19,7 @@ import (
 )
 
 // Warnings returns what may be stored and will probably not do what the user expects:
-// content that OpenKruise accepts although it cannot work, content that may clash with other
+// fields that OpenKruise accepts although they cannot work, fields that may clash with other
 // SidecarSets, and changes that running Pods will not get. Each warning begins with a field
 // and ends with what to do.
 func Warnings(set *appsv1beta1.SidecarSet, env Environment) []string {

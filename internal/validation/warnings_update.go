@@ -15,7 +15,7 @@ import (
 )
 
 // update names the changes that a rolling update cannot bring to running Pods. Only images,
-// cpu and memory change in place. If anything else that the content hash covers changes, a Pod
+// cpu and memory change in place. If anything else that the hash covers changes, a Pod
 // cannot be updated at all. If a member that the hash does not cover changes, Pods count as
 // updated without the change.
 func (w *warner) update(env Environment) {

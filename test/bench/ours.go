@@ -54,7 +54,7 @@ func (o Ours) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // path is that of a Pod webhook. The replica holds what it requires.
 var path = podwebhook.PodsPath(3, 12_345_678)
 
-// Handle answers a request as one by an entry for Pods, whatever its path is.
+// Handle answers a request as one by a webhook for Pods, whatever its path is.
 func (o Ours) Handle(ctx context.Context, w http.ResponseWriter, r server.Request) error {
 	r.Path = path
 	return o.Injector.Handle(ctx, w, r)

@@ -78,7 +78,7 @@ func label(t *testing.T, namespace, key, value string) {
 	}
 }
 
-// webhookFor is the name of the entry for Namespaces with a label.
+// webhookFor is the name of the webhook for Namespaces with a label.
 func webhookFor(t *testing.T, key string) string {
 	t.Helper()
 	configurations, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(t.Context(), metav1.ListOptions{})
@@ -92,11 +92,11 @@ func webhookFor(t *testing.T, key string) string {
 			}
 		}
 	}
-	t.Fatalf("no entry for Namespaces with the label %s", key)
+	t.Fatalf("no webhook for Namespaces with the label %s", key)
 	return ""
 }
 
-// callsOf is how often the first API server has called the webhook of an entry.
+// callsOf is how often the first API server has called such a webhook.
 func callsOf(t *testing.T, webhook string) float64 {
 	t.Helper()
 	return metric(t, metricsOf(t, 0), "apiserver_admission_webhook_request_total", `name="`+webhook+`"`)

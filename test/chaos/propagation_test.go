@@ -55,7 +55,7 @@ func watchMisses(t *testing.T) *missCounter {
 }
 
 // ignoredCalls is how often API servers have created a Pod although a call for it
-// failed: until the leader has set the policy, an entry says Ignore, and waits for a second.
+// failed: until the leader has set the policy, a webhook says Ignore, and waits for a second.
 func ignoredCalls(t *testing.T) (ignored float64) {
 	t.Helper()
 	for i := range clients {
@@ -83,7 +83,7 @@ func (m *missCounter) String() string {
 
 // check fails the test if a Pod was missed and nothing accounts for it. On a busy machine,
 // Pods may be missed in three cases: a warning has foretold it; the SidecarSet may have been
-// stored too late; or a call took longer than the entry waits before the leader has set its
+// stored too late; or a call took longer than the webhook waits before the leader has set its
 // timeout. However busy the machine is, at most half of many Pods may be missed: otherwise
 // SidecarSets are not Ready when they are admitted.
 func (m *missCounter) check(t *testing.T) {

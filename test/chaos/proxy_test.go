@@ -84,7 +84,7 @@ func (p *proxy) kubeconfig(t *testing.T) string {
 	})
 }
 
-// amendedKubeconfig writes a copy of the operator's kubeconfig with another cluster entry.
+// amendedKubeconfig writes a copy of the operator's kubeconfig with another cluster in it.
 func amendedKubeconfig(t *testing.T, amend func(*clientcmdapi.Cluster)) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(filepath.Join(cluster.Dir, deploy.ServiceAccount+".kubeconfig"))

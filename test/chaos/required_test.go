@@ -157,7 +157,7 @@ func stripper(t *testing.T, namespace string) (stop func()) {
 }
 
 // Whatever happens to webhooks and replicas, no Pod is created without the sidecar of a required
-// SidecarSet. The same faults let Pods through without that of another one beside it.
+// SidecarSet. The same faults let Pods through without the sidecar of another SidecarSet.
 func TestNoFaultLetsAPodWithoutARequiredSidecarThrough(t *testing.T) {
 	startControllers(t, 1)
 	replicas := startReplicas(t, 1, "--role=webhook")

@@ -19,8 +19,8 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// warningHandler handles warnings. On a busy machine, an author may be warned that API servers may
-// not use an entry yet. It notes this warning for create, and drops all others.
+// warningHandler handles warnings. On a busy machine, a user may be warned that API servers may
+// not use a webhook yet. It notes this warning for create, and drops all others.
 type warningHandler struct{}
 
 // notReadyYet is a part of the warning, which clients show in different forms.
@@ -39,7 +39,7 @@ type creation struct {
 }
 
 // mayMiss reports whether Pods before Ready may be missed: there was a warning, or the SidecarSet
-// may have been stored so late that the leader had removed its entry.
+// may have been stored so late that the leader had removed its webhook.
 func (c creation) mayMiss() bool { return c.warned || c.took >= podwebhook.StoredSoon }
 
 // create creates a SidecarSet.

@@ -177,12 +177,12 @@ func (v *versions) check(t *testing.T, name string) {
 	testkit.Report(t, "%s: sidecarsets=%d %s quiet-after=%s", name, count, pods, awaitQuiet(t, name).Round(time.Second))
 }
 
-// awaitQuiet waits for 4 s in which nothing writes an entry object, and returns how long it
+// awaitQuiet waits for 4 s in which nothing writes a shard object, and returns how long it
 // took until these 4 s began. Two versions that undo each other's writes never stop writing.
 func awaitQuiet(t *testing.T, name string) (took time.Duration) {
 	t.Helper()
 	begin := time.Now()
-	await.Eventually(t, name+": no writes of entry objects", func(ctx context.Context) error {
+	await.Eventually(t, name+": no writes of shard objects", func(ctx context.Context) error {
 		took = time.Since(begin)
 		before, err := objectVersions(ctx)
 		if err != nil {
@@ -191,7 +191,7 @@ func awaitQuiet(t *testing.T, name string) (took time.Duration) {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(4 * time.Second): // longer than an entry of an unstored SidecarSet stays
+		case <-time.After(4 * time.Second): // longer than a webhook of an unstored SidecarSet stays
 		}
 		after, err := objectVersions(ctx)
 		if err != nil {
@@ -211,7 +211,7 @@ func awaitQuiet(t *testing.T, name string) (took time.Duration) {
 	return took
 }
 
-// objectVersions returns the resourceVersions of all entry objects.
+// objectVersions returns the resourceVersions of all shard objects.
 func objectVersions(ctx context.Context) (map[string]string, error) {
 	list, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: podwebhook.Labelled().String()})
 	if err != nil {

@@ -109,7 +109,7 @@ func TestWhileNoReplicaRuns(t *testing.T) {
 // While no replica runs, selected Pods are refused, even if their SidecarSet is deleted. With the
 // commands of the docs they can be created, and the administrator need not undo anything.
 func (o *outage) testWaysOut(t *testing.T) {
-	blocks := testkit.Blocks(t, filepath.Join(deploy.Root(), "docs/troubleshooting.md"), "sh outage") // for all entries, and for one
+	blocks := testkit.Blocks(t, filepath.Join(deploy.Root(), "docs/troubleshooting.md"), "sh outage") // for all webhooks, and for one
 	if len(blocks) != 2 {
 		t.Fatalf("the page has %d blocks about an outage, want 2", len(blocks))
 	}
@@ -134,7 +134,7 @@ func (o *outage) testWaysOut(t *testing.T) {
 	}
 	webhook := regexp.MustCompile(`failed calling webhook \\?"([^"\\]+)`).FindStringSubmatch(err.Error())
 	if webhook == nil {
-		t.Fatalf("the refusal names no entry: %v", err)
+		t.Fatalf("the refusal names no webhook: %v", err)
 	}
 	testkit.Shell(t, o.cluster, "", strings.Replace(one, "0123456789abcdef.pods.sidecarset.io", webhook[1], 1))
 	o.awaitPod(t, "one", bare)

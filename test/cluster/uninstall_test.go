@@ -12,7 +12,7 @@ import (
 )
 
 // The README's command removes everything, even if no replica runs that could clean up. If
-// entries remained, they would refuse Pods for ever.
+// webhooks remained, they would refuse Pods for ever.
 func TestTheReadmesCommandIsACompleteUninstall(t *testing.T) {
 	operator.NeedReplicas(t)
 	c := apart(t)
@@ -71,7 +71,7 @@ func installReady(t *testing.T, c *stand.Cluster) (*deploy.Operator, *deploy.Rep
 	return installed, replica
 }
 
-// A replica is a Pod of the operator's Namespace, so it ends when the Namespace is deleted. Its entries
+// A replica is a Pod of the operator's Namespace, so it ends when the Namespace is deleted. Its webhooks
 // go before: as long as they were left, API servers would refuse selected Pods.
 func TestWebhooksGoBeforeThePodsOfTheOperator(t *testing.T) {
 	operator.NeedReplicas(t)

@@ -26,8 +26,8 @@ import (
 )
 
 // Any Pod of the cluster can send an AdmissionReview to replicas, and an AdmissionReview
-// has no proof of its origin. An unauthenticated client asks for entries that would refuse other people's
-// Pods, and pretends changes of a SidecarSet that is Ready. Replicas add only a few entries,
+// has no proof of its origin. An unauthenticated client asks for webhooks that would refuse other people's
+// Pods, and pretends changes of a SidecarSet that is Ready. Replicas add only a few webhooks,
 // for a short time, and none that refuses a Pod; only a few needs; and write seldom. Meanwhile
 // the Pods of that SidecarSet are injected, and a SidecarSet that is applied is Ready.
 func TestForgedReviewsLeaveFewWebhooks(t *testing.T) {
@@ -77,18 +77,18 @@ func TestForgedReviewsLeaveFewWebhooks(t *testing.T) {
 	took := time.Since(begin)
 	watching()
 	hit, spared, injected := times[forgedApp], times["spared"], times["forged-before"]
-	testkit.Report(t, "reviews=%d in %s: entries-at-once=%d entries=%d needs-of-an-entry=%d writes=%d; Pods that they select: %s mean=%s; others: %s mean=%s; added=%s; Pods of the SidecarSet: %s",
-		sent, testkit.Rounded(took), seen.most, len(seen.names), seen.needs, seen.writes, testkit.Spread(hit), testkit.Rounded(mean(hit)), testkit.Spread(spared), testkit.Rounded(mean(spared)),
+	testkit.Report(t, "reviews=%d in %s: webhooks-at-once=%d webhooks=%d dependencies-of-a-webhook=%d writes=%d; Pods that they select: %s mean=%s; others: %s mean=%s; added=%s; Pods of the SidecarSet: %s",
+		sent, testkit.Rounded(took), seen.most, len(seen.names), seen.dependencies, seen.writes, testkit.Spread(hit), testkit.Rounded(mean(hit)), testkit.Spread(spared), testkit.Rounded(mean(spared)),
 		testkit.Rounded(mean(hit)-mean(spared)), testkit.Spread(injected))
-	// Each replica adds the most, if it sees the other's entries late.
+	// Each replica adds the most, if it sees the other's webhooks late.
 	if sent == 0 || seen.most > len(replicas)*podwebhook.MaxUnstored || len(seen.failing) > 0 {
-		t.Errorf("%d reviews brought about %d entries at a time, of which %v refuse Pods", sent, seen.most, seen.failing)
+		t.Errorf("%d reviews brought about %d webhooks at a time, of which %v refuse Pods", sent, seen.most, seen.failing)
 	}
 	if len(seen.changed) > 0 {
-		t.Errorf("the entry of the stored SidecarSet was changed: %v", seen.changed)
+		t.Errorf("the webhook of the stored SidecarSet was changed: %v", seen.changed)
 	}
-	if most := 16 + 1; seen.needs > most { // unstored ones, and the stored one
-		t.Errorf("an entry had %d needs, want %d at most", seen.needs, most)
+	if most := 16 + 1; seen.dependencies > most { // unstored ones, and the stored one
+		t.Errorf("a webhook had %d dependencies, want %d at most", seen.dependencies, most)
 	}
 	// Each replica writes five hundred times, and then once in ten seconds. The leader removes what
 	// each write added. The SidecarSet that was applied takes a few more.
@@ -101,9 +101,9 @@ func TestForgedReviewsLeaveFewWebhooks(t *testing.T) {
 			return err
 		}
 		if left := len(forgedWebhooks(shards)); left > 0 {
-			return fmt.Errorf("%d entries are left", left)
+			return fmt.Errorf("%d webhooks are left", left)
 		}
-		if left := needsOf(shards, before); left != 1 && !testkit.Scaled(true, false) { // it takes 90 s
+		if left := dependenciesOf(shards, before); left != 1 && !testkit.Scaled(true, false) { // it takes 90 s
 			return fmt.Errorf("%d needs are left", left)
 		}
 		return nil
@@ -212,7 +212,7 @@ func forgedReview(i int, stored *appsv1beta1.SidecarSet) ([]byte, error) {
 	})
 }
 
-// forgedWebhooks returns the entries that select the Pods that the unauthenticated client attacks.
+// forgedWebhooks returns the webhooks that select the Pods that the unauthenticated client attacks.
 func forgedWebhooks(shards [podwebhook.Shards]*podwebhook.Shard) (found []admissionregistrationv1.MutatingWebhook) {
 	for _, shard := range shards {
 		if shard == nil {
@@ -227,8 +227,8 @@ func forgedWebhooks(shards [podwebhook.Shards]*podwebhook.Shard) (found []admiss
 	return found
 }
 
-// needsOf is the number of needs of a SidecarSet's entry.
-func needsOf(shards [podwebhook.Shards]*podwebhook.Shard, set *appsv1beta1.SidecarSet) (n int) {
+// dependenciesOf is the number of dependencies of a SidecarSet's webhook.
+func dependenciesOf(shards [podwebhook.Shards]*podwebhook.Shard, set *appsv1beta1.SidecarSet) (n int) {
 	e, err := podwebhook.Of(set)
 	for _, shard := range shards {
 		if err == nil && shard != nil {
@@ -240,12 +240,12 @@ func needsOf(shards [podwebhook.Shards]*podwebhook.Shard, set *appsv1beta1.Sidec
 
 // forged is what the test saw of forged reviews.
 type forged struct {
-	writes  int // of shards
-	most    int // entries at a time
-	names   map[string]bool
-	failing []string
-	needs   int      // at a time, of the entry of the stored SidecarSet
-	changed []string // policies, timeouts and selectors of that entry, if they were others
+	writes       int // of shards
+	most         int // webhooks at a time
+	names        map[string]bool
+	failing      []string
+	dependencies int      // at a time, of the webhook of the stored SidecarSet
+	changed      []string // policies, timeouts and selectors of that webhook, if they were others
 }
 
 // watchForged looks at all versions of the shards until end is called.
@@ -260,7 +260,7 @@ func watchForged(t *testing.T, stored *appsv1beta1.SidecarSet) (seen *forged, en
 	return seen, testkit.WatchShards(t, clients[0], func(_ int, shards [podwebhook.Shards]*podwebhook.Shard) {
 		found := forgedWebhooks(shards)
 		seen.writes++
-		seen.most, seen.needs = max(seen.most, len(found)), max(seen.needs, needsOf(shards, stored))
+		seen.most, seen.dependencies = max(seen.most, len(found)), max(seen.dependencies, dependenciesOf(shards, stored))
 		for _, shard := range shards {
 			if shard == nil {
 				continue

@@ -46,7 +46,7 @@ func awaitBlocked(t *testing.T, name, reason string, pods int, message string) {
 }
 
 // If resources change in a SidecarSet, its Pods are resized: nothing restarts, and the Pods
-// record the content. If the node cannot do a resize, the status says so. If the author
+// record the revision. If the node cannot do a resize, the status says so. If the user
 // reverts the change, the operator reverts the resize.
 func TestTheOperatorResizes(t *testing.T) {
 	t.Parallel()

@@ -209,7 +209,7 @@ func (w *simulation) store(next, old *sidecarSet, r *review, again func()) {
 	}
 	w.after(w.between(time.Millisecond, 5*time.Millisecond), func() {
 		if !w.wasReset(r.shard) {
-			w.promise(s, "its author is answered without a warning")
+			w.promise(s, "its user is answered without a warning")
 		}
 	})
 }

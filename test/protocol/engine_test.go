@@ -75,7 +75,7 @@ type simulation struct {
 	// version of the operator.
 	namespaces []types.UID
 	past       []*sidecarSet // each version that was stored
-	// promised is the newest generation that the operator has promised to its author, by UID: Pods
+	// promised is the newest generation that the operator has promised to its user, by UID: Pods
 	// have it from now on.
 	promised map[int]int
 	// rounds is how often a leader has found for ten seconds that not all API servers use the newest

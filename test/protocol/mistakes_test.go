@@ -16,7 +16,7 @@ const (
 	counterReset mistake = "serials are counters"
 
 	// Of a review.
-	noProbe       mistake = "authors are never warned"
+	noProbe       mistake = "users are never warned"
 	noSerialRaise mistake = "a review that raises a dependency keeps the number"
 	wrongShard    mistake = "a move adds its dependency to the webhook that it leaves"
 	noAlwaysWrite mistake = "a review writes nothing if the dependency is there"

@@ -154,7 +154,7 @@ func Observed(set *appsv1beta1.SidecarSet) error {
 }
 
 // Ready returns an error unless the condition Ready says that the next selected Pod gets the
-// present content of the SidecarSet.
+// current revision of the SidecarSet.
 func Ready(set *appsv1beta1.SidecarSet) error {
 	condition := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionReady)
 	if condition == nil || condition.Status != metav1.ConditionTrue || condition.ObservedGeneration != set.Generation {

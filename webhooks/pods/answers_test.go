@@ -55,13 +55,13 @@ func (l *liveNamespaces) Get(ctx context.Context, key client.ObjectKey, object c
 // paths is an Injector, called by one of its paths, whatever the path of a request is.
 type paths struct{ *pods.Injector }
 
-// static calls by the entry that an administrator keeps.
+// static calls by the webhook that an administrator keeps.
 func (p paths) static(ctx context.Context, w http.ResponseWriter, r server.Request) error {
 	r.Path = podwebhook.PathPods
 	return p.Handle(ctx, w, r)
 }
 
-// shard calls by an entry of shard 3.
+// shard calls by a webhook of shard 3.
 func (p paths) shard(ctx context.Context, w http.ResponseWriter, r server.Request) error {
 	r.Path = podwebhook.PodsPath(3, 57)
 	return p.Handle(ctx, w, r)

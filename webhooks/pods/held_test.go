@@ -91,7 +91,7 @@ func TestNewPodsGetTheStableRevision(t *testing.T) {
 		"without the annotation":                {edited(t, "log:v2", "log:v1", ""), "log:v1", "log:v2", nil},
 		"with the default":                      {edited(t, "log:v2", "log:v1", "Latest"), "log:v1", "log:v2", nil},
 		"an edit that is stable":                {edited(t, "log:v2", "log:v2", "Stable"), "log:v1", "log:v2", nil},
-		"the first content":                     {none(edited(t, "log:v2", "log:v1", "Stable")), "log:v1", "log:v2", nil},
+		"the first revision":                    {none(edited(t, "log:v2", "log:v1", "Stable")), "log:v1", "log:v2", nil},
 		"a CRD that prunes the field":           {none(edited(t, "log:v3", "log:v1", "Stable")), "log:v1", "log:v3", nil},
 		"an edit that leaves the hash as it is": {edited(t, "log:v2", "log:v1", "Stable"), "log:v2", "log:v2", nil},
 		"injectionStrategy.revision wins":       {pinnedTo(edited(t, "log:v2", "log:v1", "Stable")), "log:v3", "log:v3", nil},
@@ -193,7 +193,7 @@ func TestAMissingStableRevisionDeniesNoPod(t *testing.T) {
 }
 
 // For any history of edits, a new Pod gets the current revision or one that was stable, at any replica: an edit
-// carries the name of what it holds.
+// has the name of what it holds.
 func TestForAnyHistoryOfEdits(t *testing.T) {
 	images := []string{"log:v1", "log:v2", "log:v3"}
 	for seed := range int64(40) {

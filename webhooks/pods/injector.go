@@ -95,7 +95,7 @@ func NewInjector(options Options) *Injector {
 
 // call is what the path of a request says.
 type call struct {
-	// static: the call came by an administrator's entry, which does not say what must be known.
+	// static: the call came by an administrator's webhook, which does not say what must be known.
 	static bool
 	shard  int
 	number uint64
@@ -146,8 +146,8 @@ func (i *Injector) decide(ctx context.Context, reader *review.Reader, document [
 	v := i.choose(ctx, reader, document, head)
 	switch {
 	case len(v.plan.Replaces) > 0:
-		// By an entry of another shard, the API server may have called a replica that knows a newer
-		// content of these SidecarSets. That content must stay.
+		// By a webhook of another shard, the API server may have called a replica that knows a newer
+		// revision of these SidecarSets. That revision must stay.
 		if err := i.options.Know(ctx, append(v.plan.HeldBack, v.plan.Replaces...)); err != nil {
 			return verdict{result: resultError, head: head, err: cannotTell(&head, err)}
 		}

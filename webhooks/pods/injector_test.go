@@ -197,7 +197,7 @@ func TestInjectorRefusesRequestsThatAreNone(t *testing.T) {
 }
 
 // If the uid is known, the answer is an AdmissionReview, and the API server shows its message
-// to the author of the Pod.
+// to the user who creates the Pod.
 func TestInjectorDeniesMalformedRequests(t *testing.T) {
 	head := `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"uid-1",` +
 		`"resource":{"group":"","version":"v1","resource":"pods"},`

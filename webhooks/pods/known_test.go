@@ -18,7 +18,7 @@ import (
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
-// behind is a replica whose snapshot lacks the newest content of SidecarSet log until it is asked
+// behind is a replica whose snapshot lacks the newest revision of SidecarSet log until it is asked
 // to know it.
 type behind struct {
 	current, newest *match.Snapshot
@@ -65,7 +65,7 @@ func TestInjectorKnowsWhatTheCallRequires(t *testing.T) {
 		injected bool
 	}{
 		"by a shard":                                      {change: unchanged, asked: []string{required}, injected: true},
-		"not by the entry of an administrator":            {change: unchanged, static: true},
+		"not by the webhook of an administrator":          {change: unchanged, static: true},
 		"not for what is no Pod being created":            {change: func(r map[string]any) { r["operation"] = "UPDATE" }},
 		"not for what is in a namespace that is excluded": {change: func(r map[string]any) { r["namespace"] = "kube-system" }},
 	}
@@ -84,7 +84,7 @@ func TestInjectorKnowsWhatTheCallRequires(t *testing.T) {
 	}
 }
 
-// A path that is none of the entries' may be of another version of the operator. What it
+// A path that is none of the webhooks' may be of another version of the operator. What it
 // requires is not known.
 func TestInjectorRefusesOtherPaths(t *testing.T) {
 	injector := newInjector(pods.Options{Snapshot: func() *match.Snapshot { return storeOf(t) }})
@@ -149,9 +149,9 @@ func TestInjectorRefusesIfItCannotKnow(t *testing.T) {
 	}
 }
 
-// By an entry of another shard, the API server may have called a replica that injected a newer
-// content a moment ago, as the Pod records. A replica with an older snapshot asks for that
-// SidecarSet before it replaces the content, once for each request.
+// By a webhook of another shard, the API server may have called a replica that injected a newer
+// revision a moment ago, as the Pod records. A replica with an older snapshot asks for that
+// SidecarSet before it replaces the sidecars, once for each request.
 func TestInjectorKnowsWhatItReplaces(t *testing.T) {
 	log := func(image string) map[string]any {
 		return fixtures.SidecarSet("log").Select("app", "web").Container("log", image).Map()
@@ -169,7 +169,7 @@ func TestInjectorKnowsWhatItReplaces(t *testing.T) {
 	}{
 		"not where nothing is injected":                 {webReview(t, unchanged), nil, false},
 		"not where the same is injected":                {carrying("log:v1"), nil, true},
-		"and leaves the newer content":                  {carrying("log:v2"), []string{"log"}, true},
+		"and leaves the newer revision":                 {carrying("log:v2"), []string{"log"}, true},
 		"and replaces what is older than what it knows": {carrying("log:v0"), []string{"log"}, false},
 	}
 	for name, tc := range tests {

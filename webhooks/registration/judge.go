@@ -138,7 +138,7 @@ const (
 )
 
 // whyAbsent says why there is no version of an object that has to have webhooks, and what to do;
-// "" if that is another error than those of the object itself.
+// "" if the error is not about the object itself.
 func whyAbsent(name string, err error) string {
 	switch {
 	case errors.Is(err, podwebhook.ErrFormat):

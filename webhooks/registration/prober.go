@@ -127,7 +127,7 @@ func (p *prober) counted() []*apiServer {
 	return counted
 }
 
-// unproven says why it is not known that every API server that can be reached uses a shard at that
+// unpropagated says why it is not known that every API server that can be reached uses a shard at that
 // serial or a later one; nil if it is known. It asks no API server.
 func (p *prober) unpropagated(shard int, serial uint64) error {
 	p.mu.Lock()
@@ -328,7 +328,7 @@ func (p *prober) lookAt(ctx context.Context, s *apiServer, newest, older serials
 	return nil
 }
 
-// proven returns the highest serial of a label that an API server is known to use.
+// propagated returns the highest serial of a label that an API server is known to use.
 func (p *prober) propagated(s *apiServer, label string) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

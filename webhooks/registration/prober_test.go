@@ -145,7 +145,7 @@ func TestAPIServersThatCannotBeReachedDoNotCount(t *testing.T) {
 		start := time.Now()
 		awaits("it drops packets", true)
 		if time.Since(start) > unreachablePatience {
-			t.Errorf("the author of a SidecarSet waits for %v", time.Since(start))
+			t.Errorf("the user of a SidecarSet waits for %v", time.Since(start))
 		}
 		<-time.After(connectTimeout)
 		c.set(func(s *testAPIServer) { s.drops, s.refuses = false, true }, addressB)

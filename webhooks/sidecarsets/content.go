@@ -54,9 +54,9 @@ func NewTemplateCheck(config *rest.Config, client *http.Client, namespace string
 	}
 	total := promauto.With(registry).NewCounterVec(prometheus.CounterOpts{
 		Name: "sidecarset_template_checks_total",
-		Help: "SidecarSets whose containers and volumes the API server was to check, by result: accepted, refused, unchecked.",
+		Help: "SidecarSets whose containers and volumes the API server was to check, by result: accepted, rejected, unchecked.",
 	}, []string{"result"})
-	for _, result := range []string{"accepted", "refused", "unchecked"} {
+	for _, result := range []string{"accepted", "rejected", "unchecked"} {
 		total.WithLabelValues(result)
 	}
 	return &TemplateCheck{
@@ -97,7 +97,7 @@ func (c *TemplateCheck) check(ctx context.Context, set, old *hub.SidecarSet, isR
 		answer = templateAnswer{now: podtemplate.Verdict{Warnings: []string{fmt.Sprintf(
 			"spec: the API server could not check the containers and volumes, so that it may refuse Pods with them: %s", text.Cut(err.Error(), longest))}}}
 	case len(answer.now.Refused) > 0:
-		c.total.WithLabelValues("refused").Inc()
+		c.total.WithLabelValues("rejected").Inc()
 	default:
 		c.total.WithLabelValues("accepted").Inc()
 	}

@@ -104,7 +104,7 @@ func TestSidecarSetDefaulterKeepsWhatIsReadBack(t *testing.T) {
 		"both":                            {"  namespace: a\n  namespaceSelector: {matchLabels: {team: a}}\n", []string{remove + "namespaceSelector "}, []string{ignored}},
 		"both, the namespace of which a merge has left": {"  namespace: a\n  namespaceSelector: {matchLabels: {team: a}}\n" + writtenBy("f:namespaceSelector: {}"), []string{remove + "namespace "}, nil},
 		"both, the selector of which a merge has left":  {"  namespace: a\n  namespaceSelector: {matchLabels: {team: a}}\n" + writtenBy("f:namespace: {}"), []string{remove + "namespaceSelector "}, nil},
-		"both, by one author":                           {"  namespace: a\n  namespaceSelector: {matchLabels: {team: a}}\n" + writtenBy("f:namespace: {}, f:namespaceSelector: {}"), []string{remove + "namespaceSelector "}, []string{ignored}},
+		"both, by one user":                             {"  namespace: a\n  namespaceSelector: {matchLabels: {team: a}}\n" + writtenBy("f:namespace: {}, f:namespaceSelector: {}"), []string{remove + "namespaceSelector "}, []string{ignored}},
 		"both, with different names":                    {"  namespace: a\n  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: b}}\n", []string{remove + "namespaceSelector "}, []string{ignored}},
 		"both, with the same name":                      {members: "  namespace: a\n  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: a}}\n", want: []string{remove + "namespace "}},
 		"a namespace and no namespaceSelector":          {members: "  namespace: a\n  namespaceSelector: null\n", want: []string{remove + "namespaceSelector "}},

@@ -30,7 +30,7 @@ func TestAuthorsAreWarnedOfPodSecurity(t *testing.T) {
 		"the fields are set":             {manifest: set, namespaces: map[string]labels.Set{"a": restricted}},
 		"an excluded Namespace":          {manifest: betaManifest, namespaces: map[string]labels.Set{"kube-system": restricted}},
 		"no Namespace enforces anything": {manifest: betaManifest, namespaces: map[string]labels.Set{"a": {}}},
-		"its content goes into no Pod":   {manifest: always, namespaces: map[string]labels.Set{"a": restricted}},
+		"its sidecars go into no Pod":    {manifest: always, namespaces: map[string]labels.Set{"a": restricted}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -23,9 +23,9 @@ const registerTimeout = 500 * time.Millisecond
 
 // register is the last step before a SidecarSet is stored. If it succeeds, the Pod webhook is
 // injected into Pods that directly follow the SidecarSet. If it fails, the requester gets a
-// warning and no refusal, because the leader writes the entry later.
+// warning and no refusal, because the leader writes the webhook later.
 func (v *validator) register(ctx context.Context, request *admissionv1.AdmissionRequest, set, old *hub.SidecarSet) []string {
-	if v.Registrar == nil { // this process may not write entries
+	if v.Registrar == nil { // this process may not write webhooks
 		return nil
 	}
 	if request.DryRun != nil && *request.DryRun {

@@ -26,7 +26,7 @@ type registrar struct {
 func (w *registrar) Register(ctx context.Context, set *appsv1beta1.SidecarSet) error {
 	w.sets = append(w.sets, set.APIVersion+" "+set.Name)
 	if left, bounded := ctx.Deadline(); !bounded || time.Until(left) > time.Second {
-		return errors.New("the author would wait for long")
+		return errors.New("the user would wait for long")
 	}
 	if w.hangs {
 		<-ctx.Done()
@@ -74,7 +74,7 @@ func TestSidecarSetIsRegisteredWhileItIsAdmitted(t *testing.T) {
 	})
 }
 
-// If Register fails, the SidecarSet is allowed with a warning: the leader writes the entry later.
+// If Register fails, the SidecarSet is allowed with a warning: the leader writes the webhook later.
 func TestSidecarSetIsAdmittedThoughItIsNotRegistered(t *testing.T) {
 	for want, w := range map[string]*registrar{
 		"no API server answers":     {err: errors.New("no API server answers")},

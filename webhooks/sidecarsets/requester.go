@@ -76,9 +76,9 @@ func NewRequesterCheck(options RequesterCheckOptions) *RequesterCheck {
 	}
 	total := promauto.With(options.Registry).NewCounterVec(prometheus.CounterOpts{
 		Name: "sidecarset_requester_checks_total",
-		Help: "SidecarSets whose author's rights were looked at, by result: allowed, warned, refused, error.",
+		Help: "SidecarSets whose requester's rights were checked, by result: allowed, warned, denied, error.",
 	}, []string{"result"})
-	for _, result := range []string{"allowed", "warned", "refused", "error"} {
+	for _, result := range []string{"allowed", "warned", "denied", "error"} {
 		total.WithLabelValues(result)
 	}
 	return &RequesterCheck{options, total}
@@ -86,35 +86,35 @@ func NewRequesterCheck(options RequesterCheckOptions) *RequesterCheck {
 
 // Check looks for rights that the requester of a SidecarSet lacks. It returns them as
 // warnings or, if rights are enforced, as an error of status 403. An update needs no
-// rights if it changes neither the injected content nor the Pods that get it.
-func (c *RequesterCheck) Check(ctx context.Context, author authenticationv1.UserInfo, set, old *hub.SidecarSet) ([]string, error) {
+// rights if it changes neither what is injected nor the Pods that get it.
+func (c *RequesterCheck) Check(ctx context.Context, user authenticationv1.UserInfo, set, old *hub.SidecarSet) ([]string, error) {
 	if c == nil || old != nil && !requester.Changed(set.Object, old.Object) {
 		return nil, nil
 	}
-	missing, err := c.missing(ctx, author, set)
-	user := fmt.Sprintf("user %q", author.Username)
+	missing, err := c.missing(ctx, user, set)
+	name := fmt.Sprintf("user %q", user.Username)
 	switch enforced := c.Mode == RequesterEnforce; {
 	case errors.Is(err, errNoTurn):
 		c.total.WithLabelValues("error").Inc()
 		return nil, errNoTurn
 	case err != nil && enforced:
 		c.total.WithLabelValues("error").Inc()
-		return nil, lookUpError("whether "+user+" may inject these sidecars", err)
+		return nil, lookUpError("whether "+name+" may inject these sidecars", err)
 	case err != nil:
 		c.total.WithLabelValues("error").Inc()
 		logf.FromContext(ctx).Error(err, "Failed to look up the rights of a SidecarSet's requester", "SidecarSet", set.Set.Name)
-		return []string{fmt.Sprintf("could not look up whether %s may inject these sidecars: %v", user, err)}, nil
+		return []string{fmt.Sprintf("could not look up whether %s may inject these sidecars: %v", name, err)}, nil
 	case len(missing) == 0:
 		c.total.WithLabelValues("allowed").Inc()
 		return nil, nil
 	case enforced:
-		c.total.WithLabelValues("refused").Inc()
-		return nil, apierrors.NewForbidden(appsv1beta1.Resource.GroupResource(), set.Set.Name, errors.New(user+" "+strings.Join(missing, "; and ")))
+		c.total.WithLabelValues("denied").Inc()
+		return nil, apierrors.NewForbidden(appsv1beta1.Resource.GroupResource(), set.Set.Name, errors.New(name+" "+strings.Join(missing, "; and ")))
 	}
 	c.total.WithLabelValues("warned").Inc()
 	warnings := make([]string, len(missing))
 	for i, m := range missing {
-		warnings[i] = user + " " + m
+		warnings[i] = name + " " + m
 	}
 	return warnings, nil
 }

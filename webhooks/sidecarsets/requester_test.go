@@ -70,8 +70,8 @@ func TestRequesterCheck(t *testing.T) {
 		result  string
 	}{
 		"off asks no API server":           {mode: sidecarsets.RequesterOff, allowed: true},
-		"warn warns the author":            {mode: sidecarsets.RequesterWarn, allowed: true, says: problem, result: "warned"},
-		"enforce refuses":                  {mode: sidecarsets.RequesterEnforce, code: 403, reason: metav1.StatusReasonForbidden, says: `sidecarsets.apps.kruise.io "log" is forbidden: ` + problem, result: "refused"},
+		"warn warns the requester":         {mode: sidecarsets.RequesterWarn, allowed: true, says: problem, result: "warned"},
+		"enforce denies":                   {mode: sidecarsets.RequesterEnforce, code: 403, reason: metav1.StatusReasonForbidden, says: `sidecarsets.apps.kruise.io "log" is forbidden: ` + problem, result: "denied"},
 		"enforce admits who may":           {mode: sidecarsets.RequesterEnforce, granted: "create pods team-a", allowed: true, result: "allowed"},
 		"warn is silent to who may":        {mode: sidecarsets.RequesterWarn, granted: "create pods", allowed: true, result: "allowed"},
 		"a failure is a warning where so":  {mode: sidecarsets.RequesterWarn, err: errors.New("no answer"), allowed: true, says: `could not look up whether user "kubernetes-admin" may inject these sidecars: no answer`, result: "error"},
@@ -107,7 +107,7 @@ func TestRequesterCheck(t *testing.T) {
 
 func expectOne(t *testing.T, registry *prometheus.Registry, result string) {
 	t.Helper()
-	want := map[string]float64{"allowed": 0, "warned": 0, "refused": 0, "error": 0}
+	want := map[string]float64{"allowed": 0, "warned": 0, "denied": 0, "error": 0}
 	want[result] = 1
 	families, err := registry.Gather()
 	if err != nil || len(families) != 1 || families[0].GetName() != "sidecarset_requester_checks_total" {

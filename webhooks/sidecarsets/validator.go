@@ -163,7 +163,7 @@ func (v *validator) update(ctx context.Context, set, old *hub.SidecarSet, env va
 	return slices.Concat(warnings, validation.Warnings(set.Set, env), template.now.Warnings), refuse(set.Set, errs)
 }
 
-// sameWithoutImages reports whether the content hashes without images of two SidecarSets are
+// sameWithoutImages reports whether the hashes without images of two SidecarSets are
 // equal. If one cannot be hashed, they differ.
 func sameWithoutImages(a, b map[string]any) bool {
 	hash := func(object map[string]any) string {

@@ -78,7 +78,7 @@ type SidecarSetSpec struct {
 	Containers []appsv1beta1.SidecarContainer `json:"containers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 	// volumes that the containers above mount or use as devices. A volume is added
 	// to the Pod only if an injected container uses it and the Pod has no volume of
-	// that name. The fields are those of a volume of a Pod: kubectl explain
+	// that name. It has all fields of a Pod's volume: kubectl explain
 	// pod.spec.volumes.
 	// +patchMergeKey=name
 	// +patchStrategy=merge

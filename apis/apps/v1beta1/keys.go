@@ -15,7 +15,7 @@ const (
 	// ControllerRevisions have it too.
 	LabelCustomVersion = "apps.kruise.io/sidecarset-custom-version"
 
-	// AnnotationAlphaSelector is "true" if the author of a v1alpha1 manifest selects
+	// AnnotationAlphaSelector is "true" if a v1alpha1 manifest selects
 	// one namespace by its name with namespaceSelector, not with namespace. The
 	// conversion writes it, so that clients of v1alpha1 read what the user wrote.
 	// Objects in v1alpha1 do not have it.
@@ -54,8 +54,8 @@ const (
 
 // AnnotationEnforce with the value "true" on a SidecarSet makes the operator
 // ignore what a new Pod says about it. A Pod that was copied from an injected
-// one, or whose author wants it to look injected, has sidecars and records
-// already. At every call they are replaced by those of the SidecarSet. "false"
+// one, or that its user made to look injected, has sidecars and records
+// already. At every call the SidecarSet's replace them. "false"
 // is the default.
 const AnnotationEnforce = "sidecarset.io/enforce"
 
@@ -121,7 +121,7 @@ const (
 	// its two containers that works.
 	AnnotationWorkingHotUpgradeContainer = "kruise.io/sidecarset-working-hotupgrade-container"
 	// AnnotationVersionPrefix + container name is the version of a hot-upgrade
-	// container; AnnotationVersionAltPrefix that of the other container of the
+	// container; AnnotationVersionAltPrefix is the same for the other container of the
 	// pair.
 	AnnotationVersionPrefix    = "version.sidecarset.kruise.io/"
 	AnnotationVersionAltPrefix = "versionalt.sidecarset.kruise.io/"
@@ -233,7 +233,7 @@ const (
 	// ReasonNotUpdate says that updateStrategy.type is NotUpdate.
 	ReasonNotUpdate = "NotUpdate"
 	// ReasonBlocked says that the other Pods cannot be updated: status.blockedPods has the
-	// reasons, and status.uninjected has those of Pods without the sidecars.
+	// reasons, and status.uninjected has the reasons of Pods without the sidecars.
 	ReasonBlocked = "PodsBlocked"
 	// ReasonStalled says that Pods wait, and that no Pod was updated and none became available for ten
 	// minutes. The message has the rule by which they wait, and the Pod that it waits for.
@@ -328,15 +328,15 @@ const (
 	// ReasonInjectionIncomplete says that a Pod was injected, and that it does not get all that
 	// the SidecarSet asks for.
 	ReasonInjectionIncomplete = "InjectionIncomplete"
-	// ReasonNotUpgradable says that Pods cannot be updated in place. The Event is that
-	// of OpenKruise.
+	// ReasonNotUpgradable says that Pods cannot be updated in place. The Event is as
+	// in OpenKruise.
 	ReasonNotUpgradable = "NotUpgradablePods"
 	// ReasonPodUpdateRejected says that the API server refused to update Pods.
 	ReasonPodUpdateRejected = "PodUpdateRejected"
-	// ReasonContainerReset says that the hot upgrade of a Pod was ended. The Event is that of
+	// ReasonContainerReset says that the hot upgrade of a Pod was ended. The Event is as in
 	// OpenKruise.
 	ReasonContainerReset = "ResetContainerSucceed"
 	// ReasonContainerNotReset says that the API server refused to end the hot upgrade of a Pod. The
-	// Event is that of OpenKruise.
+	// Event is as in OpenKruise.
 	ReasonContainerNotReset = "ResetContainerFailed"
 )

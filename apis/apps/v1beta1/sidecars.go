@@ -28,7 +28,7 @@ func (c *SidecarContainer) IsHotUpgrade() bool {
 }
 
 // HotUpgradeNames returns the names that the containers of a hot-upgrade sidecar
-// have in a Pod: that of the one that works first, and that of the idle one.
+// have in a Pod: the one that works first, and the idle one.
 func HotUpgradeNames(sidecar string) (working, idle string) { return sidecar + "-1", sidecar + "-2" }
 
 // HotUpgradeProblem returns why no Pod can have the pair of a hot-upgrade sidecar, and the member

@@ -74,7 +74,7 @@ type SidecarSetSpec struct {
 	Containers []SidecarContainer `json:"containers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 	// volumes that the containers above mount or use as devices. A volume is added
 	// to the Pod only if an injected container uses it and the Pod has no volume of
-	// that name. The fields are those of a volume of a Pod: kubectl explain
+	// that name. It has all fields of a Pod's volume: kubectl explain
 	// pod.spec.volumes.
 	// +patchMergeKey=name
 	// +patchStrategy=merge
@@ -141,7 +141,7 @@ type SidecarContainer struct {
 	// sidecar, with their value or valueFrom. A variable that the sidecar itself
 	// sets stays as it is. Sidecars and init containers cannot be sources.
 	TransferEnv []TransferEnvVar `json:"transferEnv,omitempty"`
-	// resourcesPolicy computes the sidecar's resources from those of the app's
+	// resourcesPolicy computes the sidecar's resources from the resources of the app's
 	// containers when the Pod is created. It cannot be combined with
 	// resources.limits and resources.requests. Among initContainers only native
 	// sidecars may have it.
@@ -226,7 +226,7 @@ const (
 	TargetContainersModeMax TargetContainersMode = "max"
 )
 
-// ResourcesPolicy computes a sidecar's resources from those of other containers.
+// ResourcesPolicy computes a sidecar's resources from the resources of other containers.
 type ResourcesPolicy struct {
 	// targetContainersMode is sum or max: how the target containers' resources
 	// combine into the variables cpu and memory.
@@ -482,7 +482,7 @@ type SidecarSetPodGroup struct {
 
 // SidecarSetRevisionPods counts the matched Pods of one revision.
 type SidecarSetRevisionPods struct {
-	// name is that of the ControllerRevision. It is absent for the Pods of all
+	// name of the ControllerRevision. It is absent for the Pods of all
 	// revisions that are not in the list, together with the Pods that record none.
 	// The middle of a long name is left out.
 	Name string `json:"name,omitempty"`

@@ -67,7 +67,7 @@ func TestRestoreWritesWhatIsRecorded(t *testing.T) {
 	}
 }
 
-// label writes the stored object as another author does.
+// label writes the stored object as another user does.
 func label(ctx context.Context, t *testing.T, c client.Client) {
 	t.Helper()
 	object, err := sidecarSet(ctx, c, "log-agent")

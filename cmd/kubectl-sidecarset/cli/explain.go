@@ -34,7 +34,7 @@ func (a *app) explain() *cobra.Command {
 
 NAME is a Pod, unless TYPE is a workload, such as deploy, sts, ds, rs, job or cronjob. For a workload
 and for manifests, the answers are about the next Pod. For a workload of the cluster, the API
-server is asked to create that Pod in a dry run, so that its answer and those of other webhooks
+server is asked to create that Pod in a dry run, so that its answer and the answers of other webhooks
 are known. A file with a Pod as the API server serves it (kubectl get pod -o yaml) is explained
 like a running Pod. Names of SidecarSets restrict the answers to these.
 

@@ -70,7 +70,7 @@ func (f *filesFlags) world(ctx context.Context, a *app, manifests []*manifest.Fi
 }
 
 // parts returns what a World about the Pods of the manifests is made of. If SidecarSets come
-// from files, so do the Namespaces; those of the manifests count, too.
+// from files, so do the Namespaces; Namespaces in the manifests count, too.
 func (f *filesFlags) parts(ctx context.Context, a *app, manifests []*manifest.File) (*clusterview.Parts, error) {
 	at, err := now()
 	if err != nil {

@@ -83,7 +83,7 @@ func TestCommandsAreInTheReference(t *testing.T) {
 	walk(root)
 	ours := pflag.NewFlagSet("", pflag.ContinueOnError)
 	ours.AddFlag(root.PersistentFlags().Lookup("operator-namespace"))
-	write("All commands", "Beside this flag, all have those of kubectl itself, such as `--context` and `--namespace`: `kubectl sidecarset options` lists them", ours)
+	write("All commands", "All commands also have the flags of kubectl itself, such as `--context` and `--namespace`: `kubectl sidecarset options` lists them", ours)
 
 	fixtures.CheckWritten(t, "../../../docs/reference/cli.md", "commands", page.String()+"\n", "cd cmd/kubectl-sidecarset && go test ./cli -run Reference -update")
 }

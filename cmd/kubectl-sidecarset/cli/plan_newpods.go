@@ -9,7 +9,7 @@ import (
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
-// newPodsWait says when new Pods get a changed content with sidecarset.io/new-pods: Stable; "" if the content does
+// newPodsWait says when new Pods get a changed revision with sidecarset.io/new-pods: Stable; "" if the revision does
 // not change, or if they get it at once as always.
 func newPodsWait(old map[string]any, compiled *inject.Compiled, f *outcome.Plan) string {
 	set := compiled.Set

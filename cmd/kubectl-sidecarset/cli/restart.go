@@ -54,8 +54,8 @@ It needs the rights to create pods/eviction, and to patch the workloads.`,
 		return a.restart(ctx, c, name, &options)
 	})
 	flags := c.Flags()
-	flags.DurationVar(&options.timeout, "timeout", 10*time.Minute, "how long nothing may move in a workload, beside the grace period of its Pods")
-	flags.BoolVar(&options.evict, "evict", false, "evict Pods that another controller replaces, and those of workloads that cannot be restarted, one by one")
+	flags.DurationVar(&options.timeout, "timeout", 10*time.Minute, "how long nothing may move in a workload, in addition to the grace period of its Pods")
+	flags.BoolVar(&options.evict, "evict", false, "evict Pods that another controller replaces, and Pods of workloads that cannot be restarted, one by one")
 	addDryRun(c, &options.dry)
 	flags.Lookup("dry-run").Usage = "list what would be restarted; `mode` is none or client"
 	return c

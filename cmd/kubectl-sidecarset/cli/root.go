@@ -83,7 +83,7 @@ func group(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// unreached is the text of an error. That of a request without an answer names the API server and
+// unreached is the text of an error. The text about a request without an answer names the API server and
 // the remedy.
 func unreached(err error) string {
 	request, is := errors.AsType[*url.Error](err)

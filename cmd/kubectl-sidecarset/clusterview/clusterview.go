@@ -154,7 +154,7 @@ func Stored(object map[string]any) (map[string]any, error) {
 	return set.Object, nil
 }
 
-// recorded returns the revision that a SidecarSet may inject in place of its content; nil if it refers to
+// recorded returns the revision that a SidecarSet may inject in place of its current one; nil if it refers to
 // none that is there.
 func recorded(compiled *inject.Compiled, all []*appsv1.ControllerRevision) *appsv1.ControllerRevision {
 	ref, refers := compiled.Refers()

@@ -232,7 +232,7 @@ func (e *Explainer) uninjected(ctx context.Context, pod *corev1.Pod, namespace s
 			a.Reasons = append(a.Reasons, fmt.Sprintf("It needs %s in namespace %s. Whether that exists is not known: %v.", ref, namespace, err))
 		case !exists:
 			a.Reasons = append(a.Reasons, fmt.Sprintf("It needs %s, which namespace %s does not have: the container does not start.", ref, namespace))
-			a.Remedies = append(a.Remedies, fmt.Sprintf("Create %s in namespace %s, or have the SidecarSet's author mark it as optional.", ref, namespace))
+			a.Remedies = append(a.Remedies, fmt.Sprintf("Create %s in namespace %s, or mark it as optional in the SidecarSet.", ref, namespace))
 		}
 	}
 }

@@ -1,5 +1,5 @@
 // Package explain answers why a Pod has, or a new Pod would get, the sidecars of each SidecarSet,
-// and what to do if that is not wanted. The decisions are those of the webhook's engine and of
+// and what to do if that is not wanted. The decisions come from the webhook's engine and from
 // the leader's rules for running Pods. The package reads no cluster: what it needs of one is in
 // its Explainer.
 package explain

@@ -94,7 +94,7 @@ func with(pod members, member string, value any) members {
 func TestRunning(t *testing.T) {
 	const early, late = "2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z"
 	current := stored(logging())
-	old := fixtures.SidecarSet("log").Container("log", "log:v0").Map() // its content is recorded
+	old := fixtures.SidecarSet("log").Container("log", "log:v0").Map() // this revision is recorded
 	ready := condition("Ready", "True", "Injecting")
 	blocked := stored(logging())
 	blocked["status"].(members)["blockedPods"] = []any{members{"reason": "NodeNotReady", "pods": int64(1), "first": []any{"default/web"}, "message": "node n"}}
@@ -116,7 +116,7 @@ func TestRunning(t *testing.T) {
 		"a deleted SidecarSet of the same name": {
 			current, with(injected(t, fixtures.SidecarSet("log").Container("log", "log:other").Map()), "creationTimestamp", early), explain.Outdated, []string{"a deleted one of the same name"},
 		},
-		"an unknown content":    {current, injected(t, fixtures.SidecarSet("log").Container("log", "log:other").Map()), explain.Unverified, []string{"neither the SidecarSet nor any of its recorded revisions has"}},
+		"an unknown revision":   {current, injected(t, fixtures.SidecarSet("log").Container("log", "log:other").Map()), explain.Unverified, []string{"neither the SidecarSet nor any of its recorded revisions has"}},
 		"an unmarked container": {current, unmark(injected(t, current)), explain.Unverified, []string{`"log" lacks IS_INJECTED=true`}},
 		"an older Pod":          {current, plain(early), explain.Uninjected, []string{"is older than the SidecarSet", "Recreate the Pod"}},
 		"no known cause":        {current, plain(late), explain.Uninjected, []string{"audit log"}},

@@ -46,7 +46,7 @@ func (m Mismatch) String() string {
 	}
 }
 
-// Distance is how far a SidecarSet is from selecting a Pod. The zero value is that of one that
+// Distance is how far a SidecarSet is from selecting a Pod. The zero value is for one that
 // selects it.
 type Distance struct {
 	// Mismatches are the terms that are not met: those first whose label has another value.

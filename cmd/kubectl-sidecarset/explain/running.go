@@ -89,7 +89,7 @@ func (r *running) answer(ctx context.Context, p *inject.Compiled, selected bool)
 	case !selected:
 		a.Decision = NotSelected
 	case count&inplace.Matched != 0:
-		r.carried(p, count, &a)
+		r.injected(p, count, &a)
 		if why, sidecar := revision.Trouble(r.seen); why.IsFailure() {
 			meaning, remedy := NotRunning(why.String())
 			a.Reasons = append(a.Reasons, fmt.Sprintf("Its sidecar %s does not run (%s): %s.", sidecar, why, meaning))
@@ -122,8 +122,8 @@ func (r *running) claim() Answer {
 	}
 }
 
-// carried answers for a Pod that has the SidecarSet, by its record.
-func (r *running) carried(p *inject.Compiled, count inplace.Count, a *Answer) {
+// injected answers for a Pod that has the SidecarSet, by its record.
+func (r *running) injected(p *inject.Compiled, count inplace.Count, a *Answer) {
 	name := p.Name()
 	hash := r.record.Hash(name)
 	u, err := NewUpdater(r.World, p, revision.NewHistory(r.Revisions, revision.Owner{Name: name, UID: p.Set.UID}))
@@ -151,7 +151,7 @@ func (r *running) carried(p *inject.Compiled, count inplace.Count, a *Answer) {
 		r.outdated(p, u, err, a)
 		return
 	}
-	a.Remedies = []string{"Recreate the Pod: " + r.renewal(), "If the Pod's author is not trusted, annotate the SidecarSet with " + appsv1beta1.AnnotationEnforce + ": \"true\"."}
+	a.Remedies = []string{"Recreate the Pod: " + r.renewal(), "If users who create such Pods are not trusted, annotate the SidecarSet with " + appsv1beta1.AnnotationEnforce + ": \"true\"."}
 }
 
 // unmarked names a sidecar of the SidecarSet that does not say in the Pod that it was injected.

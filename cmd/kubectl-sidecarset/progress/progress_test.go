@@ -54,7 +54,7 @@ func TestOutcome(t *testing.T) {
 	}{
 		"moving":                             {rolling(3, 1), "waits", "moving"},
 		"complete":                           {because(rolling(3, 3), appsv1beta1.ReasonComplete, ""), "done", "says"},
-		"the partition is the author's":      {because(rolling(3, 1), appsv1beta1.ReasonPartitionReached, ""), "done", "says"},
+		"the partition is the user's":        {because(rolling(3, 1), appsv1beta1.ReasonPartitionReached, ""), "done", "says"},
 		"complete, of the generation before": {unseen, "waits", "generation 3"},
 		"nothing is written":                 {&appsv1beta1.SidecarSet{}, "waits", "has not written"},
 		"paused":                             {paused, "fails", "rollout resume log-agent"},

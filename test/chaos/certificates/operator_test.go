@@ -74,7 +74,7 @@ spec:
   - {name: called, image: "example.com/sidecar:v1", podInjectPolicy: AfterAppContainer}
 `
 
-// call makes the API server call a replica by the operator's own entries: for a Pod, for a
+// call makes the API server call a replica by the webhooks of the operator: for a Pod, for a
 // SidecarSet, and for conversions.
 func (i *installation) call(ctx context.Context) error {
 	if err := i.createPod(ctx); err != nil {

@@ -50,7 +50,7 @@ func TestGitOps(t *testing.T) {
 	}
 }
 
-// documents are those of files in gitops/.
+// documents are read from the files in gitops/.
 func documents(t *testing.T, files ...string) (all [][]byte) {
 	t.Helper()
 	for _, file := range files {

@@ -46,19 +46,19 @@ func TestTheChartIsTheLayout(t *testing.T) {
 	}
 }
 
-// A list that Helm has applied is Helm's. It owns no entry, so it never removes one.
-func TestSlotsHaveNoEntries(t *testing.T) {
-	slots := 0
+// A list that Helm has applied is Helm's. It owns no webhook, so it never removes one.
+func TestShardsHaveNoWebhooks(t *testing.T) {
+	shards := 0
 	for name, object := range objects(t, rendered(t, "sidecarset-system")) {
 		if strings.Contains(name, "sidecarset-pods-") {
-			slots++
+			shards++
 			if _, ok := object["webhooks"]; ok {
 				t.Errorf("%s has the key webhooks", name)
 			}
 		}
 	}
-	if slots != 16 {
-		t.Errorf("there are %d shards, want 16", slots)
+	if shards != 16 {
+		t.Errorf("there are %d shards, want 16", shards)
 	}
 }
 

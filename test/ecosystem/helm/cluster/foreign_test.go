@@ -57,7 +57,7 @@ func TestADefinitionOfAnotherProgram(t *testing.T) {
 	}
 }
 
-// An installation by kustomize becomes a release. Entries stay, so that Pods are injected all the time.
+// An installation by kustomize becomes a release. Webhooks stay, so that Pods are injected all the time.
 func TestAnInstallationByKustomize(t *testing.T) {
 	h := newHelm(t, deploy.Namespace)
 	testkit.Kubectl(t, cluster, "", "apply", "--server-side", "-k", filepath.Join(deploy.Root(), "config/default"))
@@ -69,13 +69,13 @@ func TestAnInstallationByKustomize(t *testing.T) {
 	replica(t, o, 1)
 	namespace := newNamespace(t)
 	applySidecarSet(t, "adopted", namespace)
-	before := entries(t)
+	before := webhooks(t)
 	refused(t, h, helm.Release, "sidecarset-")
 	if _, err := h.Install(helm.Release, helm.Directory(), takeOwnership); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(before, entries(t)); diff != "" {
-		t.Errorf("entries (-before +after):\n%s", diff)
+	if diff := cmp.Diff(before, webhooks(t)); diff != "" {
+		t.Errorf("webhooks (-before +after):\n%s", diff)
 	}
 	testkit.AwaitReady(t, api, "adopted")
 	if err := testkit.TryPod(t.Context(), o.Clients, namespace, "adopted", ""); err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// Manifests that are applied again change nothing, in whatever way, while the operator has written bundles and entries.
+// Manifests that are applied again change nothing, in whatever way, while the operator has written bundles and webhooks.
 func TestNoDrift(t *testing.T) {
 	h := newHelm(t, deploy.Namespace)
 	text, err := manifests.Build(filepath.Join(deploy.Root(), "config/default"))
@@ -139,12 +139,12 @@ func argoDeletes(objects []*unstructured.Unstructured) func(*testing.T) {
 				t.Error(err)
 			}
 		}
-		if left := slots(t); len(left) != 16 {
+		if left := shards(t); len(left) != 16 {
 			t.Errorf("Argo CD leaves %d shards; docs/gitops.md says that it leaves all", len(left))
 		}
 		clean(t, deploy.Namespace)
 		await.Eventually(t, "shards go with the Namespace", func(context.Context) error {
-			if left := slots(t); len(left) > 0 {
+			if left := shards(t); len(left) > 0 {
 				return fmt.Errorf("there are %d", len(left))
 			}
 			return nil

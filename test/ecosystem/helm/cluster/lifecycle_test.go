@@ -32,24 +32,24 @@ func TestALifeOfARelease(t *testing.T) {
 				Sidecars: []string{value}, Rate: 20, DryRun: testkit.Scaled(true, false),
 			}
 			pods := load.Start(t.Context())
-			before := entries(t)
+			before := webhooks(t)
 			if len(before) == 0 {
-				t.Error("no shard has an entry")
+				t.Error("no shard has a webhook")
 			}
 
 			if err := h.Upgrade(t.Context(), helm.Release, helm.Directory(), nil, "profile="+value, "labels.upgraded=yes"); err != nil {
 				t.Fatal(err)
 			}
 			running.replace(t)
-			for _, change := range changes(before, entries(t)) {
-				t.Errorf("the upgrade changed the entries of %s", change)
+			for _, change := range changes(before, webhooks(t)) {
+				t.Errorf("the upgrade changed the webhooks of %s", change)
 			}
 			if err := h.Rollback(helm.Release); err != nil {
 				t.Fatal(err)
 			}
 			running.replace(t)
-			for _, change := range changes(before, entries(t)) {
-				t.Errorf("the rollback changed the entries of %s", change)
+			for _, change := range changes(before, webhooks(t)) {
+				t.Errorf("the rollback changed the webhooks of %s", change)
 			}
 			testkit.AwaitReady(t, api, value)
 			figures := pods.Stop()

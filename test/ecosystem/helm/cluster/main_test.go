@@ -147,7 +147,7 @@ func bare(t *testing.T, object *unstructured.Unstructured) string {
 }
 
 // shards are the objects for Pod webhooks.
-func slots(t *testing.T) []unstructured.Unstructured {
+func shards(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
 	list := &unstructured.UnstructuredList{}
 	list.SetAPIVersion("admissionregistration.k8s.io/v1")
@@ -161,17 +161,17 @@ func slots(t *testing.T) []unstructured.Unstructured {
 // serials of probes. The leader writes one more if a write has timed out that the API server had stored.
 var serials = regexp.MustCompile(`"values":\[("\d+",?)+\]`)
 
-// entries are the Pod webhooks of all shards, by shard, without serials.
-func entries(t *testing.T) map[string]string {
+// webhooks are the Pod webhooks of all shards, by shard, without serials.
+func webhooks(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	for _, slot := range slots(t) {
-		if webhooks, _, _ := unstructured.NestedSlice(slot.Object, "webhooks"); len(webhooks) > 0 {
+	for _, shard := range shards(t) {
+		if webhooks, _, _ := unstructured.NestedSlice(shard.Object, "webhooks"); len(webhooks) > 0 {
 			text, err := json.Marshal(webhooks)
 			if err != nil {
 				t.Fatal(err)
 			}
-			found[slot.GetName()] = serials.ReplaceAllString(string(text), "")
+			found[shard.GetName()] = serials.ReplaceAllString(string(text), "")
 		}
 	}
 	return found
