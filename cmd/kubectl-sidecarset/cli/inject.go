@@ -108,7 +108,7 @@ func (a *app) injectObject(ctx context.Context, w *clusterview.View, o *manifest
 		fmt.Fprintf(a.ErrOut, "%s: %s\n", o.Describe(), warning.Text)
 	}
 	if len(decision.Pod.ImagePullSecrets) == 0 && slices.ContainsFunc(decision.Plan.Insertions, func(e inject.Edit) bool { return e.List == inject.ImagePullSecrets }) {
-		fmt.Fprintf(a.ErrOut, "%s: a SidecarSet brings imagePullSecrets: with them in the manifest, the API server does not add the ones of the Pod's ServiceAccount. Add these to the manifest, if it has any\n", o.Describe())
+		fmt.Fprintf(a.ErrOut, "%s: a SidecarSet brings imagePullSecrets: with them in the manifest, the API server does not add those of the Pod's ServiceAccount. Add these to the manifest, if it has any\n", o.Describe())
 	}
 	return template.Apply(decision.Patch())
 }
