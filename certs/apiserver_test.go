@@ -9,34 +9,26 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/sidecarset/operator/certs"
 )
-
-// Reflectors report errors through handlers of which one sleeps until the time of the last error has passed. That time is shared by
-// the whole process, while the clock of a bubble starts in the year 2000.
-func TestMain(m *testing.M) {
-	utilruntime.ErrorHandlers = nil
-	os.Exit(m.Run())
-}
 
 // The same invariants hold in every mode, with the times of production. Mode cert-manager differs from mode files only in where the files
 // come from; test/chaos/certificates has a real cert-manager. Here the API server is a stand-in; TestRotationLosesNoCall in
@@ -66,9 +58,10 @@ func inBubble(t *testing.T, configure func(*mode, *testing.T), test func(*testin
 	synctest.Test(t, func(t *testing.T) {
 		times := certs.DefaultTimes
 		times.Glance = 5 * time.Second // a bubble of half an hour takes a fifth of the time
-		m := &mode{WithWatch: newAPIServer(t), Options: certs.Options{
+		m := &mode{writes: &writes{next: make(chan struct{})}, Options: certs.Options{
 			Namespace: "system", SecretName: "ca", Directory: dir, Subject: certs.Subject{DNSNames: []string{host}}, Times: times,
 		}}
+		m.WithWatch = newAPIServer(t, m.writes)
 		configure(m, t)
 		test(t, m)
 	})
@@ -119,9 +112,9 @@ func (m *mode) mount(t *testing.T, ca certs.KeyPair) {
 	}
 }
 
-// newAPIServer returns controller-runtime's fake API server with the manifests: it stores, compares resourceVersions and can be
-// watched. No real API server can be in a bubble.
-func newAPIServer(t *testing.T) client.WithWatch {
+// newAPIServer returns controller-runtime's fake API server with the manifests: it stores, and compares resourceVersions. No real
+// API server can be in a bubble.
+func newAPIServer(t *testing.T, w *writes) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
@@ -137,7 +130,7 @@ func newAPIServer(t *testing.T) client.WithWatch {
 	}}}}
 	crd.SetGroupVersionKind(crdKind)
 	crd.SetName(crdName)
-	server := fake.NewClientBuilder().WithScheme(scheme).
+	return interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).
 		WithObjects(
 			&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "defaulting"}, Webhooks: []admissionregistrationv1.MutatingWebhook{
 				{Name: "default.sidecarset.io", ClientConfig: service}, {Name: "more.sidecarset.io", ClientConfig: service},
@@ -149,110 +142,96 @@ func newAPIServer(t *testing.T) client.WithWatch {
 		).
 		WithTypeConverters(managedfields.NewDeducedTypeConverter()). // the default one parses every API's schema
 		WithReturnManagedFields().
-		Build()
-	return server
+		Build(), interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			return w.happened(c.Create(ctx, o, opts...))
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			return w.happened(c.Update(ctx, o, opts...))
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			return w.happened(c.Patch(ctx, o, p, opts...))
+		},
+	})
 }
 
-// informers are those of one replica.
+// writes tells when something was written.
+type writes struct {
+	mu   sync.Mutex
+	next chan struct{}
+}
+
+func (w *writes) wait() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.next
+}
+
+func (w *writes) happened(err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	close(w.next)
+	w.next = make(chan struct{})
+	return err
+}
+
+// informers tell a replica what is stored under the name of each kind. They end with the test.
 type informers struct {
-	t      *testing.T
-	server client.WithWatch
+	t *testing.T
+	m *mode
+	r *replica
 }
 
-// GetInformer starts an informer that ends with the test.
-func (i informers) GetInformer(_ context.Context, prototype client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
-	var list client.ObjectList
-	switch prototype.(type) {
+// GetInformer returns an informer of a kind.
+func (i informers) GetInformer(_ context.Context, kind client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
+	name := crdName
+	switch kind.(type) {
 	case *admissionregistrationv1.MutatingWebhookConfiguration:
-		list = &admissionregistrationv1.MutatingWebhookConfigurationList{}
+		name = targets.Mutating
 	case *admissionregistrationv1.ValidatingWebhookConfiguration:
-		list = &admissionregistrationv1.ValidatingWebhookConfigurationList{}
-	default:
-		definitions := &unstructured.UnstructuredList{}
-		definitions.SetGroupVersionKind(crdKind.GroupVersion().WithKind(crdKind.Kind + "List"))
-		list = definitions
+		name = targets.Validating
 	}
-	informer := toolscache.NewSharedIndexInformer(listThenWatch{&toolscache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
-			list := list.DeepCopyObject().(client.ObjectList)
-			return list, i.server.List(ctx, list)
-		},
-		WatchFuncWithContext: func(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) {
-			return watchAll(ctx, i.server, list.DeepCopyObject().(client.ObjectList))
-		},
-	}}, prototype, 0, toolscache.Indexers{})
-	ctx, cancel := context.WithCancel(context.WithoutCancel(i.t.Context()))
-	done := make(chan struct{})
-	go func() { defer close(done); informer.RunWithContext(ctx) }()
-	i.t.Cleanup(func() { cancel(); <-done })
-	return informer, nil
+	return &informer{informers: i, kind: kind, key: client.ObjectKey{Name: name}}, nil
 }
 
-// listThenWatch tells a reflector not to use WatchList, which the fake API server does not know.
-type listThenWatch struct{ *toolscache.ListWatch }
+type informer struct {
+	cache.Informer
+	informers
+	kind client.Object
+	key  client.ObjectKey
+}
 
-// IsWatchListSemanticsUnSupported reports true.
-func (listThenWatch) IsWatchListSemanticsUnSupported() bool { return true }
-
-// watchAll does two things that a real API server does and the fake one does not. It begins with what was written since the list that
-// precedes a watch (here: with all objects). It sends unstructured objects to clients that ask for them.
-func watchAll(ctx context.Context, c client.WithWatch, l client.ObjectList) (watch.Interface, error) {
-	later, err := c.Watch(ctx, l)
-	if err != nil {
-		return nil, err
-	}
-	now := l.DeepCopyObject().(client.ObjectList)
-	if err := c.List(ctx, now); err != nil {
-		later.Stop()
-		return nil, err
-	}
-	items, err := meta.ExtractList(now)
-	if err != nil {
-		later.Stop()
-		return nil, err
-	}
-	_, untyped := l.(*unstructured.UnstructuredList)
-	events := make(chan watch.Event)
-	w := watch.NewProxyWatcher(events)
-	send := func(e watch.Event) bool {
-		select {
-		case events <- e:
-			return true
-		case <-w.StopChan():
-			return false
+// AddEventHandler adds a handler, which has the first object when it returns.
+func (i *informer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(i.t.Context()))
+	tell := func() {
+		if now := i.kind.DeepCopyObject().(client.Object); i.m.Get(ctx, i.key, now) == nil {
+			h.OnAdd(now, false)
 		}
 	}
+	next := i.m.writes.wait()
+	tell()
+	done := make(chan struct{})
 	go func() {
-		defer close(events)
-		defer later.Stop()
-		for _, item := range items {
-			if !send(watch.Event{Type: watch.Modified, Object: item}) {
-				return
-			}
-		}
-		for {
+		defer close(done)
+		for ctx.Err() == nil {
 			select {
-			case e, ok := <-later.ResultChan():
-				if !ok {
-					return
-				}
-				if _, is := e.Object.(*unstructured.Unstructured); untyped && !is {
-					object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(e.Object)
-					if err != nil {
-						panic(err)
-					}
-					e.Object = &unstructured.Unstructured{Object: object}
-				}
-				if !send(e) {
-					return
-				}
-			case <-w.StopChan():
-				return
+			case <-next:
+			case <-ctx.Done():
 			}
+			for i.r.deaf.Load() && ctx.Err() == nil {
+				<-time.After(time.Second)
+			}
+			next = i.m.writes.wait()
+			tell()
 		}
 	}()
-	return w, nil
+	i.t.Cleanup(func() { cancel(); <-done })
+	return i, nil
 }
+
+// HasSynced reports true: AddEventHandler has told.
+func (*informer) HasSynced() bool { return true }
 
 // bundle is what API servers trust in one place. version changes with every write of its object; it is "" if API
 // servers cannot go back to an older one there.

@@ -16,11 +16,9 @@ import (
 	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -34,6 +32,7 @@ import (
 type mode struct {
 	client.WithWatch // of the administrator and of replicas
 	certs.Options    // of every replica
+	writes           *writes
 
 	// provide makes the first certificate, if replicas do not make it.
 	provide func(t *testing.T)
@@ -57,13 +56,13 @@ const (
 type replica struct {
 	*certs.Serving
 	log      *logs
-	events   *recorder
+	events   *events.FakeRecorder
 	stop     func()
 	stopLead func()
 
 	published atomic.Bool // may publish
 	suspended atomic.Bool // its requests fail
-	gate      gate        // of its watches
+	deaf      atomic.Bool // its watches bring nothing
 }
 
 var errSuspended = errors.New("the process is suspended")
@@ -71,7 +70,7 @@ var errSuspended = errors.New("the process is suspended")
 // newReplica makes a replica that is not started.
 func newReplica(t *testing.T, m *mode) *replica {
 	t.Helper()
-	r := &replica{log: &logs{}, events: &recorder{}, stop: func() {}, stopLead: func() {}}
+	r := &replica{log: &logs{}, events: events.NewFakeRecorder(1000), stop: func() {}, stopLead: func() {}}
 	r.published.Store(true)
 	held := interceptor.NewClient(m.WithWatch, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
@@ -98,12 +97,11 @@ func newReplica(t *testing.T, m *mode) *replica {
 	})
 	opts := m.Options
 	opts.Events = r.events
-	serving, err := certs.Assemble(held, gatedInformers{informers{t, m.WithWatch}, &r.gate}, host, opts, targets)
+	serving, err := certs.Assemble(held, informers{t, m, r}, host, opts, targets)
 	if err != nil {
 		t.Fatalf("Assemble: %v", err)
 	}
 	r.Serving = serving
-	t.Cleanup(r.gate.open) // what waits for it ends
 	return r
 }
 
@@ -121,62 +119,6 @@ func mayWrite(ctx context.Context, c client.Client, o client.Object) error {
 		return apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, o.GetName(), field.ErrorList{field.Forbidden(field.NewPath("data"), "field is immutable")})
 	}
 	return nil
-}
-
-// gate holds the watches of a suspended process.
-type gate struct {
-	mu     sync.Mutex
-	closed chan struct{} // nil if it is open
-}
-
-func (g *gate) pass() {
-	g.mu.Lock()
-	closed := g.closed
-	g.mu.Unlock()
-	if closed != nil {
-		<-closed
-	}
-}
-
-func (g *gate) close() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.closed = make(chan struct{})
-}
-
-func (g *gate) open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed != nil {
-		close(g.closed)
-		g.closed = nil
-	}
-}
-
-// gatedInformers have the events of watches pass a gate.
-type gatedInformers struct {
-	certs.Informers
-	gate *gate
-}
-
-// GetInformer returns an informer whose events pass the gate.
-func (g gatedInformers) GetInformer(ctx context.Context, o client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
-	informer, err := g.Informers.GetInformer(ctx, o, opts...)
-	return gatedInformer{informer, g.gate}, err
-}
-
-type gatedInformer struct {
-	cache.Informer
-	gate *gate
-}
-
-// AddEventHandler adds a handler whose events pass the gate.
-func (g gatedInformer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
-	return g.Informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { g.gate.pass(); h.OnAdd(o, false) },
-		UpdateFunc: func(old, o any) { g.gate.pass(); h.OnUpdate(old, o) },
-		DeleteFunc: func(o any) { g.gate.pass(); h.OnDelete(o) },
-	})
 }
 
 // start runs what every replica runs, until the test ends.
@@ -253,6 +195,17 @@ func (m *mode) await(t *testing.T, what string, check func() error) {
 	}
 }
 
+// awaitLeaf waits until the replica serves a leaf that is so.
+func (m *mode) awaitLeaf(t *testing.T, what string, r *replica, is func(*tls.Certificate) bool) {
+	t.Helper()
+	m.await(t, what, func() error {
+		if now := r.leaf(); now == nil || !is(now) {
+			return errors.New("it serves another")
+		}
+		return nil
+	})
+}
+
 // awaitReady waits until replicas are ready.
 func (m *mode) awaitReady(t *testing.T, replicas ...*replica) {
 	t.Helper()
@@ -279,26 +232,4 @@ func (m *mode) awaitPublished(t *testing.T, replicas ...*replica) {
 		}
 		return err
 	})
-}
-
-// recorder keeps the reasons of events.
-type recorder struct {
-	mu      sync.Mutex
-	reasons []string
-}
-
-// Eventf records an event.
-func (r *recorder) Eventf(_, _ runtime.Object, _, reason, _, _ string, _ ...any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.reasons = append(r.reasons, reason)
-}
-
-func (r *recorder) has(reason string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !slices.Contains(r.reasons, reason) {
-		return fmt.Errorf("there is no event %s but %q", reason, r.reasons)
-	}
-	return nil
 }

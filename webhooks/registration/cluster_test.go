@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -48,33 +47,19 @@ type cluster struct {
 	version        int
 	writes         int
 	replicas       int
-	lags           bool                            // API servers continue using the shards that they use
-	undefined      bool                            // SidecarSets have no CustomResourceDefinition
-	namespace      types.UID                       // of the operator's Namespace
-	anew           types.UID                       // that it has now, if the watch does not know yet
-	leaving        bool                            // the operator's Namespace is being deleted
-	slicesErr      error                           // of lists of endpoints
-	watching       toolscache.ResourceEventHandler // of Namespaces
+	lags           bool      // API servers continue using the shards that they use
+	namespace      types.UID // of the operator's Namespace
+	anew           types.UID // that it has now, if the watch does not know yet
+	slicesErr      error     // of lists of endpoints
 
 	writing func(*admissionregistrationv1.MutatingWebhookConfiguration) error // before a write or a dry-run
 	meddle  func(*admissionregistrationv1.MutatingWebhookConfiguration)       // edits an object that was written
 	reading func(ctx context.Context, name string) error                      // when a SidecarSet or a shard was read, before the answer
 }
 
-// GetInformer returns an informer of Namespaces, which tells what leave says.
-func (c *cluster) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
-	return &namespaces{c: c}, nil
-}
-
-// namespaces is an informer.
-type namespaces struct {
-	cache.Informer
-	c *cluster
-}
-
-func (n *namespaces) AddEventHandler(handler toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
-	n.c.watching = handler
-	return nil, nil
+// GetInformer returns an informer that tells nothing.
+func (*cluster) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
+	return &lateWatch{}, nil
 }
 
 func (c *cluster) Get(ctx context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
@@ -95,15 +80,12 @@ func (c *cluster) get(name string, into client.Object) error {
 	switch into := into.(type) {
 	case *metav1.PartialObjectMetadata:
 		switch {
-		case into.Kind == appsv1beta1.Kind.Kind && !ok, into.Kind == "CustomResourceDefinition" && c.undefined:
+		case into.Kind == appsv1beta1.Kind.Kind && !ok:
 			return apierrors.NewNotFound(appsv1beta1.Resource.GroupResource(), name)
 		case into.Kind == appsv1beta1.Kind.Kind:
 			into.ResourceVersion = set.ResourceVersion
 		}
 		into.Name, into.UID = name, c.namespace
-		if c.leaving {
-			into.DeletionTimestamp = new(metav1.Now())
-		}
 	case *unstructured.Unstructured:
 		if !ok {
 			return apierrors.NewNotFound(appsv1beta1.Resource.GroupResource(), name)

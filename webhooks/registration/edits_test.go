@@ -29,7 +29,7 @@ const editedAgain = "Another program (field manager weakener) keeps editing the 
 
 // If another program edits each object that the leader writes, the leader waits longer and
 // longer.
-func TestTheLeaderPausesAgainstACompiledThatEditsWebhooks(t *testing.T) {
+func TestTheLeaderPausesAgainstAProgramThatEditsWebhooks(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		c.meddle = weaken
 		for range 1000 {

@@ -37,14 +37,14 @@ func kruise(name, path string) *admissionregistrationv1.MutatingWebhookConfigura
 func withInjectors(t *testing.T, test func(injectors *Injectors, listed func(), happens func(watch.EventType, *admissionregistrationv1.MutatingWebhookConfiguration))) {
 	t.Helper()
 	withReplica(t, func(t *testing.T, r *replica) {
-		list, told := make(chan struct{}), make(chan struct{}, 1)
-		r.shards = &lateWatch{until: list}
-		delete(r.informers, "MutatingWebhookConfiguration")
+		told := make(chan struct{}, 1)
+		r.shards = &lateWatch{}
+		r.shards.unlisted.Store(true)
 		injectors := NewInjectors(r, "ours", prometheus.NewRegistry())
 		injectors.Notify(told)
 		go func() { _ = injectors.Start(t.Context()) }()
 		synctest.Wait()
-		listed := func() { close(list); synctest.Wait(); <-told }
+		listed := func() { r.shards.unlisted.Store(false); <-told }
 		test(injectors, listed, func(event watch.EventType, c *admissionregistrationv1.MutatingWebhookConfiguration) {
 			t.Helper()
 			if r.shards.deliver(event, c); len(told) == 0 {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -25,36 +26,28 @@ import (
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
-// lateWatch is a list that is empty, and a watch that delivers what the test says.
+// lateWatch is the informer of a kind: its list is empty, and its watch delivers what the test says.
 type lateWatch struct {
-	mu      sync.Mutex
-	watches []*watch.FakeWatcher
-	until   <-chan struct{} // the list waits for it, if not nil
+	cache.Informer
+	unlisted atomic.Bool // the list has no answer yet
+	handlers []toolscache.ResourceEventHandler
 }
 
-func (l *lateWatch) List(metav1.ListOptions) (runtime.Object, error) {
-	if l.until != nil {
-		<-l.until
-	}
-	list := &unstructured.UnstructuredList{}
-	list.SetResourceVersion("1")
-	return list, nil
+func (l *lateWatch) AddEventHandler(handler toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
+	l.handlers = append(l.handlers, handler)
+	return l, nil
 }
 
-func (l *lateWatch) Watch(metav1.ListOptions) (watch.Interface, error) {
-	w := watch.NewFakeWithOptions(watch.FakeOptions{ChannelSize: 1000})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.watches = append(l.watches, w)
-	return w, nil
-}
-
-func (*lateWatch) IsWatchListSemanticsUnSupported() bool { return true }
+func (l *lateWatch) HasSynced() bool { return !l.unlisted.Load() }
 
 func (l *lateWatch) deliver(event watch.EventType, object runtime.Object) {
-	l.mu.Lock()
-	l.watches[len(l.watches)-1].Action(event, object.DeepCopyObject())
-	l.mu.Unlock()
+	for _, handler := range l.handlers {
+		if object := object.DeepCopyObject(); event == watch.Deleted {
+			handler.OnDelete(object)
+		} else {
+			handler.OnAdd(object, false)
+		}
+	}
 	synctest.Wait()
 }
 
@@ -65,26 +58,20 @@ type replica struct {
 	t            *testing.T
 	sets, shards *lateWatch
 
-	mu        sync.Mutex
-	informers map[string]toolscache.SharedIndexInformer
-	asked     []string      // what was read
-	err       error         // of reads
-	hold      chan struct{} // reads answer when it is closed; nil does not hold
+	mu    sync.Mutex
+	asked []string      // what was read
+	err   error         // of reads
+	hold  chan struct{} // reads answer when it is closed; nil does not hold
 }
 
-func (r *replica) GetInformer(ctx context.Context, object client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	kind := object.GetObjectKind().GroupVersionKind().Kind
-	if r.informers[kind] == nil {
-		source := map[string]*lateWatch{"SidecarSet": r.sets, "MutatingWebhookConfiguration": r.shards}[kind]
-		if source == nil {
-			source = &lateWatch{}
-		}
-		r.informers[kind] = toolscache.NewSharedIndexInformer(source, object, 0, toolscache.Indexers{})
-		go r.informers[kind].RunWithContext(ctx)
+func (r *replica) GetInformer(_ context.Context, object client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
+	switch object.GetObjectKind().GroupVersionKind().Kind {
+	case "SidecarSet":
+		return r.sets, nil
+	case "MutatingWebhookConfiguration":
+		return r.shards, nil
 	}
-	return r.informers[kind], nil
+	return &lateWatch{}, nil
 }
 
 // wait notes a read that has been made, and holds its answer back.
@@ -121,7 +108,7 @@ func withReplica(t *testing.T, test func(t *testing.T, r *replica)) {
 		defer synctest.Wait()
 		defer cancel()
 		r := &replica{
-			t: t, sets: &lateWatch{}, shards: &lateWatch{}, informers: map[string]toolscache.SharedIndexInformer{},
+			t: t, sets: &lateWatch{}, shards: &lateWatch{},
 			cluster: &cluster{
 				api: &proberCluster{}, version: 10,
 				stored: map[string]*appsv1beta1.SidecarSet{}, configurations: map[string]*admissionregistrationv1.MutatingWebhookConfiguration{},
