@@ -74,7 +74,7 @@ const (
 	GroupProbes Group = "probes"
 )
 
-// gate admits the requests of one group within its Limits.
+// limiter admits the requests of one group within its Limits.
 type limiter struct {
 	limits          Limits
 	forBody, longer time.Duration // that a body, and an answer, may take
@@ -125,7 +125,7 @@ func (g *limiter) serve(ctx context.Context, w http.ResponseWriter, r Request, n
 	return next.Answer(ctx, w, r)
 }
 
-// sit waits for a seat.
+// acquireSeat waits for a seat.
 func (g *limiter) acquireSeat(ctx context.Context) *Refusal {
 	if !g.acquire(ctx, g.seats, 1) {
 		return Busy(ReasonBusy, "it is busy")

@@ -3,7 +3,7 @@
 // the form of answers and refusals. It knows nothing about Pods and SidecarSets.
 //
 // To follow one request: the Listener (listener.go) bounds its connection; Server (server.go)
-// routes it; a gate (limits.go) gives it a deadline, reads its body and waits for a seat; the
+// routes it; a limiter (limits.go) gives it a deadline, reads its body and waits for a seat; the
 // Handler (review.go) answers, with an Answer (answer.go) or a Refusal (refusal.go).
 package server
 
