@@ -172,13 +172,13 @@ var facts = map[string]fact{
 		}},
 	"bad-image": {
 		"With a bad tag, sidecars do not run, and the Pod is not Ready. A good one repairs it at once. The status does not show why a native sidecar that exited with 0 does not run.",
-		strings.Replace(native, "[", `[{name: failing, image: "REGISTRY/NAME:failing", restartPolicy: Always}, `, 1) + "\n  " + withPlain,
+		strings.Replace(native, "[", `[{name: failing, image: "REGISTRY/NAME:failing", restartPolicy: Always, env: [{name: PORT, value: "8082"}]}, `, 1) + "\n  " + withPlain,
 		map[string]string{"failing": "EXIT=143", "v3": listens}, func(f *happening) {
 			f.set("missing", "native", "failing", "plain")
 			f.await("all images back off", ended("native"), waitsFor("failing", "ImagePullBackOff"), waitsFor("plain", "ImagePullBackOff"), isNotReady)
-			f.set("v3", "native", "plain")
+			f.set("v3", "native", "failing", "plain")
 			f.last = f.before
-			f.await("two are back", runsAnother(f.before, "native", "plain"))
+			f.back("native", "failing", "plain")
 		}},
 	"invalid-name": {
 		"The kubelet notices an invalid image name only after it has killed the old container.",
@@ -216,7 +216,7 @@ var facts = map[string]fact{
 		"restartPolicy: Never\n  " + native + "\n  " + withPlain, map[string]string{"v3": listens}, func(f *happening) {
 			f.set("missing", "native", "plain")
 			f.await("both are down", ended("native"), ended("plain"))
-			written := f.set("v3", "native", "plain")
+			written := f.set("v3", "native", "failing", "plain")
 			f.stays("the native one is back, and the plain one is not", runsAnother(f.before, "native"), ended("plain"), isNotReady, observed(written.Generation))
 		}},
 	"resize": {
