@@ -50,6 +50,7 @@ func TestDocumentShowsWhatThePluginPrints(t *testing.T) {
 				}
 				return nil
 			})
+			testkit.AwaitReady(t, api, "log-agent")
 		}
 		stdout, stderr, _ := kubectlWith(t, "", args[1:]...)
 		if args[1] == "doctor" {
