@@ -354,6 +354,21 @@ func TestTheReadmesAreEqual(t *testing.T) {
 	}
 }
 
+// The output that the README quotes has the titles and columns that the demo prints.
+func TestTheReadmeQuotesTheDemo(t *testing.T) {
+	demo := read(t, "hack/demo.sh")
+	_, quoted, _ := strings.Cut(read(t, "README.md"), "```text\n")
+	quoted, _, found := strings.Cut(quoted, "```")
+	for _, text := range regexp.MustCompile(`\n| {2,}`).Split(quoted, -1) {
+		if strings.Contains(text, " ") && !strings.Contains(demo, text) {
+			t.Errorf("the README quotes %q, which hack/demo.sh does not have", text)
+		}
+	}
+	if !found || !strings.Contains(quoted, "RESTARTS") {
+		t.Errorf("the README quotes %q of the demo", quoted)
+	}
+}
+
 var (
 	shellBlock = regexp.MustCompile("(?s)```sh( [a-z]+)?\n(.*?)```")
 	inQuotes   = regexp.MustCompile(`'[^']*'|"[^"]*"| #.*`)
