@@ -17,7 +17,7 @@ import (
 	"github.com/sidecarset/operator/internal/selectors"
 )
 
-// compiled holds the parts of a compiled SidecarSet that are the same for every Pod.
+// fragments are the parts of a compiled SidecarSet that are the same for every Pod.
 type fragments struct {
 	enforced       bool      // it is injected whatever the Pod claims about it
 	baseOfCanary   string    // the SidecarSet that this canary replaces, "" for others

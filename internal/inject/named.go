@@ -13,7 +13,7 @@ var elementPath = regexp.MustCompile(`spec\.(` + strings.Join(members.OfPods(), 
 
 // Named returns the elements which the plan puts into the Pod and which a message of an API server
 // names by their places, such as spec.containers[2].ports[0]. The places are those of the Pod that
-// the plan makes, so a compiled SidecarSet that changes the Pod afterwards makes them wrong.
+// the plan makes, so a webhook that changes the Pod afterwards makes them wrong.
 func (p Plan) Named(message string) (named []Edit) {
 	for _, found := range elementPath.FindAllStringSubmatch(message, -1) {
 		list := List(found[1])

@@ -34,12 +34,6 @@ func Warnings(set *appsv1beta1.SidecarSet, env Environment) []string {
 	if reason := SelectsNothing(spec, env.ExcludedNamespaces); reason != "" && len(w.list) == 0 {
 		w.list = append(w.list, reason)
 	}
-	if _, ok := set.Annotations[annotationFirstBatch]; ok {
-		w.add(field.NewPath("metadata", "annotations").Key(annotationFirstBatch), "has no effect any more: each rollout begins with one Pod; remove it, and say with %s how long an updated Pod has to be Ready before more follow", appsv1beta1.AnnotationMinReadySeconds)
-	}
-	if _, ok := set.Annotations[appsv1beta1.AnnotationRecreate]; ok {
-		w.add(field.NewPath("metadata", "annotations").Key(appsv1beta1.AnnotationRecreate), "has no effect any more: the operator replaces no Pods; remove it, and have workloads replace their Pods with: kubectl sidecarset rollout restart %s", set.Name)
-	}
 	if set.Annotations[appsv1beta1.AnnotationNewPods] == appsv1beta1.StableNewPods && spec.InjectionStrategy.Revision != nil {
 		w.add(field.NewPath("metadata", "annotations").Key(appsv1beta1.AnnotationNewPods), "has no effect while spec.injectionStrategy.revision is set; remove one of them")
 	}
@@ -51,9 +45,6 @@ func Warnings(set *appsv1beta1.SidecarSet, env Environment) []string {
 	}
 	return w.list
 }
-
-// annotationFirstBatch was the number of Pods that a rollout began with, in earlier versions.
-const annotationFirstBatch = "sidecarset.io/first-batch"
 
 type warner struct {
 	list []string
@@ -255,8 +246,8 @@ const (
 	endsWithJob = "ends with the app of a Job"
 )
 
-// kruiseVariables are the variables on which compiled SidecarSets of OpenKruise act, other than its
-// SidecarSets, with what a native sidecar does instead.
+// kruiseVariables are the variables on which parts of OpenKruise other than its SidecarSets act, with
+// what a native sidecar does instead.
 var kruiseVariables = map[string]string{
 	"KRUISE_CONTAINER_PRIORITY":                         startsFirst,
 	"KRUISE_CONTAINER_BARRIER":                          startsFirst,

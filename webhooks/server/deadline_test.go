@@ -20,7 +20,7 @@ func TestAHandlerThatWaitsAnswersBeforeTheAPIServerGivesUp(t *testing.T) {
 		return server.Unavailable(fmt.Sprintf("reading Namespace a: %v", ctx.Err()))
 	}
 	s := start(t, server.Options{}, map[string]server.Handler{"/x": hangs})
-	for _, timeout := range []time.Duration{time.Second, 5 * time.Second} {
+	for _, timeout := range []time.Duration{time.Second, 2 * time.Second} {
 		t.Run(timeout.String(), func(t *testing.T) {
 			t.Parallel()
 			response, content := post(t, s.client(t), s.url("/x?timeout="+timeout.String()), strings.NewReader("{}"))

@@ -96,10 +96,6 @@ const LabelRequired = "sidecarset.io/required"
 // selects all Pods, and a Pod that has it is refused.
 const LabelNone = "sidecarset.io/none"
 
-// AnnotationRecreate on a SidecarSet had earlier versions of the operator evict running Pods. It has
-// no effect: admission warns about it.
-const AnnotationRecreate = "sidecarset.io/recreate"
-
 // AnnotationCurrentSince on a ControllerRevision is when its revision became the
 // current one again after another one. Without it, that is when the ControllerRevision
 // was created.
