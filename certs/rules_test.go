@@ -189,7 +189,7 @@ func TestTrustIsAddedAtOnceAndRemovedLate(t *testing.T) {
 		}
 	}
 	if got := (&removal{wait: time.Minute}).want(cas{b}, []cas{{a, b}}, now); string(got) != string(EncodeBundle(cas{a, b})) {
-		t.Error("a new leader does not begin to wait anew")
+		t.Error("a new leader does not begin to wait again")
 	}
 }
 

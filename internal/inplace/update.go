@@ -111,7 +111,7 @@ func newUpdate(in UpdateInput) *update {
 	return u
 }
 
-// findChanges compares the images of the Pod with those of the Program.
+// findChanges compares the images of the Pod with the images of the compiled SidecarSet.
 func (u *update) findChanges() {
 	spec := &u.Compiled.Set.Spec
 	for i := range u.Pod.Spec.InitContainers {

@@ -96,7 +96,7 @@ func (t *Tracker) Uncounted() int { return t.uncounted }
 func (t *Tracker) SetTime(now time.Time) { t.now = now.Unix() }
 
 // Changed calls report with the name of each SidecarSet whose next Pass may differ, or that was
-// removed, since the last call. edited: it has got another Program.
+// removed, since the last call. edited: it was compiled again.
 func (t *Tracker) Changed(report func(sidecarSet string, edited bool)) {
 	for i, s := range t.dirty {
 		t.dirty[i] = nil

@@ -143,7 +143,7 @@ func whyAbsent(name string, err error) string {
 	switch {
 	case errors.Is(err, podwebhook.ErrFormat):
 		return fmt.Sprintf("A newer version of the operator has written MutatingWebhookConfiguration %s, in a format that this version cannot read. "+
-			"Run that version again; or, to stay with this one, have it write the object anew: "+unlockCommand, name, name)
+			"Run that version again; or, to stay with this one, have it write the object again: "+unlockCommand, name, name)
 	case errors.Is(err, errNoShard):
 		return fmt.Sprintf("MutatingWebhookConfiguration %s does not exist. It has to hold the Pod webhook, and the operator has no right to create it. "+
 			"Apply it again, from the file that the operator was installed with: %s", name, restoreCommand)

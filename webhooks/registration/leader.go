@@ -333,7 +333,7 @@ func (l *leader) isOurs(ctx context.Context, v *view) error {
 		return fmt.Errorf("reading Namespace %s: %w", v.base.Namespace, err)
 	}
 	if !slices.ContainsFunc(namespaces.Items, func(n metav1.PartialObjectMetadata) bool { return n.UID == own }) {
-		return fmt.Errorf("Namespace %s was made anew; waiting for its watch", v.base.Namespace)
+		return fmt.Errorf("Namespace %s was created again; waiting for its watch", v.base.Namespace)
 	}
 	return nil
 }

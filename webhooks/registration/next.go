@@ -17,7 +17,7 @@ const (
 	idle  shardAction = "nothing"
 	write shardAction = "write what SidecarSets need"
 	undo  shardAction = "undo the edit of another program"
-	mend  shardAction = "write anew, since an API server uses an older copy"
+	mend  shardAction = "write again, because an API server uses an older copy"
 	wait  shardAction = "leave the edit, or the older copy, for a while: this comes again and again"
 )
 

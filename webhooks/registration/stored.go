@@ -17,7 +17,7 @@ import (
 // storedSets are the stored SidecarSets, by name.
 type storedSets map[string]*storedSet
 
-// storedSet is what the leader has worked out about one SidecarSet. It is valid for one Program
+// storedSet is what the leader has worked out about one SidecarSet. It is valid for one compiled SidecarSet
 // and one recorded revision that the compiled SidecarSet injects.
 type storedSet struct {
 	compiled, history *inject.Compiled
