@@ -18,11 +18,11 @@ type removal struct {
 // empty. now is a time of this process, with a monotonic reading.
 func (r *removal) want(named []*x509.Certificate, published [][]*x509.Certificate, now time.Time) []byte {
 	exact := EncodeBundle(oldestFirst(slices.Clone(named)))
-	uninjected := slices.ContainsFunc(published, func(bundle []*x509.Certificate) bool {
+	lacking := slices.ContainsFunc(published, func(bundle []*x509.Certificate) bool {
 		return slices.ContainsFunc(named, func(ca *x509.Certificate) bool { return !slices.ContainsFunc(bundle, ca.Equal) })
 	})
 	switch {
-	case uninjected:
+	case lacking:
 		r.since = time.Time{}
 	case r.since.IsZero() || r.named != string(exact):
 		r.since = now

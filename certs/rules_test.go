@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -355,4 +356,27 @@ func TestARenewedLeafIsServedWhenItIsMinutesOld(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What a deleted object says keeps no replica from being ready.
+func TestADeletedObjectIsForgotten(t *testing.T) {
+	t.Parallel()
+	subject, ca := Subject{DNSNames: []string{"webhook.ours.svc"}}, issued(t, caLife)
+	leaf, err := ca.IssueLeaf(subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPublished(nil, subject, Targets{Mutating: "a"})
+	c := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Webhooks: []admissionregistrationv1.MutatingWebhook{{
+		ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: new("https://webhook.ours.svc/x"), CABundle: EncodeBundle([]*x509.Certificate{issued(t, caLife).Certificate})},
+	}}}
+	kind := objectKey{gvk: mutatingKind}
+	p.take(kind, c)
+	if accepted, refused := p.view().about(leaf, time.Now()); accepted != 0 || len(refused) != 1 {
+		t.Fatalf("%d bundles accept the leaf, and others say %v", accepted, refused)
+	}
+	p.gone(kind, c)
+	if _, refused := p.view().about(leaf, time.Now()); len(refused) != 0 {
+		t.Errorf("it is deleted, and says %v", refused)
+	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/sidecarset/operator/test/rounds"
 )
 
-// program has selectors and a name, which is all that matching reads.
+// compiled has selectors and a name, which is all that matching reads.
 func compiled(t testing.TB, name string, pods, namespaces *metav1.LabelSelector) *inject.Compiled {
 	t.Helper()
 	p := &inject.Compiled{

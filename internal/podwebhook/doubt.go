@@ -65,7 +65,7 @@ func (s *Shard) Doubts(wanted []Webhook, k Known) (all []Doubt) {
 	return all
 }
 
-// need returns the dependency of the webhook that is of the same SidecarSet; zero if e is nil or has none.
+// dependency returns the dependency of the webhook that is of the same SidecarSet; zero if e is nil or has none.
 func (e *Webhook) dependency(n Dependency) (stored Dependency) {
 	if e != nil {
 		if at := slices.IndexFunc(e.Dependencies, n.Is); at >= 0 {

@@ -13,7 +13,7 @@ import (
 // Some clouds add requirements to the selectors of every Pod webhook, again and again. What
 // only leaves Pods out is kept. All other edits are undone.
 
-// restricted reports whether a selector is another one, or that one with additions that only
+// restriction says whether a selector is another one, or that one with additions that only
 // leave out more, and returns the additions.
 func restriction(from, to *metav1.LabelSelector) (by []metav1.LabelSelectorRequirement, ok bool) {
 	if from == nil || to == nil {

@@ -54,7 +54,7 @@ var firstSeeds = map[mistake]uint64{
 	asksNoNamespace: 130, shortTimer: 0, inUseBySnapshot: 110, failedIsNone: 0, readOlderThanKnown: 0, goesBackUnmended: 330,
 }
 
-// judge decides about a dependency as the leader does.
+// decide decides about a dependency as the leader does.
 func (m mistake) decide(c podwebhook.Case) podwebhook.Decision {
 	is := c.Fact.Stored && c.Fact.UID == c.Dependency.UID
 	c.Moved = c.Moved || m == moveEarly

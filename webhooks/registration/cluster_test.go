@@ -242,7 +242,7 @@ func (c *cluster) webhook(t *testing.T, set *appsv1beta1.SidecarSet) (*admission
 	return nil, s
 }
 
-// needs returns the generations of the dependencies of a SidecarSet's UID on the webhook of its selectors.
+// dependencies returns the generations of the dependencies of a SidecarSet's UID on the webhook of its selectors.
 func (c *cluster) dependencies(t *testing.T, set *appsv1beta1.SidecarSet) (generations []int64) {
 	t.Helper()
 	w, s := c.webhook(t, set)

@@ -93,7 +93,7 @@ func (k *Freshness) Ensure(ctx context.Context, shard int, number uint64, pod la
 	return err
 }
 
-// unheld returns the SidecarSets that a call requires and that the snapshot has not observed. If
+// unobserved returns the SidecarSets that a call requires and that the snapshot has not observed. If
 // it holds all of the shard, the shard's serial is observed.
 func (k *Freshness) unobserved(s *podwebhook.Shard, number uint64, pod labels.Labels) (names []string, err error) {
 	if s.Serial < number {

@@ -76,7 +76,7 @@ func newLeader(w *Registrar, live client.Reader) *leader {
 
 func (l *leader) wake() { snapshot.Signal(l.again) }
 
-// NeedLeaderElection reports true: needs are removed by one process only.
+// NeedLeaderElection reports true: dependencies are removed by one process only.
 func (*leader) NeedLeaderElection() bool { return true }
 
 const (

@@ -165,7 +165,7 @@ func (r *replica) stands(shard int) *admissionregistrationv1.MutatingWebhookConf
 	return r.configurations[podwebhook.ConfigurationName(shard)].DeepCopy()
 }
 
-// store stores a SidecarSet.
+// putSet stores a SidecarSet.
 func (r *replica) putSet(set *appsv1beta1.SidecarSet) {
 	r.cluster.mu.Lock()
 	defer r.cluster.mu.Unlock()

@@ -88,9 +88,9 @@ func (v *validator) review(ctx context.Context, req *admissionv1.AdmissionReques
 	old := w.replaced()
 	warnings, err := v.validate(ctx, w.SidecarSet, old)
 	if err == nil {
-		var uninjected []string
-		uninjected, err = v.Requester.Check(ctx, req.UserInfo, w.SidecarSet, old)
-		warnings = append(warnings, uninjected...)
+		var missing []string
+		missing, err = v.Requester.Check(ctx, req.UserInfo, w.SidecarSet, old)
+		warnings = append(warnings, missing...)
 	}
 	if err == nil {
 		warnings = append(warnings, v.register(ctx, w.request, w.SidecarSet, old)...)

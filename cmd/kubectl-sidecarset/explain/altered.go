@@ -216,7 +216,7 @@ func References(containers []corev1.Container, volumes []corev1.Volume) []Refere
 }
 
 // lacking says which ConfigMaps and Secrets of these containers of a Pod its Namespace lacks.
-func (e *Explainer) uninjected(ctx context.Context, pod *corev1.Pod, namespace string, names []string, a *Answer) {
+func (e *Explainer) lacking(ctx context.Context, pod *corev1.Pod, namespace string, names []string, a *Answer) {
 	if e.Exists == nil {
 		return
 	}
@@ -252,7 +252,7 @@ func (e *Explainer) Recorded(ctx context.Context, pod *corev1.Pod) *Report {
 		if lost := lostByRecord(record, name, pod); len(lost) > 0 {
 			a.Decision, a.Reasons, a.Remedies = Altered, append(a.Reasons, lost...), append(a.Remedies, findTheProgram)
 		}
-		e.uninjected(ctx, pod, pod.Namespace, sidecars[name], &a)
+		e.lacking(ctx, pod, pod.Namespace, sidecars[name], &a)
 		r.SidecarSets = append(r.SidecarSets, a)
 	}
 	return r

@@ -45,7 +45,7 @@ func (e *Explainer) Next(ctx context.Context, namespace string, template map[str
 	}
 	for i := range r.SidecarSets {
 		if a := &r.SidecarSets[i]; a.Decision == Injects || a.Decision == NotReady {
-			e.uninjected(ctx, r.injected, namespace, s.adds[a.SidecarSet], a)
+			e.lacking(ctx, r.injected, namespace, s.adds[a.SidecarSet], a)
 		}
 	}
 	return r, nil

@@ -95,7 +95,7 @@ func (r *running) answer(ctx context.Context, p *inject.Compiled, selected bool)
 			a.Reasons = append(a.Reasons, fmt.Sprintf("Its sidecar %s does not run (%s): %s.", sidecar, why, meaning))
 			a.Remedies = append(a.Remedies, sentence(remedy))
 		}
-		r.uninjected(ctx, r.pod, r.pod.Namespace, maps.Collect(r.record.Sidecars())[name], &a)
+		r.lacking(ctx, r.pod, r.pod.Namespace, maps.Collect(r.record.Sidecars())[name], &a)
 	default:
 		if skip, is := r.skipped(p); is && skip.Decision != Paused {
 			return skip

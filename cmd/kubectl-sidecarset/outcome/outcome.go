@@ -95,7 +95,7 @@ type pod struct {
 
 func (p *pod) name() string { return p.Namespace + "/" + p.Name }
 
-// outcome is one run of Of.
+// planner is one run of Of.
 type planner struct {
 	Input
 	*explain.Updater
