@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -57,6 +58,10 @@ func start(t *testing.T, options server.Options, handlers map[string]server.Hand
 	s := &running{stopped: make(chan error, 1)}
 	s.certificate.Store(newCertificate(t, time.Now().Add(time.Hour)))
 	options.Address = "127.0.0.1:0"
+	// Tests that are not about a limit do not depend on how busy the machine is.
+	options.BodyTimeout = cmp.Or(options.BodyTimeout, await.Patience)
+	options.WriteTimeout = cmp.Or(options.WriteTimeout, await.Patience)
+	options.DrainTimeout = cmp.Or(options.DrainTimeout, await.Patience)
 	options.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate.Load(), nil }
 	s.Server = server.New(options)
 	for path, handler := range handlers {
