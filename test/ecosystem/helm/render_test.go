@@ -293,7 +293,7 @@ func TestNotes(t *testing.T) {
 	for assignments, want := range map[string][]string{
 		"profile=default": {"NO IMAGE IS SET", "rollout status deployment/sidecarset-operator", "kubectl delete sidecarsets --all\n  helm uninstall", "--take-ownership"},
 		"profile=hardened,image.repository=example.com/a": {"deployment/sidecarset-webhook", "deployment/sidecarset-controller"},
-		"crd.keep=true":    {"kubectl delete mutatingwebhookconfigurations -l sidecarset.io/pod-webhooks\n  helm uninstall", "Take the operator out"},
+		"crd.keep=true":    {"kubectl delete mutatingwebhookconfigurations -l sidecarset.io/pod-webhooks\n  helm uninstall", "docs/troubleshooting.md#take-the-operator-out-of-the-way"},
 		"crd.keep=false":   {"and with it all SidecarSets"},
 		"crd.create=false": {"is not of this release"},
 		"hostNetwork=true": {"pod-security.kubernetes.io/enforce=privileged"},
