@@ -7,7 +7,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sidecarset/operator/internal/fixtures/cluster"
-	"github.com/sidecarset/operator/internal/podstate"
 )
 
 // row is a scene, and what it comes to in the model with which the rules were chosen.
@@ -114,7 +113,9 @@ var disappearing = []row{
 	{"every three minutes, 300 Pods, 10 %", scene{pods: 300, apps: 15, max: .1, images: only(good), happens: scaler(180)}, figures{done: 348}, false},
 	{"every 30 s, 300 Pods that take a minute", scene{pods: 300, apps: 15, images: only(cluster.Image{Pull: 60}), happens: scaler(30)}, figures{done: 3 * anHour}, true},
 	{"every five minutes, 300 Pods that take a minute", scene{pods: 300, apps: 15, images: only(cluster.Image{Pull: 60}), happens: scaler(300)}, figures{done: 5 * anHour}, true},
+	{"a Pod a minute is replaced", scene{pods: 2000, apps: 200, images: only(good), happens: churn(1)}, figures{done: 8640}, true},
 	{"20 Pods a minute are replaced", scene{pods: 2000, apps: 200, images: only(good), happens: churn(20)}, figures{done: 94 * 60}, true},
+	{"100 Pods a minute are replaced", scene{pods: 2000, apps: 200, images: only(good), happens: churn(100)}, figures{done: 2664}, true},
 	{"a chronic crasher, and the Pod that is updated is deleted", scene{pods: 20, apps: 2, setup: crasher, images: only(good), happens: deletesOne}, figures{done: 783}, false},
 	{"three nodes die for ever", scene{pods: 300, apps: 30, setup: func(c *cluster.Cluster) { c.Daemons = 10 }, images: only(good), happens: nodesDie}, figures{done: 2052}, false},
 }
@@ -163,6 +164,8 @@ var goodImages = []row{
 	{"one silent node of 200 Pods acknowledges it", scene{pods: 200, apps: 20, setup: func(c *cluster.Cluster) { c.Pods[0].Stuck = true }, images: only(good)}, figures{done: 1581}, false},
 	{"one silent node of five Pods", scene{pods: 5, apps: 2, setup: func(c *cluster.Cluster) { c.Pods[0].Ignores = true }, images: only(good)}, figures{done: 675}, false},
 	{"30 apps, five with a broken replica", scene{apps: 30, max: .1, restart: [2]int{10, 20}, setup: manyApps, before: func(c *cluster.Cluster) { c.PeakAppDown = 0 }, images: only(good), end: func(c *cluster.Cluster) int { return int(100 * c.PeakAppDown) }}, figures{done: 500, other: 33}, false},
+	{"an app with a third of 300 Pods goes down for three hours, one at a time", scene{pods: 300, apps: 3, images: only(good), happens: appGoesDown}, figures{done: 12240}, true},
+	{"the same, 10 %", scene{pods: 300, apps: 3, max: .1, images: only(good), happens: appGoesDown}, figures{done: 11160}, true},
 	{"300 Pods that are never Ready", scene{pods: 300, apps: 30, setup: func(c *cluster.Cluster) {
 		for _, p := range c.Pods {
 			c.Chronic(p, 0, 1)
@@ -194,6 +197,7 @@ var troubles = []row{
 	{"evicted 60 to 130 s after the start, as a kubelet that measures volumes does", scene{pods: 300, apps: 30, images: only(cluster.Image{Does: cluster.Evicted, Delay: 60, Jitter: 70}), seconds: anHour}, figures{victims: 26}, false},
 	{"the same, ready for 150 s", scene{pods: 300, apps: 30, minReady: 150, images: only(cluster.Image{Does: cluster.Evicted, Delay: 60, Jitter: 70}), seconds: anHour}, figures{victims: 6}, false},
 	{"new Pods get the earlier content, 20 apps deploy; does not start", scene{pods: 2000, apps: 40, max: .05, before: holds, images: only(noStart), seconds: 1800, happens: deploys}, figures{victims: 2}, true},
+	{"new Pods get the earlier content, 20 apps deploy; breaks after 20 s", scene{pods: 2000, apps: 40, max: .05, before: holds, images: only(breaksAfter(20)), seconds: 1800, happens: deploys}, figures{victims: 2}, true},
 	{"new Pods get the earlier content, 20 apps deploy; breaks after 50 s", scene{pods: 2000, apps: 40, max: .05, before: holds, images: only(breaksAfter(50)), seconds: 1800, happens: deploys}, figures{victims: 3}, true},
 	{"new Pods get the earlier content, good", scene{pods: 2000, apps: 40, max: .05, before: holds, images: only(good), happens: deploys}, figures{done: 456}, true},
 	{"40 Pods refuse, 20 do not", scene{pods: 60, apps: 20, setup: refuse(40), images: only(good)}, figures{done: 192}, false},
@@ -236,260 +240,4 @@ func TestGoodRolloutsInManyClusters(t *testing.T) {
 			figures{done: all[at]}.check(t, figures{done: s.model[i]})
 		}
 	}
-}
-
-const fourHours = 4 * anHour
-
-func ends(does cluster.Effect, delay int, maxUnavailable float64, victims int) row {
-	name := map[cluster.Effect]string{cluster.Evicted: "evicted", cluster.KillsNode: "kills its node"}[does]
-	return row{
-		name + sprint(" after ", delay, " s at ", maxUnavailable), scene{pods: 300, apps: 30, max: maxUnavailable, images: only(cluster.Image{Does: does, Delay: delay}), seconds: anHour},
-		figures{victims: victims}, delay > 100,
-	}
-}
-
-func nothing(*cluster.Cluster, int) {}
-
-func at(second int, do func(*cluster.Cluster)) func(*cluster.Cluster, int) {
-	return func(c *cluster.Cluster, t int) {
-		if t == second {
-			do(c)
-		}
-	}
-}
-
-func waits(seconds int) func(*cluster.Cluster) {
-	return func(c *cluster.Cluster) { pass(c, seconds, nil) }
-}
-
-// outage has three of four Pods down for five minutes, and allDown all of them for ten.
-func outage(c *cluster.Cluster) {
-	for _, p := range c.Pods {
-		if p.ID%4 != 0 {
-			c.GoDown(p, 300)
-		}
-	}
-	pass(c, 1, nil)
-}
-
-func allDown(c *cluster.Cluster) {
-	for _, p := range c.Pods {
-		c.GoDown(p, 600)
-	}
-	pass(c, 5, nil)
-}
-
-func queue(n int) func(*cluster.Cluster) {
-	return func(c *cluster.Cluster) {
-		for range n {
-			c.Gate(c.Add(0, false))
-		}
-	}
-}
-
-// behind are 200 Pods that are younger than some without a node.
-func behind(n int) func(*cluster.Cluster) {
-	return func(c *cluster.Cluster) {
-		queue(n)(c)
-		for i := range 200 {
-			c.Add(i%20, true)
-		}
-	}
-}
-
-func staysDown(noStart bool) func(*cluster.Cluster) {
-	return func(c *cluster.Cluster) {
-		pass(c, 100, nil)
-		c.Chronic(c.Pods[0], 0, 1)
-		c.Pods[0].OwnNoStart = noStart
-	}
-}
-
-func crasher(c *cluster.Cluster) { c.Chronic(c.Pods[0], 0, 1) }
-
-func loud(c *cluster.Cluster) { c.Loud = true }
-
-func holds(c *cluster.Cluster) { c.Held = 0 }
-
-func zones(c *cluster.Cluster) {
-	c.Daemons = 10
-	skew(0, 100)(c)
-}
-
-func zoneFails(c *cluster.Cluster) {
-	for node := range 33 {
-		c.KillNode(node, 0)
-	}
-}
-
-// skew gives each Pod its own node, and every so many nodes a clock that is ahead.
-func skew(by, every int) func(*cluster.Cluster) {
-	return func(c *cluster.Cluster) {
-		for i, p := range c.Pods {
-			c.Place(p, i)
-			if i%every == 0 {
-				c.Skew[i] = by
-			}
-		}
-	}
-}
-
-func refuse(n int) func(*cluster.Cluster) {
-	return func(c *cluster.Cluster) {
-		for _, p := range c.Pods[:n] {
-			p.Refuses = true
-		}
-	}
-}
-
-func undo(n int) func(*cluster.Cluster) {
-	return func(c *cluster.Cluster) {
-		for _, p := range c.Pods[:n] {
-			p.Undoes = true
-		}
-	}
-}
-
-func manyApps(c *cluster.Cluster) {
-	for app := range 30 {
-		size := 3
-		if sizes := []int{200, 80, 40, 20, 20, 10, 10, 10}; app < len(sizes) {
-			size = sizes[app]
-		}
-		for i := range size {
-			c.Add(app, true).OwnBad = app > 24 && i == 0
-		}
-	}
-}
-
-func writes(c *cluster.Cluster) int { return c.Writes }
-
-func reached(c *cluster.Cluster) (n int) {
-	for _, p := range c.Pods {
-		n += b2i(!p.Gone && p.Content == c.Want)
-	}
-	return n
-}
-
-// overtaken makes the second edit so many seconds after 100 Pods were restarting.
-func overtaken(later int) func(*cluster.Cluster, int) {
-	return func(c *cluster.Cluster, _ int) {
-		if !c.Noted && c.Count((*cluster.Pod).Restarting) >= 100 {
-			c.Noted = true
-			c.After(later, func() { c.Edit(2) })
-		}
-	}
-}
-
-// isVictim: a Pod has the current image, and is not Ready, and not by itself.
-func isVictim(c *cluster.Cluster, p *cluster.Pod) bool {
-	return !p.Gone && !p.Ending && p.Written && p.Content == c.Want && !p.Ready() && !p.Restarting() && !p.OwnBad
-}
-
-// deletes deletes one Pod that the image broke, every so many seconds.
-func deletes(every int) func(*cluster.Cluster, int) {
-	return func(c *cluster.Cluster, t int) {
-		if t%every == 0 {
-			deleteVictim(c)
-		}
-	}
-}
-
-func deleteVictim(c *cluster.Cluster) bool {
-	for _, p := range c.Pods {
-		if isVictim(c, p) {
-			c.Kill(p, true)
-			return true
-		}
-	}
-	return false
-}
-
-// fastDeleter deletes what is not Ready three seconds after its update.
-func fastDeleter(c *cluster.Cluster, _ int) {
-	for _, p := range c.Pods {
-		if !p.Gone && p.Written && p.Content == c.Want && !p.Ready() && c.Now >= p.WrittenAt+3 {
-			c.Kill(p, true)
-		}
-	}
-}
-
-func churn(n int) func(*cluster.Cluster, int) {
-	return func(c *cluster.Cluster, t int) {
-		if t%60 > 0 {
-			return
-		}
-		for range n {
-			if p := c.Pods[c.Rand.Intn(len(c.Pods))]; !p.Gone {
-				c.Kill(p, true)
-			}
-		}
-	}
-}
-
-// deletesOne deletes the first Pod of app 0 that is being updated.
-func deletesOne(c *cluster.Cluster, _ int) {
-	for _, p := range c.Pods {
-		if !c.Noted && !p.Gone && p.Written && p.Before != podstate.WasNotReady && p.Restarting() && p.App == 0 {
-			c.Kill(p, true)
-			c.Noted = true
-		}
-	}
-}
-
-// nodesDie: in each of the first three minutes, the node of a Pod that is being updated dies.
-func nodesDie(c *cluster.Cluster, t int) {
-	if t%60 > 0 || t > 180 {
-		return
-	}
-	for _, p := range c.Pods {
-		if p.Lives() && p.Restarting() && p.Written {
-			c.KillNode(p.Node(), 0)
-			return
-		}
-	}
-}
-
-// deploys replaces the old Pods of 20 apps, four in five seconds.
-func deploys(c *cluster.Cluster, t int) {
-	if t < 10 || t%5 > 0 {
-		return
-	}
-	for app := range 20 {
-		for _, p := range c.Pods {
-			if !p.Gone && p.App == app && p.ID < 2000 {
-				c.Kill(p, true)
-				break
-			}
-		}
-	}
-}
-
-// scaler removes a Pod that is not Ready, of an app with one that is being updated, every so many seconds. It
-// is added again after half of that.
-func scaler(every int) func(*cluster.Cluster, int) {
-	return func(c *cluster.Cluster, t int) {
-		if t >= 3 && (t-3)%every == 0 {
-			app := c.Rand.Intn(len(c.AppSize))
-			for _, p := range c.Pods {
-				if !p.Gone && !p.Ending && p.Restarting() && p.Written {
-					app = p.App
-				}
-			}
-			if p := firstToGo(c, app); p != nil {
-				c.Kill(p, false)
-				c.After(every/2, func() { c.Add(app, false) })
-			}
-		}
-	}
-}
-
-// firstToGo is the Pod of an app that a ReplicaSet deletes first.
-func firstToGo(c *cluster.Cluster, app int) (found *cluster.Pod) {
-	for _, p := range c.Pods {
-		if p.Lives() && p.App == app && (found == nil || !p.Ready() && found.Ready()) {
-			found = p
-		}
-	}
-	return found
 }
