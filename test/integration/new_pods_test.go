@@ -18,14 +18,22 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-const firstImage, badImage, goodImage = "example.com/side:v1", "example.com/side:bad", "example.com/side:good"
+const (
+	firstImage, goodImage = "example.com/side:v1", "example.com/side:good"
+	badImage              = "example.com/side:bad" // does not start
+	// Images that work for a time, of which a second stands for ten.
+	breaksAfter20, breaksAfter50 = "example.com/side:breaks-20", "example.com/side:breaks-50"
+)
 
-// newStableFleet creates a fleet whose new Pods get the stable revision, and in which badImage never starts.
+// newStableFleet creates a fleet whose new Pods get the stable revision.
 func newStableFleet(t *testing.T, pods int) *fleet {
 	t.Helper()
 	f := newFleet(t, rolling, pods, &testkit.Kubelet{
-		Pull:          20 * time.Millisecond,
-		Missing:       func(image string) bool { return image == badImage },
+		Pull:    20 * time.Millisecond,
+		Missing: func(image string) bool { return image == badImage },
+		Breaks: func(image string) time.Duration {
+			return map[string]time.Duration{breaksAfter20: 2 * time.Second, breaksAfter50: 5 * time.Second}[image]
+		},
 		ShowsNotReady: func(*corev1.Pod) bool { return true },
 	})
 	set := f.reference(appsv1beta1.Kind.Version)
@@ -121,6 +129,37 @@ func TestNewPodsGetTheStableRevision(t *testing.T) {
 	}
 	if got := f.createPods(t, "good", 5); got[goodImage] != 5 {
 		t.Errorf("while Ready is True, new Pods got %v", got)
+	}
+}
+
+// An image that breaks its Pods after 20 or 50 s, with a min-ready-seconds of 30, and all of them divided by ten:
+// no new Pod gets it, and no more running Pods do than in the simulation.
+func TestNewPodsDoNotGetAnImageThatBreaksLater(t *testing.T) {
+	t.Parallel()
+	for image, most := range map[string]int{breaksAfter20: 2, breaksAfter50: 3} {
+		t.Run(image, func(t *testing.T) {
+			t.Parallel()
+			f := newStableFleet(t, 6)
+			f.setMinReadySeconds(t, "3")
+			f.await(t, "the edit of min-ready-seconds", testkit.Ready)
+			f.setImage(t, image)
+			f.tried(t, image)
+			for i := range 20 { // for ten seconds
+				if got := f.createPods(t, fmt.Sprintf("born-%02d", i), 2); got[firstImage] != 2 {
+					t.Fatalf("new Pods got %v", got)
+				}
+				<-time.After(500 * time.Millisecond)
+			}
+			f.await(t, "a held revision", func(set *appsv1beta1.SidecarSet) error {
+				if c := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionReady); c == nil || c.Reason != appsv1beta1.ReasonRevisionNotStable {
+					return fmt.Errorf("the condition Ready is %+v", c)
+				}
+				return nil
+			})
+			if got := f.images(t, "side"); got[image] == 0 || got[image] > most {
+				t.Errorf("the images are %v, want 1 to %d that break", got, most)
+			}
+		})
 	}
 }
 

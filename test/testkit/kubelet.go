@@ -33,6 +33,8 @@ type Kubelet struct {
 	Pull time.Duration
 	// Missing says which images cannot be pulled. None if nil.
 	Missing func(image string) bool
+	// Breaks says how long after its start an image turns its Pod not Ready; 0: never. None does if nil.
+	Breaks func(image string) time.Duration
 	// ShowsNotReady says for which Pods the status shows that a container does not run. If
 	// nil, for none: a Pod stays Ready while its container is replaced.
 	ShowsNotReady func(pod *corev1.Pod) bool
@@ -165,10 +167,19 @@ func (k *Kubelet) see(ctx context.Context, pod *corev1.Pod) {
 // work does the work of a kubelet for one Pod. Like a kubelet, it sees the next change only when
 // it has finished the one before.
 func (k *Kubelet) work(ctx context.Context, w *podWorker) {
+	var breaks <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-breaks:
+			for _, c := range w.pod.Spec.Containers {
+				if s := cluster.Status(w.pod, c.Name); k.Breaks(cluster.Started(s)) > 0 {
+					s.Ready = false
+				}
+			}
+			k.write(ctx, w)
+			continue
 		case next := <-w.latest:
 			next = next.DeepCopy()
 			next.Status = w.pod.Status
@@ -204,6 +215,9 @@ func (k *Kubelet) work(ctx context.Context, w *podWorker) {
 			}
 		}
 		for _, c := range changed {
+			if image := cluster.Find(pod, c).Image; k.Breaks != nil && k.Breaks(image) > 0 {
+				breaks = time.After(k.Breaks(image))
+			}
 			if image := cluster.Find(pod, c).Image; k.Missing != nil && k.Missing(image) {
 				cluster.Wait(pod, c, "ImagePullBackOff")
 			} else {

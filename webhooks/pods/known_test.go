@@ -46,7 +46,7 @@ func (b *behind) injector() paths {
 	})
 }
 
-func webReview(t *testing.T, change func(request map[string]any)) []byte {
+func webReview(t testing.TB, change func(request map[string]any)) []byte {
 	t.Helper()
 	envelope := request(fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj())
 	change(envelope["request"].(map[string]any))
