@@ -62,6 +62,21 @@ status:
   - {type: Degraded, status: "True", reason: Stalled, message: The rollout waits for shop/web-1., observedGeneration: 3}
 `
 
+// held is an edit that new Pods do not get yet.
+const held = `
+metadata: {name: log-agent, generation: 3}
+status:
+  observedGeneration: 3
+  matchedPods: 4
+  updatedPods: 1
+  updatedReadyPods: 1
+  latestRevision: log-agent-b
+  stableRevision: log-agent-a
+  conditions:
+  - {type: Ready, status: "False", reason: RevisionNotStable, message: "New Pods get log-agent-a until running Pods are available with log-agent-b: 1 of 3 available.", observedGeneration: 3}
+  - {type: Progressing, status: "True", reason: RollingOut, message: 1 of 4 matched Pods is updated., observedGeneration: 3}
+`
+
 func TestPicture(t *testing.T) {
 	for state, want := range map[string]string{inTheMiddle: `sidecarset/log-agent: 14 of 40 Pods updated, 12 of these ready
   new Pods      Injecting: New Pods get the sidecars.
@@ -78,6 +93,10 @@ func TestPicture(t *testing.T) {
   revision      log-agent-b: 1 Pods, 0 ready, current
   not running   1 ImagePullBackOff: shop/web-1; the image cannot be pulled; container log-agent; correct the image in the SidecarSet, or give it the pull Secret that is missing (spec.imagePullSecrets)
   to do         kubectl sidecarset rollout undo log-agent goes back to revision log-agent-a, which 3 ready Pods have; the Pods that broke are repaired at once
+`, held: `sidecarset/log-agent: 1 of 4 Pods updated, 1 of these ready
+  new Pods      RevisionNotStable: New Pods get log-agent-a until running Pods are available with log-agent-b: 1 of 3 available.
+                That is meant: sidecarset.io/new-pods is Stable.
+  rollout       RollingOut: 1 of 4 matched Pods is updated.
 `} {
 		if got := (&app{}).picture(inState(t, state)); got != want {
 			t.Errorf("got:\n%s\nwant:\n%s", got, want)

@@ -98,6 +98,8 @@ func TestRunning(t *testing.T) {
 	ready := condition("Ready", "True", "Injecting")
 	blocked := stored(logging())
 	blocked["status"].(members)["blockedPods"] = []any{members{"reason": "NodeNotReady", "pods": int64(1), "first": []any{"default/web"}, "message": "node n"}}
+	held := stored(logging().Annotation(appsv1beta1.AnnotationNewPods, appsv1beta1.StableNewPods))
+	held["status"].(members)["stableRevision"] = "r0"
 	annotated := func(key, value string) members { return stored(logging().Annotation(key, value)) }
 	tests := map[string]struct {
 		set  members
@@ -107,6 +109,7 @@ func TestRunning(t *testing.T) {
 	}{
 		"the current revision":    {current, injected(t, current), explain.Current, nil},
 		"other images":            {current, injected(t, old), explain.Outdated, []string{"revision r1", "A rollout updates it in place."}},
+		"a revision that is held": {held, injected(t, fixtures.SidecarSet("log").Container("log", "log:v0").LatestRevision("r0").Map()), explain.Outdated, []string{"New Pods get r0 until enough running Pods are available with r1 (sidecarset.io/new-pods: Stable)."}},
 		"a rollout that stopped":  {stored(logging(), condition("Progressing", "False", "PartitionReached")), injected(t, old), explain.Outdated, []string{"It is PartitionReached: Because of it."}},
 		"a paused rollout":        {stored(logging().Spec("updateStrategy", members{"paused": true})), injected(t, old), explain.Outdated, []string{"spec.updateStrategy.paused is true", "Set it to false"}},
 		"no rollouts":             {stored(fixtures.SidecarSet("log").Container("log", "log:v1")), injected(t, old), explain.Outdated, []string{"type is NotUpdate", "Recreate the Pod"}},
@@ -344,6 +347,20 @@ func TestNextAgreesWithTheEngine(t *testing.T) {
 	if injects == 0 {
 		t.Error("no case injects")
 	}
+}
+
+// While a revision is held back, explain says which one the next Pod gets, and why; the SidecarSet is not called
+// "not Ready" for that.
+func TestAHeldRevisionIsSaid(t *testing.T) {
+	set := stored(logging().Annotation(appsv1beta1.AnnotationNewPods, appsv1beta1.StableNewPods), condition("Ready", "False", appsv1beta1.ReasonRevisionNotStable))
+	set["status"].(members)["stableRevision"] = "r0"
+	e := explainer(t, set)
+	e.World = clusterview.New(clusterview.Parts{SidecarSets: []members{set}, Revisions: e.Revisions, Namespaces: map[string]labels.Set{"default": {}}, Now: now})
+	report, err := e.Next(t.Context(), "default", fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj())
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, report, "log", explain.Injects, "New Pods get r0, because too few running Pods are available with r1 (sidecarset.io/new-pods: Stable).")
 }
 
 func TestRequiredIsSaid(t *testing.T) {
