@@ -1,8 +1,12 @@
 package rollout_test
 
 import (
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures/cluster"
 	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/status"
 )
 
 const fourHours = 4 * anHour
@@ -243,6 +247,25 @@ func deploys(c *cluster.Cluster, t int) {
 			}
 		}
 	}
+}
+
+// deployedMeanwhile replaces all Pods, one in three seconds, from the first restart of a sidecar on.
+func deployedMeanwhile(c *cluster.Cluster, _ int) {
+	if c.Noted || c.Count((*cluster.Pod).Restarting) == 0 {
+		return
+	}
+	c.Noted = true
+	for i, p := range c.Pods {
+		c.After(3*i, func() { c.Kill(p, true) })
+	}
+}
+
+// isComplete reports whether the condition Progressing says that all Pods are updated.
+func isComplete(c *cluster.Cluster) bool {
+	n := int32(c.Count(func(*cluster.Pod) bool { return true }))
+	seen := status.Observation{Name: "mesh", Generation: 1, Plan: &c.Plan, Counters: status.Counters{Matched: n, Updated: n - int32(c.Outdated())}}
+	progressing := meta.FindStatusCondition(status.Next(appsv1beta1.SidecarSetStatus{}, seen).Conditions, appsv1beta1.ConditionProgressing)
+	return c.Noted && progressing.Reason == appsv1beta1.ReasonComplete
 }
 
 // scaler removes a Pod that is not Ready, of an app with one that is being updated, every so many seconds. It

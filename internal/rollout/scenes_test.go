@@ -117,6 +117,7 @@ var disappearing = []row{
 	{"20 Pods a minute are replaced", scene{pods: 2000, apps: 200, images: only(good), happens: churn(20)}, figures{done: 94 * 60}, true},
 	{"100 Pods a minute are replaced", scene{pods: 2000, apps: 200, images: only(good), happens: churn(100)}, figures{done: 2664}, true},
 	{"a chronic crasher, and the Pod that is updated is deleted", scene{pods: 20, apps: 2, setup: crasher, images: only(good), happens: deletesOne}, figures{done: 783}, false},
+	{"the app is deployed as soon as one of six Pods is updated: Complete", scene{pods: 6, apps: 1, minReady: 5, images: only(good), happens: deployedMeanwhile, cured: isComplete}, figures{done: 50, cured: 50}, false},
 	{"three nodes die for ever", scene{pods: 300, apps: 30, setup: func(c *cluster.Cluster) { c.Daemons = 10 }, images: only(good), happens: nodesDie}, figures{done: 2052}, false},
 }
 
@@ -138,6 +139,7 @@ var cures = []row{
 	{"all Pods are down, and the first stays so: its sidecar runs", scene{pods: 200, apps: 20, images: only(breaksAfter(0), good), broken: true, before: staysDown(false)}, figures{done: 97}, false},
 	{"its sidecar does not start", scene{pods: 200, apps: 20, images: only(breaksAfter(0), good), broken: true, before: staysDown(true)}, figures{done: 663}, false},
 	{"a cure of 200 Pods", scene{apps: 20, images: only(breaksAfter(0), good), broken: true, setup: behind(0), before: waits(100)}, figures{cured: 68, done: 69}, false},
+	{"six Pods, and a queue of eight without a node", scene{pods: 6, apps: 1, minReady: 5, setup: queue(8), images: only(good)}, figures{done: 50}, false},
 	{"behind one Pod without a node", scene{apps: 20, images: only(breaksAfter(0), good), broken: true, setup: behind(1), before: waits(100)}, figures{cured: 68, done: 69}, false},
 	{"behind 20", scene{apps: 20, images: only(breaksAfter(0), good), broken: true, setup: behind(20), before: waits(100)}, figures{cured: 67, done: 68}, false},
 	{"behind 1,000", scene{apps: 20, images: only(breaksAfter(0), good), broken: true, setup: behind(1000), before: waits(100)}, figures{cured: 40, done: 41}, false},
