@@ -166,7 +166,7 @@ func (r *rig) edit(t *testing.T, change func(*unstructured.Unstructured) error) 
 	synctest.Wait()
 }
 
-// compiled makes SidecarSets the content of the snapshot.
+// compiled puts SidecarSets into the snapshot.
 func (r *rig) compiled(t *testing.T, sets ...*appsv1beta1.SidecarSet) {
 	t.Helper()
 	var sidecarSets []*inject.Compiled
@@ -373,7 +373,7 @@ func (s *store) fail(err error) {
 	s.err = err
 }
 
-// webPod carries SidecarSet "log" and is ready.
+// webPod has SidecarSet "log" and is ready.
 func webPod(i int) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

@@ -44,7 +44,7 @@ type SidecarSetReconciler struct {
 	event    func(events.Event)
 	m        *collectors
 	required *requiredPolicy
-	// unrecorded has, by name, the failure of each SidecarSet whose content cannot be recorded.
+	// unrecorded has, by name, the failure of each SidecarSet whose revision cannot be recorded.
 	unrecorded sync.Map
 }
 
@@ -187,7 +187,7 @@ func describes(compiled *inject.Compiled, object *unstructured.Unstructured) boo
 	return compiled.Set.UID == object.GetUID() && compiled.Set.Generation == object.GetGeneration()
 }
 
-// recordRevision records the content of the Program. A status with a generation promises that a
+// recordRevision records the revision of the compiled SidecarSet. A status with a generation promises that a
 // revision records this generation. So without a revision, no status with a new generation is written.
 func (r *SidecarSetReconciler) recordRevision(ctx context.Context, p *pass) error {
 	if p.compiled == nil || p.object.GetDeletionTimestamp() != nil {
@@ -204,7 +204,7 @@ func (r *SidecarSetReconciler) recordRevision(ctx context.Context, p *pass) erro
 	return nil
 }
 
-// failure says since when the content of an object cannot be recorded.
+// failure says since when the revision of an object cannot be recorded.
 type failure struct {
 	uid   types.UID
 	since time.Time
@@ -227,7 +227,7 @@ func (r *SidecarSetReconciler) explainFailure(p *pass, err error) {
 }
 
 // decide counts the Pods, and decides which of them to write if the revision is recorded. If Pods
-// record contents that were not compared with the current one yet, it does that first.
+// record revisions that were not compared with the current one yet, it does that first.
 func (r *SidecarSetReconciler) decide(ctx context.Context, p *pass) (wait time.Duration, err error) {
 	if p.compiled == nil {
 		return 0, nil
@@ -274,7 +274,7 @@ func (r *SidecarSetReconciler) decide(ctx context.Context, p *pass) (wait time.D
 }
 
 // compareRevisions passes the differences between the recorded revisions of a SidecarSet and the
-// current one to the tracker. Each pair of contents is compared once.
+// current one to the tracker. Each pair of revisions is compared once.
 func (r *SidecarSetReconciler) compareRevisions(ctx context.Context, p *pass) error {
 	known := p.pods.Revision.Differences()
 	spec, err := inject.SpecOf(p.object.Object)

@@ -26,7 +26,7 @@ func (r *rig) setOf(t *testing.T, generation int64, number, newPods string) *app
 	return set
 }
 
-// storeSet edits the spec and the annotations, as an author does, and compiles what is stored then.
+// storeSet edits the spec and the annotations, as a user does, and compiles what is stored then.
 func (r *rig) storeSet(t *testing.T, generation int64, number, newPods string) {
 	t.Helper()
 	set := untyped(t, r.setOf(t, generation, number, newPods))
@@ -59,7 +59,7 @@ func TestAnEditIsHeldBackUntilPodsAreAvailable(t *testing.T) {
 		r.pass(writeInterval)
 		first := r.written(t)
 		if first.StableRevision == "" || first.StableRevision != first.LatestRevision {
-			t.Fatalf("the first content is not stable: %+v", first)
+			t.Fatalf("the first revision is not stable: %+v", first)
 		}
 		wants := func(what, reason, says string, isStable bool) {
 			t.Helper()

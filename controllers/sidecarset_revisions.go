@@ -33,7 +33,7 @@ type revisionKeeper struct {
 	namespace string
 }
 
-// record makes the content of a SidecarSet the newest one of its history.
+// record makes the revision of a SidecarSet the newest one of its history.
 func (r *SidecarSetReconciler) record(ctx context.Context, p *pass) (*status.Revision, error) {
 	collisions := int32(0)
 	if p.before.CollisionCount != nil {
@@ -63,7 +63,7 @@ func (r *SidecarSetReconciler) truncate(ctx context.Context, p *pass) error {
 	return nil
 }
 
-// keep makes the content of a compiled SidecarSet, whose spec is given, the newest revision. It returns it with
+// keep makes the revision of a compiled SidecarSet, whose spec is given, the newest one. It returns it with
 // the whole history.
 func (k *revisionKeeper) keep(ctx context.Context, compiled *inject.Compiled, spec map[string]any, collisions int32) (*status.Revision, revision.History, error) {
 	data, err := revision.Data(spec)
@@ -151,7 +151,7 @@ func (k *revisionKeeper) create(ctx context.Context, owner revision.Owner, data 
 	return nil, 0, errors.New("all names tried for a new ControllerRevision are taken by others")
 }
 
-// refresh writes the parts of a revision that may change while its content stays the same. If
+// refresh writes the parts of a revision that may change while it stays the same revision. If
 // the history comes from a cache that is behind, or if this process is no longer the leader,
 // the precondition makes the write fail.
 func (k *revisionKeeper) refresh(ctx context.Context, r *appsv1.ControllerRevision, owner revision.Owner, number int64) (*appsv1.ControllerRevision, error) {

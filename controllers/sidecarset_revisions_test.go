@@ -151,7 +151,7 @@ func TestKeepAvoidsTheRevisionOfADeletedNamesake(t *testing.T) {
 	if i < 0 || api.stored(t)[i].Revision != 1 {
 		t.Errorf("stored: %v", api.stored(t))
 	}
-	// From then on it is found by content, whatever the count says.
+	// From then on it is found by its data, whatever the count says.
 	got, _, err = api.keeper().keep(t.Context(), logCompiled("log:1"), specOf("log:1"), 0)
 	if err != nil || got.Name != want.Name || len(api.stored(t)) != 2 {
 		t.Errorf("%v, %v", got, err)
@@ -201,7 +201,7 @@ func (r *rig) due(t *testing.T) (pods int, image string) {
 	return len(items), image
 }
 
-// No Pod is given a content that is not recorded, and the status says why.
+// No Pod is given a revision that is not recorded, and the status says why.
 func TestNoPodIsUpdatedWhileItsRevisionCannotBeRecorded(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t, webPod(1), webPod(2))
@@ -214,7 +214,7 @@ func TestNoPodIsUpdatedWhileItsRevisionCannotBeRecorded(t *testing.T) {
 		wantReasons(t, r.written(t), "Complete", "AsExpected")
 		r.pass(time.Hour)
 		if n, image := r.due(t); n != 0 {
-			t.Errorf("%d Pods are due for %s while its content is not recorded", n, image)
+			t.Errorf("%d Pods are due for %s while its revision is not recorded", n, image)
 		}
 		s := r.written(t)
 		wantReasons(t, s, "Complete", "RevisionNotRecorded")
@@ -228,7 +228,7 @@ func TestNoPodIsUpdatedWhileItsRevisionCannotBeRecorded(t *testing.T) {
 		r.api.failWith(nil)
 		r.pass(lastRetry)
 		if n, image := r.due(t); n != 1 || image != "log:2" {
-			t.Errorf("%d Pods are due for %s when the content is recorded, want 1", n, image)
+			t.Errorf("%d Pods are due for %s when the revision is recorded, want 1", n, image)
 		}
 		r.pass(writeInterval)
 		wantReasons(t, r.written(t), "RollingOut", "AsExpected")

@@ -132,7 +132,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// The content of one Pod must not end the process.
+// One Pod's fields must not end the process.
 func TestAPanicIsAnError(t *testing.T) {
 	var none map[string]bool
 	err := contained(t.Context(), func() { none["a"] = true })

@@ -144,7 +144,7 @@ func (e *Executor) carryOut(ctx context.Context, item tracker.WorkItem) (result 
 	return result
 }
 
-// contained turns a panic into an error. A panic that the content of one Pod causes
+// contained turns a panic into an error. A panic that the fields of one Pod cause
 // must not end this leader and every later one.
 func contained(ctx context.Context, work func()) (err error) {
 	defer func() {

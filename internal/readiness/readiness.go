@@ -98,10 +98,10 @@ type Webhook struct {
 	// Written is true if an object holds the webhook, as this version of the SidecarSet needs it.
 	// Propagated is true if, moreover, every API server that can be reached uses it.
 	Written, Propagated bool
-	// Unasked is true if it cannot be proven, because the question is refused. Problem has the
+	// Unasked is true if it is not known whether API servers use it, because the question is refused. Problem has the
 	// refusal.
 	Unasked bool
-	// Problem is why it is not written, or not proven; nil if nothing is known.
+	// Problem is why it is not written, or not propagated; nil if nothing is known.
 	Problem error
 }
 

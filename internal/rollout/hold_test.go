@@ -113,7 +113,7 @@ var wrongHolds = map[string]func(rollout.Revisions, rollout.Evidence) bool{
 	"no trial": func(r rollout.Revisions, e rollout.Evidence) bool {
 		return rollout.Hold(r, rollout.Evidence{Available: e.Available})
 	},
-	"a plan of another content": func(r rollout.Revisions, e rollout.Evidence) bool {
+	"a plan of another revision": func(r rollout.Revisions, e rollout.Evidence) bool {
 		r.Planned = r.Latest
 		return rollout.Hold(r, e)
 	},
@@ -142,7 +142,7 @@ func TestHold(t *testing.T) {
 		rollout.Revisions
 		holds [3]bool // while Pods fail, while no Pod can show anything, while enough are available
 	}{
-		"the first content":           {rollout.Revisions{Latest: "a", Planned: "a"}, [3]bool{}},
+		"the first revision":          {rollout.Revisions{Latest: "a", Planned: "a"}, [3]bool{}},
 		"no edit":                     {rollout.Revisions{Latest: "a", Planned: "a", Stable: "a", Recorded: true}, [3]bool{}},
 		"an edit":                     {rollout.Revisions{Latest: "b", Planned: "b", Stable: "a", Recorded: true}, [3]bool{true, false, false}},
 		"an edit that is not planned": {rollout.Revisions{Latest: "b", Planned: "a", Stable: "a", Recorded: true}, [3]bool{true, true, true}},
@@ -190,7 +190,7 @@ func TestNoEditReleases(t *testing.T) {
 		}
 		return breach
 	}
-	for _, mistake := range []string{"", "n = 1", "no trial", "a plan of another content"} {
+	for _, mistake := range []string{"", "n = 1", "no trial", "a plan of another revision"} {
 		hold, found := rollout.Hold, ""
 		if mistake != "" {
 			hold = wrongHolds[mistake]

@@ -58,7 +58,7 @@ func labelled(i int, pairs ...string) *rollout.Pod {
 	return p
 }
 
-// updated returns a Pod that the rollout has updated long ago while it was available: proven, or not
+// updated returns a Pod that was available and that the rollout updated long ago: available again, or not
 // Ready since.
 func updated(i int, back bool) *rollout.Pod {
 	p := ready(i)
@@ -68,8 +68,8 @@ func updated(i int, back bool) *rollout.Pod {
 	return p
 }
 
-// proven returns Pods that are.
-func proven(n int) (pods []*rollout.Pod) {
+// availablePods returns updated Pods that are available.
+func availablePods(n int) (pods []*rollout.Pod) {
 	for i := range n {
 		pods = append(pods, updated(1_000_000+i, true))
 	}
@@ -112,7 +112,7 @@ func TestDefaultOrder(t *testing.T) {
 		func(p *podstate.Summary) {},
 		func(p *podstate.Summary) {}, // by UID
 	}
-	pods := proven(100)
+	pods := availablePods(100)
 	var want []string
 	for i, step := range steps {
 		p := ready(i + 1)
@@ -128,7 +128,7 @@ func TestDefaultOrder(t *testing.T) {
 // Of Pods that are not Ready, those that an update took down come first. Then come pending ones. Those
 // without a node come last of all.
 func TestOrderOfPodsThatAreNotReady(t *testing.T) {
-	pods := proven(100)
+	pods := availablePods(100)
 	for i := range 5 {
 		p := ready(5 - i)
 		p.Summary.Ready, p.Summary.Order = false, podstate.Order{Assigned: i < 3, Phase: podstate.Phase(max(0, 2-i))}
@@ -153,7 +153,7 @@ func byOrder(keys ...string) *appsv1beta1.UpdatePriorityStrategy {
 // number at the end of its value, the largest first.
 func TestOrderPriority(t *testing.T) {
 	u := update{MaxUnavailable: share("1000"), PriorityStrategy: byOrder("ord", "zone")}
-	expect(t, decide(strategy(u), append(proven(100),
+	expect(t, decide(strategy(u), append(availablePods(100),
 		labelled(1, "zone", "z9"), labelled(2, "ord", "web-2"), labelled(3, "ord", "web-10", "zone", "z1"),
 		labelled(4, "ord", "none"), labelled(5), labelled(6, "ord", "99999999999999999999"), labelled(7, "zone", "z10"))...),
 		"5", "6", "3", "2", "4", "7", "1")
@@ -166,7 +166,7 @@ func TestWeightPriority(t *testing.T) {
 	u := update{MaxUnavailable: share("1000"), PriorityStrategy: &appsv1beta1.UpdatePriorityStrategy{
 		WeightPriority: []appsv1beta1.UpdatePriorityWeightTerm{weight(50, "a"), weight(30, "b"), weight(30, "c")},
 	}}
-	expect(t, decide(strategy(u), append(proven(100), labelled(1), labelled(2, "b", "yes"), labelled(3, "a", "yes"), labelled(4, "b", "yes", "c", "yes"))...),
+	expect(t, decide(strategy(u), append(availablePods(100), labelled(1), labelled(2, "b", "yes"), labelled(3, "a", "yes"), labelled(4, "b", "yes", "c", "yes"))...),
 		"4", "3", "2", "1")
 }
 

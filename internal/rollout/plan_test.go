@@ -110,7 +110,7 @@ func TestNotRunning(t *testing.T) {
 			for _, g := range plan.NotRunning.List() {
 				got = append(got, g.Reason)
 				if g.Message != "proxy" || !slices.Equal(g.First, []string{"default/pod-000001"}) || (plan.NotRunningCurrent == 1) != tc.pod.Updated {
-					t.Errorf("%s: told %+v, with the content: %d", name, g, plan.NotRunningCurrent)
+					t.Errorf("%s: told %+v, with the revision: %d", name, g, plan.NotRunningCurrent)
 				}
 			}
 			if next := max(0, plan.Next-noon); strings.Join(got, " ") != tc.want || next != tc.in {

@@ -145,12 +145,12 @@ func TestStates(t *testing.T) {
 			return o
 		}(), "RollingOut", "PodsBlocked", "Current", "Degraded", "1 WriteRejected"},
 
-		"sidecars do not run":    {downs(1, 20), "Complete", "SidecarsNotRunning", "Current", "Degraded", "The sidecars of 1 Pod do not run: 1 ImagePullBackOff (container log, first Pod shop/web-1)."},
-		"one in twenty-one":      {downs(1, 21), "Complete", "AsExpected", "Current", "Healthy", ""},
-		"two in twenty-one":      {downs(2, 21), "Complete", "SidecarsNotRunning", "Current", "Degraded", "2 ImagePullBackOff"},
-		"none with this content": {func() status.Observation { o := downs(1, 20); o.Plan.NotRunningCurrent = 0; return o }(), "Complete", "AsExpected", "Current", "Healthy", ""},
+		"sidecars do not run":     {downs(1, 20), "Complete", "SidecarsNotRunning", "Current", "Degraded", "The sidecars of 1 Pod do not run: 1 ImagePullBackOff (container log, first Pod shop/web-1)."},
+		"one in twenty-one":       {downs(1, 21), "Complete", "AsExpected", "Current", "Healthy", ""},
+		"two in twenty-one":       {downs(2, 21), "Complete", "SidecarsNotRunning", "Current", "Degraded", "2 ImagePullBackOff"},
+		"none with this revision": {func() status.Observation { o := downs(1, 20); o.Plan.NotRunningCurrent = 0; return o }(), "Complete", "AsExpected", "Current", "Healthy", ""},
 
-		"the content cannot be recorded": {func() status.Observation {
+		"the revision cannot be recorded": {func() status.Observation {
 			o := seen(of(5, 5), rollout.Plan{})
 			o.Unrecorded = errors.New("exceeded quota")
 			return o
@@ -217,7 +217,7 @@ func TestLooksAgainIn(t *testing.T) {
 		"Pods wait":                {waits(rollout.Budget, 4*time.Minute), 7 * time.Minute, true},
 		"a plan changes before":    {waits(rollout.Budget, 4*time.Minute, next(time.Minute)), time.Minute, false},
 		"a plan changes after":     {waits(rollout.Budget, 4*time.Minute, next(time.Hour)), 7 * time.Minute, true},
-		"the content is new":       {later(waits(rollout.Budget, 4*time.Minute)), 11 * time.Minute, true},
+		"the revision is new":      {later(waits(rollout.Budget, 4*time.Minute)), 11 * time.Minute, true},
 		"paused":                   {waits(rollout.Paused, 0), 2 * time.Minute, true},
 		"already stalled":          {waits(rollout.Budget, time.Hour), 0, false},
 		"NotUpdate, until a plan":  {waits(rollout.NotUpdate, 0, next(time.Minute)), time.Minute, false},

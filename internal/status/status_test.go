@@ -166,7 +166,7 @@ func TestNextSaysWhetherTheNextPodIsInjected(t *testing.T) {
 		"what cannot be used is not ready":           {2, status.Observation{Problem: useless}, "False InvalidSpec 2"},
 		"what cannot be used is not, also in doubt":  {2, status.Observation{Problem: useless, Readiness: unsure}, "False InvalidSpec 2"},
 		"what cannot be used is not, also by entry":  {0, status.Observation{Problem: useless, Readiness: yes}, "False InvalidSpec 2"},
-		"an author's pause is neither":               {2, status.Observation{InjectionPaused: true, Readiness: no}, ""},
+		"a user's pause is neither":                  {2, status.Observation{InjectionPaused: true, Readiness: no}, ""},
 		"what cannot be used is not, also if paused": {2, status.Observation{InjectionPaused: true, Problem: useless}, "False InvalidSpec 2"},
 	} {
 		var before []metav1.Condition

@@ -17,7 +17,7 @@ import (
 	"github.com/sidecarset/operator/internal/tracker"
 )
 
-// half has four proven Pods, two that are updating, and four that are outdated, at maxUnavailable 2.
+// half has four available Pods, two that are updating, and four that are outdated, at maxUnavailable 2.
 func half(t *testing.T) (c *leader, updating []string) {
 	c = newLeader(t, strategy(logging("log:1"), 2), 10)
 	c.apply(strategy(logging("log:2"), 2))
