@@ -12,13 +12,14 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/fixtures/cluster"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
@@ -102,7 +103,7 @@ func (r *rig) image(t *testing.T, name string) string {
 
 func compiled(t *testing.T, image string) *inject.Compiled {
 	t.Helper()
-	return compiledOf(t, fmt.Sprintf(`{"name":"side","image":%q}`, image))
+	return compiledOf(t, fmt.Sprintf(`{"name":"side","image":%q,"podInjectPolicy":"AfterAppContainer"}`, image))
 }
 
 // compiledOf is SidecarSet "log" with this sidecar.
@@ -124,27 +125,15 @@ func compiledOf(t *testing.T, sidecar string) *inject.Compiled {
 // outdated returns a Pod that has the last revision, is ready, and has this name.
 func outdated(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
-	before := compiled(t, "side:v1")
-	hash := func(h string) string {
-		return podstate.Hashes{}.With(podstate.HashRecord{SidecarSetName: "log", Hash: h, SidecarList: []string{"side"}}).String()
-	}
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "a", Name: name, UID: types.UID(name), Labels: map[string]string{"app": "web"}, ResourceVersion: "7", Generation: 1,
-			Annotations: map[string]string{
-				"kruise.io/sidecarset-injected-list": "log", "kruise.io/sidecarset-hash": hash(before.Hash), "kruise.io/sidecarset-hash-without-image": hash(before.HashWithoutImage),
-			},
-		},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app"}, {Name: "side", Image: "side:v1"}}},
-	}
-	p.Status.Phase = corev1.PodRunning
-	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	for _, c := range p.Spec.Containers {
-		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
-			Name: c.Name, Image: c.Image, ImageID: "sha256:" + c.Name, ContainerID: "c://" + c.Name, Ready: true, Started: new(true),
-			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
-		})
-	}
+	return injected(t, name, compiled(t, "side:v1"))
+}
+
+// injected returns a Pod that was created with a compiled SidecarSet, and runs.
+func injected(t *testing.T, name string, by *inject.Compiled) *corev1.Pod {
+	t.Helper()
+	p := cluster.Inject(t, fixtures.Pod(name).Namespace("a").Label("app", "web").Container("app", "app"), time.Unix(1, 0), by)
+	p.UID, p.ResourceVersion = types.UID(name), "7"
+	cluster.Run(p, true, time.Unix(1, 0))
 	return p
 }
 

@@ -171,14 +171,14 @@ func TestHowThePodWasIsRecorded(t *testing.T) {
 // sizedCompiled is SidecarSet "log" whose sidecar requests this cpu.
 func sizedCompiled(t *testing.T, cpu string) *inject.Compiled {
 	t.Helper()
-	return compiledOf(t, fmt.Sprintf(`{"name":"side","image":"side:v1","resources":{"requests":{"cpu":%q}}}`, cpu))
+	return compiledOf(t, fmt.Sprintf(`{"name":"side","image":"side:v1","podInjectPolicy":"AfterAppContainer","resources":{"requests":{"cpu":%q}}}`, cpu))
 }
 
 func requests(cpu string) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}
 }
 
-// record gives a Pod the hashes of a revision.
+// record gives a Pod the hashes of another revision.
 func record(p *corev1.Pod, revision *inject.Compiled) {
 	hash := func(h string) string {
 		return podstate.Hashes{}.With(podstate.HashRecord{SidecarSetName: "log", Hash: h, SidecarList: []string{"side"}}).String()
@@ -192,11 +192,7 @@ func newSizedRig(t *testing.T, names ...string) *rig {
 	before, now := sizedCompiled(t, "1"), sizedCompiled(t, "2")
 	var pods []*corev1.Pod
 	for _, name := range names {
-		p := outdated(t, name)
-		record(p, before)
-		p.Spec.Containers[1].Resources = requests("1")
-		p.Status.ContainerStatuses[1].Resources = new(requests("1"))
-		pods = append(pods, p)
+		pods = append(pods, injected(t, name, before))
 	}
 	r := newRig(t, pods...)
 	r.follow(now)
