@@ -66,8 +66,10 @@ func (f *found) wrong() []string {
 
 func (f *found) check(t *testing.T) {
 	t.Helper()
-	// In thousands of clusters the model with which the rules were chosen has 2.2 % as many.
-	if few := len(f.violations) <= 2+22*len(f.ends)/1000; few && *seedsFlag > 0 {
+	// The model with which the rules were chosen breaks a promise in 2.2 % of its clusters. Here it was 0.5 %, 21 of
+	// 4,500. Of these, 14 have an image that kills nodes 55 s after its start: its Pods are available after 30 s, so
+	// more are updated meanwhile.
+	if few := len(f.violations) <= 2+len(f.ends)/100; few && *seedsFlag > 0 {
 		for _, violation := range f.violations {
 			t.Log(violation)
 		}
