@@ -294,6 +294,41 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// The word for what the Pod does that a rule waits for.
+func TestWhatThePodDoes(t *testing.T) {
+	waits := func(why podstate.Wait) change { return func(p *rollout.Pod) { p.Written.Why = why } }
+	fails := func(word string) change { return func(p *rollout.Pod) { p.Trouble = trouble(word) } }
+	for name, tc := range map[string]struct {
+		pod  []change
+		want string
+		next bool // another Pod waits for it
+	}{
+		"its node is dead":             {with(updating, dead, fails("CrashLoopBackOff")), string(inplace.NodeNotReady), false},
+		"a sidecar fails":              {with(updating, fails("CrashLoopBackOff"), waits(podstate.WaitsForKill)), "CrashLoopBackOff", false},
+		"its update was undone":        {[]change{undone(100, podstate.WasReady)}, string(inplace.WriteReverted), true},
+		"it was refused":               {[]change{refused}, string(inplace.WriteRejected), false},
+		"it is written now":            {nil, appsv1beta1.ReasonUpdating, false},
+		"it is repaired now":           {outdatedDown, appsv1beta1.ReasonUpdating, false},
+		"its node has not seen it":     {with(silentPod, waits(podstate.WaitsForNode)), appsv1beta1.ReasonNotAcknowledged, false},
+		"its old container is stopped": {with(updating, waits(podstate.WaitsForKill)), appsv1beta1.ReasonTerminating, false},
+		"its startup probe runs":       {with(updating, waits(podstate.WaitsForStartupProbe)), appsv1beta1.ReasonStartupProbe, false},
+		"its new container is started": {with(updating, fails("ContainerCreating")), appsv1beta1.ReasonStarting, false},
+		"its containers run":           {with(updating, carriedOut(90)), appsv1beta1.ReasonNotReady, false},
+		"it failed later":              {late, appsv1beta1.ReasonNotReady, false},
+		"it is Ready":                  {unavailable, appsv1beta1.ReasonMinReadySeconds, true},
+		"it has just become Ready":     {[]change{readySince(10)}, appsv1beta1.ReasonMinReadySeconds, false},
+		"it has no node":               {with(outdatedDown, unassigned), appsv1beta1.ReasonNotScheduled, false},
+	} {
+		pods := []*rollout.Pod{pod(1, tc.pod...)}
+		if tc.next {
+			pods = append(pods, pod(2))
+		}
+		if plan := ruled(update{}, rollout.Begun, pods...); plan.WhoIs != tc.want {
+			t.Errorf("%s: the word is %q, want %q (rule %d)", name, plan.WhoIs, tc.want, plan.Rule)
+		}
+	}
+}
+
 // Pods that disappeared use the budget until a time, which is stored.
 func TestPodsThatDisappearedUseTheBudget(t *testing.T) {
 	s := withMinReady(update{}, "30")
