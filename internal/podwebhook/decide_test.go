@@ -10,7 +10,6 @@ import (
 
 var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// The comments name the mistakes of docs/design/0005 that a case is about.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	const here, there = "here.pods.sidecarset.io", "there.pods.sidecarset.io"
@@ -29,21 +28,21 @@ func TestJudge(t *testing.T) {
 		want              podwebhook.Decision
 	}{
 		"(a) it has moved to a propagated one":             {fact: is("u1", 2, there), to: true, want: drops},
-		"(a) it has moved, and that one is not propagated": {fact: is("u1", 2, there), after: time.Hour, in: true, want: keeps}, // C11
+		"(a) it has moved, and that one is not propagated": {fact: is("u1", 2, there), after: time.Hour, in: true, want: keeps},
 		"(a) another shard has its webhook now":            {fact: elsewhere, in: true, to: true, want: drops},
 		"(a) another shard should have it":                 {fact: elsewhere, after: time.Hour, in: true, want: keeps},
 		"(a) its selectors can have no webhook":            {fact: is("u1", 2, ""), want: drops},
-		"(a) it is stored here":                            {fact: is("u1", 2, here), after: time.Hour, wasStored: true, in: true, to: true, want: keeps}, // C10
-		"(a) an older generation has other selectors":      {fact: is("u1", 1, there), wasStored: true, in: true, to: true, want: keeps},                  // C1
+		"(a) it is stored here":                            {fact: is("u1", 2, here), after: time.Hour, wasStored: true, in: true, to: true, want: keeps},
+		"(a) an older generation has other selectors":      {fact: is("u1", 1, there), wasStored: true, in: true, to: true, want: keeps},
 		"(b) it was stored and is gone":                    {fact: nothing, wasStored: true, in: true, want: drops},
 		"(b) it was stored, and another UID is":            {fact: is("u2", 1, here), wasStored: true, in: true, want: drops},
-		"(b) another UID is, and this one may be coming":   {fact: is("u2", 7, there), in: true, to: true, want: keeps},       // C6
-		"(b) it was seen stored only after the read":       {fact: nothing, after: time.Second, in: true, want: keeps},        // C19
-		"(c) it is not stored, in time":                    {fact: nothing, after: 90*time.Second - 1, in: true, want: keeps}, // C14
+		"(b) another UID is, and this one may be coming":   {fact: is("u2", 7, there), in: true, to: true, want: keeps},
+		"(b) it was seen stored only after the read":       {fact: nothing, after: time.Second, in: true, want: keeps},
+		"(c) it is not stored, in time":                    {fact: nothing, after: 90*time.Second - 1, in: true, want: keeps},
 		"(c) it is not stored, too late":                   {fact: nothing, after: 90 * time.Second, in: true, want: drops},
 		"(c) new selectors, in time":                       {fact: nothing, after: 2*time.Second - 1, want: keeps},
 		"(c) new selectors, too late":                      {fact: nothing, after: 2 * time.Second, want: drops},
-		"(c) an update was refused: it is lowered":         {fact: is("u1", 1, here), after: 90 * time.Second, in: true, want: podwebhook.Decision{Lower: 1}}, // C4
+		"(c) an update was refused: it is lowered":         {fact: is("u1", 1, here), after: 90 * time.Second, in: true, want: podwebhook.Decision{Lower: 1}},
 		"(c) a move was refused: it is lowered, then (a)":  {fact: is("u1", 1, there), after: 2 * time.Second, to: true, want: podwebhook.Decision{Lower: 1}},
 	}
 	for name, tc := range tests {
@@ -60,7 +59,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// C5: a retry does not inherit the timer of its predecessor.
+// A retry does not inherit the timer of its predecessor.
 func TestEachReviewBeginsTheTimerAnew(t *testing.T) {
 	t.Parallel()
 	e := podWebhook(t, sidecarSet("log", "web"))

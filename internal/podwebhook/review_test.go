@@ -77,7 +77,7 @@ func TestUnauthenticatedClientsGetFewDependencies(t *testing.T) {
 	if !s.review(again) || !s.review(next) {
 		t.Error("a dependency that is present could not be raised")
 	}
-	if s.review(forged) || !s.shard.HasDependency(e.Name, podwebhook.DependencyOf(next)) { // C7
+	if s.review(forged) || !s.shard.HasDependency(e.Name, podwebhook.DependencyOf(next)) {
 		t.Errorf("a dependency of another UID has changed the dependencies to %v", s.shard.Dependencies[e.Name])
 	}
 }
