@@ -138,7 +138,7 @@ var facts = map[string]fact{
 		}},
 	"startup": {
 		"A native sidecar whose startupProbe has not passed is not replaced before the probe has failed for good, although the generation is observed.",
-		strings.Replace(native, "Always}", "Always, startupProbe: {httpGet: {port: 8080, path: /started}, periodSeconds: 1, failureThreshold: 15}}", 1) + "\n  " + justTheApp,
+		strings.Replace(native, "Always}", "Always, startupProbe: {httpGet: {port: 8080, path: /started}, periodSeconds: 1, failureThreshold: 40}}", 1) + "\n  " + justTheApp,
 		map[string]string{"v2": listens + ",HANGING=1", "v3": listens}, func(f *happening) {
 			f.set("v2", "native")
 			hanging := f.await("it hangs", runsAnother(f.before, "native"), isNotReady)
