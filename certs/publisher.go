@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -143,7 +142,7 @@ func (p *Publisher) publish(ctx context.Context, v view, begun time.Time) {
 			p.attempts[o.objectKey] = a
 		}
 		now := time.Now()
-		lacks := slices.ContainsFunc(o.clients, func(c clientConfig) bool { return c.bundle != string(p.Bundle()) })
+		lacks := o.lacks(p.Bundle())
 		once := o.gvk != definitionKind && !a.again.IsZero() && now.After(a.again)
 		if !lacks {
 			p.pauses.Forget(o.objectKey)
@@ -153,8 +152,8 @@ func (p *Publisher) publish(ctx context.Context, v view, begun time.Time) {
 		}
 		pause := p.pauses.When(o.objectKey)
 		a.next = now.Add(pause)
-		switch err := p.write(ctx, o, lacks); {
-		case err == nil && lacks:
+		switch published, err := p.write(ctx, o); {
+		case err == nil && published:
 			a.again = now.Add(p.source.opts.Times.WriteAgain)
 		case err == nil:
 			a.again = time.Time{}
@@ -166,11 +165,15 @@ func (p *Publisher) publish(ctx context.Context, v view, begun time.Time) {
 	}
 }
 
-// write writes the bundle, or the annotation of a second write, into one object.
-func (p *Publisher) write(ctx context.Context, o *object, lacks bool) error {
+// write writes the bundle into one object, or the annotation of a second write if the object has the bundle. It reports whether it
+// was the bundle: that may have changed since the caller looked.
+func (p *Publisher) write(ctx context.Context, o *object) (lacks bool, err error) {
 	bundle, err := p.Fresh(ctx)
 	if err != nil {
-		return err
+		return false, err
+	}
+	if lacks = o.lacks(bundle); !lacks && o.gvk == definitionKind {
+		return false, nil // API servers convert by one copy, so no second write is needed
 	}
 	operations := []jsonpatch.Operation{jsonpatch.NewOperation("test", "/metadata/resourceVersion", o.resourceVersion)}
 	for _, c := range o.clients {
@@ -186,7 +189,7 @@ func (p *Publisher) write(ctx context.Context, o *object, lacks bool) error {
 	}
 	body, err := json.Marshal(operations)
 	if err != nil {
-		return fmt.Errorf("encoding patch of %s: %w", o, err)
+		return false, fmt.Errorf("encoding patch of %s: %w", o, err)
 	}
 	target := &metav1.PartialObjectMetadata{} // the answer needs no more than the metadata
 	target.SetGroupVersionKind(o.gvk)
@@ -194,11 +197,11 @@ func (p *Publisher) write(ctx context.Context, o *object, lacks bool) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if err := p.client.Patch(ctx, target, client.RawPatch(types.JSONPatchType, body), client.FieldOwner(FieldOwner)); err != nil {
-		return fmt.Errorf("writing caBundle of %s: %w", o, err)
+		return false, fmt.Errorf("writing caBundle of %s: %w", o, err)
 	}
 	if lacks {
 		bundleWrites.WithLabelValues(o.gvk.Kind).Inc()
 		log.FromContext(ctx).Info("Published the CA bundle", o.gvk.Kind, o.name)
 	}
-	return nil
+	return lacks, nil
 }

@@ -95,6 +95,11 @@ type object struct {
 	others          []clientConfig // that call another server; the leader does not write them
 }
 
+// lacks reports whether a place that calls the operator has another bundle.
+func (o *object) lacks(bundle []byte) bool {
+	return slices.ContainsFunc(o.clients, func(c clientConfig) bool { return c.bundle != string(bundle) })
+}
+
 // clientConfig is one place in an object that tells API servers which server to call and which CAs to trust.
 type clientConfig struct {
 	webhook string // its name in messages
