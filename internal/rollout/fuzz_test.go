@@ -68,7 +68,8 @@ func (f *found) check(t *testing.T) {
 	t.Helper()
 	// The model with which the rules were chosen breaks a promise in 2.2 % of its clusters. Here it was 0.5 %, 25 of
 	// 5,000. Of these, 17 have an image that kills nodes 55 s after its start: its Pods are available after 30 s, so
-	// more are updated meanwhile.
+	// more are updated meanwhile. Three have one Pod more down than maxUnavailable: before two of them led a replica
+	// whose clock was four hours ahead, so that its Pods count as timed out, and in one the Pod more is a repair.
 	if few := len(f.violations) <= 2+len(f.ends)/100; few && *seedsFlag > 0 {
 		for _, violation := range f.violations {
 			t.Log(violation)
