@@ -50,7 +50,7 @@ func TestKstatusDoesNotWaitForRunningPods(t *testing.T) {
 	t.Parallel()
 	const pods = 4
 	f := newFleet(t, strings.Replace(rolling, "maxUnavailable: 2", "maxUnavailable: 1", 1), pods, &testkit.Kubelet{
-		Pull:    2 * time.Second,
+		Pull:    8 * time.Second, // so that the rollout is not over before it is paused
 		Missing: func(image string) bool { return strings.HasSuffix(image, ":missing") },
 	})
 	f.awaitHealth(t, "Current", "Healthy", "Complete")

@@ -58,7 +58,7 @@ func TestMain(m *testing.M) {
 }
 
 // inParallel is how many parallel tests run at once: they wait most of the time.
-const inParallel = 12
+const inParallel = 8
 
 // begin installs the operator and waits until the API server reaches its webhooks.
 func begin(ctx context.Context, c *stand.Cluster) error {
