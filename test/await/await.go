@@ -11,7 +11,7 @@ import (
 
 // Patience bounds waits that are not claims about time. On a busy machine, milliseconds may
 // become minutes.
-const Patience = 3 * time.Minute
+const Patience = 5 * time.Minute
 
 // Eventually calls probe again and again until it returns nil. After Patience, it fails the test
 // with the last error of probe.
