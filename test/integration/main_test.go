@@ -39,7 +39,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	options := stand.Options{Namespace: true, Processes: 2}
+	options := stand.Options{Namespace: true}
 	if stand.Namespace() { // code before stand.Main runs outside the namespace as well
 		var err error
 		if identity, err = newAPIServerIdentity(); err != nil {
@@ -58,7 +58,7 @@ func TestMain(m *testing.M) {
 }
 
 // inParallel is how many parallel tests run at once: they wait most of the time.
-const inParallel = 8
+const inParallel = 16
 
 // begin installs the operator and waits until the API server reaches its webhooks.
 func begin(ctx context.Context, c *stand.Cluster) error {
