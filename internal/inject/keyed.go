@@ -13,7 +13,7 @@ type keyed struct {
 // find returns the place of the last element of that key; -1 if there is none.
 func (k *keyed) find(key string) int {
 	if k.keys == nil {
-		if len(k.list) < longList {
+		if len(k.list) < 32 {
 			for i := range slices.Backward(k.list) {
 				if k.list[i].key == key {
 					return i
@@ -42,15 +42,20 @@ func (k *keyed) add(e element) {
 	}
 }
 
-// namedTables find elements of long lists by name: of the Pod's, and of all sidecars.
+// namedTables find elements of the Pod's lists, and of all sidecars, by name.
 type namedTables struct{ inits, containers, volumes, sidecars map[string]int }
 
-// longList is from how many elements on a list is searched by a table, because users choose how
-// long it is.
-const longList = 32
-
-// find returns the place of the first element of that name in a long list; -1 if there is none.
+// find returns the place of the first element of that name; -1 if there is none. A long list gets
+// a table, because users choose how long it is.
 func find[T any](list []T, table *map[string]int, name string, nameOf func(*T) string) int {
+	if len(list) < 32 {
+		for i := range list {
+			if nameOf(&list[i]) == name {
+				return i
+			}
+		}
+		return -1
+	}
 	if *table == nil {
 		*table = make(map[string]int, len(list))
 		for i := range slices.Backward(list) {

@@ -264,9 +264,6 @@ func (s *selected) replaceVolume(t *target, at int, v part, notes *notes) (Edit,
 
 // volumeAt is the place of the Pod's volume of that name; -1 if it has none.
 func (s *selected) volumeAt(name string) int {
-	if len(s.pod.Volumes) < longList {
-		return slices.IndexFunc(s.pod.Volumes, func(v VolumeView) bool { return v.Name == name })
-	}
 	return find(s.pod.Volumes, &s.tables.volumes, name, func(v *VolumeView) string { return v.Name })
 }
 

@@ -24,7 +24,7 @@ type selected struct {
 	listed    []string
 	owners    map[string][]string // of recordedOwners, once they are needed
 	tables    namedTables
-	all       []placed // the sidecars that the Pod has after injection, once many are searched
+	all       []placed // the sidecars that the Pod has after injection, once they are needed
 }
 
 // target is a SidecarSet that selects the Pod and what becomes of it.
@@ -299,18 +299,6 @@ func sidecarsOf(targets iter.Seq[*target]) iter.Seq[placed] {
 // sidecarNamed returns a sidecar that the Pod has after injection.
 func (s *selected) sidecarNamed(name string) (found placed, ok bool) {
 	if s.all == nil {
-		count := 0
-		for one := range sidecarsOf(s.takingPart()) {
-			if one.name == name {
-				return one, true
-			}
-			if count++; count == longList {
-				break
-			}
-		}
-		if count < longList {
-			return placed{}, false
-		}
 		s.all = slices.Collect(sidecarsOf(s.takingPart()))
 	}
 	i := find(s.all, &s.tables.sidecars, name, func(p *placed) string { return p.name })
@@ -369,19 +357,11 @@ func (s *selected) views(list List) []ContainerView {
 
 // containerAt is the place of the container of that name in a list of the Pod; -1 if it has none.
 func (s *selected) containerAt(list List, name string) int {
-	views, table := s.views(list), &s.tables.containers
-	if len(views) < longList {
-		for i := range views {
-			if views[i].Name == name {
-				return i
-			}
-		}
-		return -1
-	}
+	table := &s.tables.containers
 	if list == InitContainers {
 		table = &s.tables.inits
 	}
-	return find(views, table, name, func(v *ContainerView) string { return v.Name })
+	return find(s.views(list), table, name, func(v *ContainerView) string { return v.Name })
 }
 
 // quoted is a name that the creator of the Pod may have chosen, as texts have it.
