@@ -3,15 +3,12 @@ package controllers
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
 	sourcetesting "k8s.io/client-go/tools/cache/testing"
 
 	"github.com/sidecarset/operator/internal/fixtures"
-	"github.com/sidecarset/operator/internal/inplace"
 )
 
 func nodeNamed(name string, ready corev1.ConditionStatus) *corev1.Node {
@@ -19,23 +16,6 @@ func nodeNamed(name string, ready corev1.ConditionStatus) *corev1.Node {
 	n.Status.NodeInfo.KubeletVersion = "v1.37.1"
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
 	return n
-}
-
-// The reflector's own store keeps little of Nodes, under their names.
-func TestNodeStoreTransforms(t *testing.T) {
-	store := cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.WithTransformer(nodeStore{}.Transformer()))
-	for range 2 {
-		if err := store.Add(nodeNamed("n", corev1.ConditionFalse)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want := []any{node{"n", inplace.Node{NotReady: true}}}
-	if diff := cmp.Diff(want, store.List(), cmp.AllowUnexported(node{})); diff != "" {
-		t.Errorf("the store (-want +got):\n%s", diff)
-	}
-	if err := store.Delete(nodeNamed("n", corev1.ConditionTrue)); err != nil || len(store.ListKeys()) != 0 {
-		t.Errorf("Delete: %v, %v are left", err, store.ListKeys())
-	}
 }
 
 // nodeSource is an API server's list and watch of Nodes, without WatchList.

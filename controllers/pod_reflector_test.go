@@ -22,6 +22,7 @@ import (
 
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/rollout"
@@ -179,33 +180,23 @@ func TestPodsAreListedInProtobufAndPages(t *testing.T) {
 	}
 }
 
-// The reflector collects the initial Pods in a store of its own; they have to be
-// records there already.
-func TestPodStoreTransformsOnce(t *testing.T) {
-	transform := (&podStore{}).Transformer()
-	first, err := transform(webPod(1))
-	if err != nil {
-		t.Fatalf("first: %v", err)
+// The reflector collects the initial objects in stores of its own: they have to be small there already.
+func TestTheReflectorsKeepLittle(t *testing.T) {
+	pods := cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.WithTransformer((&podStore{}).Transformer()))
+	nodes := cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.WithTransformer(nodeStore{}.Transformer()))
+	for range 2 { // an object that is replaced is transformed again
+		if err := errors.Join(pods.Add(webPod(1)), nodes.Add(nodeNamed("n", corev1.ConditionFalse)), pods.Replace(pods.List(), "7")); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if _, isRecord := first.(*podstate.Summary); !isRecord {
-		t.Errorf("a Pod becomes %T", first)
+	if _, isSummary := pods.List()[0].(*podstate.Summary); !isSummary || pods.ListKeys()[0] != "ns/web-1" {
+		t.Errorf("the store of Pods has %T under %v", pods.List()[0], pods.ListKeys())
 	}
-	second, err := transform(first)
-	if err != nil || second != first {
-		t.Errorf("second: %v, %v; want the same record", second, err)
+	if diff := cmp.Diff([]any{node{"n", inplace.Node{NotReady: true}}}, nodes.List(), cmp.AllowUnexported(node{})); diff != "" {
+		t.Errorf("the store of Nodes (-want +got):\n%s", diff)
 	}
-	if _, err := transform("nonsense"); err == nil {
-		t.Error("nonsense is accepted")
-	}
-	temporary := cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.WithTransformer(transform))
-	if err := temporary.Add(webPod(1)); err != nil {
-		t.Fatalf("Add: %v", err)
-	}
-	if diff := cmp.Diff([]string{"ns/web-1"}, temporary.ListKeys()); diff != "" {
-		t.Errorf("keys (-want +got):\n%s", diff)
-	}
-	if err := temporary.Delete(webPod(1)); err != nil || len(temporary.List()) != 0 {
-		t.Errorf("Delete: %v, %d left", err, len(temporary.List()))
+	if err := errors.Join(pods.Delete(webPod(1)), nodes.Delete(nodeNamed("n", corev1.ConditionTrue))); err != nil || len(pods.List())+len(nodes.List()) != 0 {
+		t.Errorf("Delete: %v; %v and %v are left", err, pods.ListKeys(), nodes.ListKeys())
 	}
 }
 

@@ -46,7 +46,7 @@ type rig struct {
 	api     *revisionAPI
 	judged  *judgements
 	objects *announcer // the cache, of SidecarSets and their revisions
-	counts  *announcer // the tracker
+	counts  *announcer // the tracker, and readiness
 
 	mu    sync.Mutex
 	told  []string           // Events, as "<SidecarSet> <type> <reason>"
@@ -72,17 +72,12 @@ func (r *rig) begin(items ...tracker.WorkItem) {
 }
 
 // announcer passes announcements on, unless it is dead.
-type announcer struct {
-	dead atomic.Bool
-	lost atomic.Int32 // announcements while it was dead
-}
+type announcer struct{ dead atomic.Bool }
 
-func (a *announcer) announce(to func(string), sidecarSet string) {
-	if a.dead.Load() {
-		a.lost.Add(1)
-		return
+func (a *announcer) announce(to func()) {
+	if !a.dead.Load() {
+		to()
 	}
-	to(sidecarSet)
 }
 
 // control runs a test against the controller, with SidecarSet "log" of this
@@ -96,7 +91,7 @@ func control(t *testing.T, generation int64, test func(t *testing.T, r *rig)) {
 			judged:  &judgements{known: map[judged]status.Readiness{}},
 			objects: &announcer{}, counts: &announcer{},
 		}
-		r.store = newStore(t, fixtures.LogSet(generation), func(name string) { r.objects.announce(func(name string) { r.wake.after(name, 0) }, name) })
+		r.store = newStore(t, fixtures.LogSet(generation), func(name string) { r.objects.announce(func() { r.wake.after(name, 0) }) })
 		pods := newPodTracker(r.sets, nil, nil, newCollectors(prometheus.NewRegistry()))
 		r.sets.SwapSnapshot(match.Build([]*inject.Compiled{compiledOf(t, fixtures.LogSet(generation))}, nil))
 		r.SidecarSetReconciler = &SidecarSetReconciler{
@@ -105,10 +100,9 @@ func control(t *testing.T, generation int64, test func(t *testing.T, r *rig)) {
 			event: r.hear, write: r.begin,
 		}
 		pods.changed = func(name string, edited bool) {
-			r.counts.announce(func(name string) { r.changed(name, edited) }, name)
+			r.counts.announce(func() { r.changed(name, edited) })
 		}
-		r.judged.announcer = &announcer{}
-		r.judged.Notify(func(name string) { r.changed(name, true) })
+		r.judged.Notify(func(name string) { r.counts.announce(func() { r.changed(name, true) }) })
 		r.start(t)
 		test(t, r)
 	})
@@ -216,8 +210,6 @@ func (r *rig) wantEvents(t *testing.T, want ...string) {
 
 // judgements is a Readiness that a test fills.
 type judgements struct {
-	*announcer
-
 	mu      sync.Mutex
 	known   map[judged]status.Readiness
 	changed func(string)
@@ -246,7 +238,7 @@ func (r *rig) judge(uid types.UID, generation int64, known status.Readiness) {
 	r.judged.mu.Lock()
 	r.judged.known[judged{"log", uid, generation}] = known
 	r.judged.mu.Unlock()
-	r.judged.announce(r.judged.changed, "log")
+	r.judged.changed("log")
 	synctest.Wait()
 }
 

@@ -261,10 +261,8 @@ func TestCountersFollowWhileRevisionsFail(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t)
 		r.pass(writeInterval)
-		for _, revision := range r.api.stored(t) {
-			if err := r.api.Delete(t.Context(), &revision); err != nil {
-				t.Fatal(err)
-			}
+		if err := r.api.DeleteAllOf(t.Context(), &appsv1.ControllerRevision{}, client.InNamespace("system")); err != nil {
+			t.Fatal(err)
 		}
 		r.api.failWith(errors.New("etcd is full"))
 		r.feed(t, webPod(1))
@@ -277,23 +275,20 @@ func TestCountersFollowWhileRevisionsFail(t *testing.T) {
 
 func TestTruncateReportsWhatItCouldNotDelete(t *testing.T) {
 	api := newRevisionAPI(recorded(t, "log:1", 1, 0), recorded(t, "log:2", 2, 0))
-	api.failWith(errors.New("refused"))
 	compiled := logCompiled("log:2")
 	compiled.Set.Spec.RevisionHistoryLimit = new(int32(1))
 	_, history, err := api.keeper().keep(t.Context(), compiled, specOf("log:2"), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := api.keeper().truncate(t.Context(), compiled, history, "", nil); !errors.Is(err, api.fail) {
-		t.Errorf("%v, want the error", err)
-	}
-}
-
-func TestDeletingWhatIsGoneIsNoFailure(t *testing.T) {
-	gone := apierrors.NewNotFound(appsv1.Resource("controllerrevisions"), "x")
-	changed := apierrors.NewConflict(appsv1.Resource("controllerrevisions"), "x", errors.New("another UID"))
-	if !isGone(gone) || !isGone(changed) || isGone(errors.New("refused")) {
-		t.Error("isGone")
+	kind, refused := appsv1.Resource("controllerrevisions"), errors.New("refused")
+	for fails, want := range map[error]error{
+		refused: refused, apierrors.NewNotFound(kind, "x"): nil, apierrors.NewConflict(kind, "x", errors.New("another UID")): nil,
+	} {
+		api.failWith(fails)
+		if err := api.keeper().truncate(t.Context(), compiled, history, "", nil); !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
+		}
 	}
 }
 

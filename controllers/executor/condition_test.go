@@ -10,12 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
-	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/tracker"
 )
@@ -64,56 +61,41 @@ func TestTheConditionSaysWhichSidecarSetsCanBeUpdated(t *testing.T) {
 	}
 }
 
-// A Label is one read and one write. It keeps the words of other SidecarSets that the Pod has.
+// A Label is one read and one write, of the condition that the table above has.
 func TestLabels(t *testing.T) {
-	says := func(message string) []corev1.PodCondition {
-		c := corev1.PodCondition{Type: "SidecarSetUpgradable", Message: message}
-		if message == `{"log":true}` {
-			c.Status, c.Reason = "True", "AllSidecarsetUpgradable"
-		}
-		return []corev1.PodCondition{c}
-	}
 	conflict := apierrors.NewConflict(corev1.Resource("pods"), "p", errors.New("another writer was faster"))
+	forbidden := apierrors.NewForbidden(corev1.Resource("pods"), "p", errors.New("hands off"))
+	follows := corev1.PodCondition{Type: "SidecarSetUpgradable", Status: "True", Reason: "AllSidecarsetUpgradable", Message: `{"log":true}`}
 	for name, tc := range map[string]struct {
 		change  func(*corev1.Pod)
-		said    []corev1.PodCondition
 		fails   error // once
 		verbs   string
 		kind    string
 		reason  inplace.Reason
 		message string
 	}{
-		"the first word":           {nil, nil, nil, "get patch/status", isWritten, "", `{"log":true}`},
-		"beside another word":      {nil, says(`{"mesh":true}`), nil, "get patch/status", isWritten, "", `{"log":true,"mesh":true}`},
-		"C23: one that is deleted": {nil, says(`{"deleted":false}`), nil, "get patch/status", isWritten, "", `{"log":true}`},
-		"nothing new":              {nil, says(`{"log":true}`), nil, "get", isWritten, "", `{"log":true}`},
-		"in conflict":              {nil, nil, conflict, "get patch/status get patch/status", isWritten, "", `{"log":true}`},
-		"refused":                  {nil, nil, apierrors.NewForbidden(corev1.Resource("pods"), "p", errors.New("hands off")), "get patch/status", isRest, inplace.WriteRejected, ""},
-		"another has its name":     {func(p *corev1.Pod) { p.UID = "other" }, nil, nil, "get", isStale, "", ""},
-		"it is not selected":       {func(p *corev1.Pod) { p.Labels = nil }, nil, nil, "get", isStale, "", ""},
-		"it is not injected":       {func(p *corev1.Pod) { delete(p.Annotations, "kruise.io/sidecarset-injected-list") }, nil, nil, "get", isStale, "", ""},
-		"it is finished":           {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, nil, nil, "get", isStale, "", ""},
-		"it is outdated":           {func(p *corev1.Pod) { record(p, compiled(t, "side:v0")) }, nil, nil, "get", isStale, "", ""},
+		"the first word":           {func(*corev1.Pod) {}, nil, "get patch/status", isWritten, "", `{"log":true}`},
+		"C23: one that is deleted": {func(p *corev1.Pod) { said(p).Message = `{"deleted":false}` }, nil, "get patch/status", isWritten, "", `{"log":true}`},
+		"nothing new":              {func(p *corev1.Pod) { *said(p) = follows }, nil, "get", isWritten, "", `{"log":true}`},
+		"in conflict":              {func(*corev1.Pod) {}, conflict, "get patch/status get patch/status", isWritten, "", `{"log":true}`},
+		"refused":                  {func(*corev1.Pod) {}, forbidden, "get patch/status", isRest, inplace.WriteRejected, ""},
+		"another has its name":     {func(p *corev1.Pod) { p.UID = "other" }, nil, "get", isStale, "", ""},
+		"it is not selected":       {func(p *corev1.Pod) { p.Labels = nil }, nil, "get", isStale, "", ""},
+		"it is not injected":       {func(p *corev1.Pod) { delete(p.Annotations, "kruise.io/sidecarset-injected-list") }, nil, "get", isStale, "", ""},
+		"it is finished":           {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, nil, "get", isStale, "", ""},
+		"it is outdated":           {func(p *corev1.Pod) { record(p, compiled(t, "side:v0")) }, nil, "get", isStale, "", ""},
 		"only a new Pod can follow": {func(p *corev1.Pod) {
 			delete(p.Annotations, "kruise.io/sidecarset-hash-without-image")
 			record(p, sizedCompiled(t, "1"))
-		}, nil, nil,
-			"get patch/status", isWritten, "", `{"log":false}`},
+		}, nil, "get patch/status", isWritten, "", `{"log":false}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := outdated(t, "p")
-			p.Annotations["kruise.io/sidecarset-injected-list"] = "deleted,log,mesh"
-			p.Status.Conditions = append(p.Status.Conditions, tc.said...)
-			if tc.change != nil {
-				tc.change(p)
-			}
+			p.Annotations["kruise.io/sidecarset-injected-list"] = "deleted,log"
+			tc.change(p)
 			r := newRig(t, p)
-			following := compiled(t, "side:v1")
-			mesh := *following
-			mesh.Set = following.Set.DeepCopy()
-			mesh.Set.Name = "mesh"
-			r.now = match.Build([]*inject.Compiled{following, &mesh}, map[string]labels.Set{"a": {}})
-			r.item = tracker.WorkItem{Compiled: following, Revision: inplace.RevisionOf(following).With(inplace.Differences{})}
+			r.follow(compiled(t, "side:v1"))
+			r.item.Revision = r.item.Revision.With(inplace.Differences{})
 			if tc.fails != nil {
 				r.failPatches(1, false, tc.fails)
 			}
@@ -130,6 +112,12 @@ func TestLabels(t *testing.T) {
 			}
 		})
 	}
+}
+
+// said gives a Pod the condition, without a word.
+func said(p *corev1.Pod) *corev1.PodCondition {
+	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: "SidecarSetUpgradable"})
+	return &p.Status.Conditions[len(p.Status.Conditions)-1]
 }
 
 // One Pod's fields must not end the process.

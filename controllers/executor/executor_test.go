@@ -2,7 +2,6 @@ package executor
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/yaml"
 
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/fixtures/cluster"
@@ -103,16 +103,15 @@ func (r *rig) image(t *testing.T, name string) string {
 
 func compiled(t *testing.T, image string) *inject.Compiled {
 	t.Helper()
-	return compiledOf(t, fmt.Sprintf(`{"name":"side","image":%q,"podInjectPolicy":"AfterAppContainer"}`, image))
+	return compiledOf(t, fmt.Sprintf(`containers: [{name: side, image: %q, podInjectPolicy: AfterAppContainer}]`, image))
 }
 
-// compiledOf is SidecarSet "log" with this sidecar.
-func compiledOf(t *testing.T, sidecar string) *inject.Compiled {
+// compiledOf is SidecarSet "log" with these members of its spec.
+func compiledOf(t *testing.T, spec string) *inject.Compiled {
 	t.Helper()
-	var object map[string]any
-	text := fmt.Sprintf(`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"log","uid":"set","generation":2},
-		"spec":{"selector":{"matchLabels":{"app":"web"}},"updateStrategy":{"type":"RollingUpdate","maxUnavailable":2},"containers":[%s]}}`, sidecar)
-	if err := json.Unmarshal([]byte(text), &object); err != nil {
+	object := map[string]any{"metadata": map[string]any{"name": "log", "uid": "set", "generation": int64(2)}}
+	text := "spec:\n  selector: {matchLabels: {app: web}}\n  updateStrategy: {type: RollingUpdate, maxUnavailable: 2}\n  " + spec
+	if err := yaml.Unmarshal([]byte(text), &object); err != nil {
 		t.Fatal(err)
 	}
 	p, err := inject.Compile(object)

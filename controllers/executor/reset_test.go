@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"testing"
@@ -19,15 +18,7 @@ import (
 // upgraded is a Pod whose hot upgrade is to be ended, and its SidecarSet.
 func upgraded(t *testing.T) (*corev1.Pod, *inject.Compiled) {
 	t.Helper()
-	var object map[string]any
-	if err := json.Unmarshal([]byte(`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"log","uid":"set","generation":2},
-		"spec":{"selector":{"matchLabels":{"app":"web"}},"containers":[{"name":"side","image":"side:v2","upgradeStrategy":{"upgradeType":"HotUpgrade","hotUpgradeEmptyImage":"empty"}}]}}`), &object); err != nil {
-		t.Fatal(err)
-	}
-	compiled, err := inject.Compile(object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	compiled := compiledOf(t, `containers: [{name: side, image: "side:v2", upgradeStrategy: {upgradeType: HotUpgrade, hotUpgradeEmptyImage: empty}}]`)
 	p := outdated(t, "p")
 	for key, value := range map[string]string{
 		"kruise.io/sidecarset-hash":                         `{"log":{"hash":"` + compiled.Hash + `"}}`,

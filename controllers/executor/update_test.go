@@ -2,7 +2,6 @@ package executor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -123,20 +122,8 @@ func TestALivePodThatDiffersIsNotWritten(t *testing.T) {
 // merging is a compiled SidecarSet that merges an annotation.
 func merging(t *testing.T) *inject.Compiled {
 	t.Helper()
-	text, err := json.Marshal(compiled(t, "side:v2").Set)
-	if err != nil {
-		t.Fatal(err)
-	}
-	object := map[string]any{}
-	if err := json.Unmarshal(text, &object); err != nil {
-		t.Fatal(err)
-	}
-	object["spec"].(map[string]any)["patchPodMetadata"] = []any{map[string]any{"annotations": map[string]any{"list": `{"a":"b"}`}, "patchPolicy": "MergePatchJson"}}
-	p, err := inject.Compile(object)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return compiledOf(t, `containers: [{name: side, image: "side:v2", podInjectPolicy: AfterAppContainer}]
+  patchPodMetadata: [{annotations: {list: '{"a":"b"}'}, patchPolicy: MergePatchJson}]`)
 }
 
 // A leader whose watch of SidecarSets is late does not write a Pod that may have a newer revision.
@@ -171,7 +158,7 @@ func TestHowThePodWasIsRecorded(t *testing.T) {
 // sizedCompiled is SidecarSet "log" whose sidecar requests this cpu.
 func sizedCompiled(t *testing.T, cpu string) *inject.Compiled {
 	t.Helper()
-	return compiledOf(t, fmt.Sprintf(`{"name":"side","image":"side:v1","podInjectPolicy":"AfterAppContainer","resources":{"requests":{"cpu":%q}}}`, cpu))
+	return compiledOf(t, fmt.Sprintf(`containers: [{name: side, image: "side:v1", podInjectPolicy: AfterAppContainer, resources: {requests: {cpu: %q}}}]`, cpu))
 }
 
 func requests(cpu string) corev1.ResourceRequirements {
@@ -262,19 +249,7 @@ func (r *rig) answerResizes(err error) {
 // Whether the kubelet of a Pod's node restarts native sidecars is known from the WorkItem.
 func TestAKubeletThatIsTooOldIsNamed(t *testing.T) {
 	native := func(image string) *inject.Compiled {
-		object := map[string]any{}
-		text, err := json.Marshal(compiled(t, image).Set)
-		if err != nil || json.Unmarshal(text, &object) != nil {
-			t.Fatal(err)
-		}
-		spec := object["spec"].(map[string]any)
-		spec["initContainers"] = []any{map[string]any{"name": "side", "image": image, "restartPolicy": "Always"}}
-		delete(spec, "containers")
-		p, err := inject.Compile(object)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
+		return compiledOf(t, fmt.Sprintf(`initContainers: [{name: side, image: %q, restartPolicy: Always}]`, image))
 	}
 	p := outdated(t, "p")
 	record(p, native("side:v1"))
