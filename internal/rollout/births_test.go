@@ -7,6 +7,7 @@ import (
 
 	"github.com/sidecarset/operator/internal/fixtures/cluster"
 	"github.com/sidecarset/operator/internal/tracker"
+	"github.com/sidecarset/operator/test/rounds"
 )
 
 // births are what new Pods got in random clusters.
@@ -113,10 +114,8 @@ func burst(c *cluster.Cluster) func() {
 // new Pods in minutes. The model with which the rule was chosen has 1,238 broken ones of 2,000 new Pods without
 // the rule and 87 with it; a good image waits for 104 s in the median, and for 724 s in 95 % of the clusters.
 func TestBirths(t *testing.T) {
-	seeds, most := cmp.Or(*seedsFlag, 300), 110
-	if testing.Short() {
-		seeds, most = 40, 200 // few clusters differ more
-	}
+	seeds := cmp.Or(*seedsFlag, rounds.Of[int64](300, 25))
+	most := rounds.Of(110, 200) // few clusters differ more
 	run := func(t *testing.T, seeds int64, stable bool, m cluster.Mistake) (b births) {
 		for seed := range seeds {
 			birth(t, *baseFlag+seed+1, stable, m, &b)

@@ -1,6 +1,7 @@
 package rollout_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/sidecarset/operator/internal/fixtures/cluster"
 	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/test/rounds"
 )
 
 // found is what random clusters showed.
@@ -343,13 +345,7 @@ func (f *fuzzed) waitsForRepair(p *cluster.Pod) bool {
 // has more Pods down than maxUnavailable. A bad image takes two Pods, in about 1 % of the cases more; one that
 // evicts Pods or kills nodes takes one or two each ten minutes. What they broke is repaired within minutes.
 func TestRandomClusters(t *testing.T) {
-	seeds := *seedsFlag
-	if seeds == 0 {
-		seeds = 200
-		if testing.Short() {
-			seeds = 40
-		}
-	}
+	seeds := cmp.Or(*seedsFlag, rounds.Of[int64](200, 25))
 	var all found
 	t.Run("seeds", func(t *testing.T) {
 		const chunk = 20

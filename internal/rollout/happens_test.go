@@ -15,7 +15,7 @@ func ends(does cluster.Effect, delay int, maxUnavailable float64, victims int) r
 	name := map[cluster.Effect]string{cluster.Evicted: "evicted", cluster.KillsNode: "kills its node"}[does]
 	return row{
 		name + sprint(" after ", delay, " s at ", maxUnavailable), scene{pods: 300, apps: 30, max: maxUnavailable, images: only(cluster.Image{Does: does, Delay: delay}), seconds: anHour},
-		figures{victims: victims}, delay > 100,
+		figures{victims: victims}, delay > 100 || maxUnavailable < 1,
 	}
 }
 

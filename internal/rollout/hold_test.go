@@ -1,9 +1,7 @@
 package rollout_test
 
 import (
-	"fmt"
 	"maps"
-	"math/rand"
 	"slices"
 	"testing"
 
@@ -162,46 +160,4 @@ func TestHold(t *testing.T) {
 		}
 	}
 	checkWrong(t, wrong, slices.Collect(maps.Keys(wrongHolds))...)
-}
-
-// For any history of edits, passes and stale plans, new Pods get the current revision or one that was stable,
-// and no edit makes a revision stable.
-func TestNoEditReleases(t *testing.T) {
-	run := func(seed int64, hold func(rollout.Revisions, rollout.Evidence) bool) (breach string) {
-		r := rand.New(rand.NewSource(seed))
-		stable, latest, planned := "", "0", "0"
-		works := map[string]bool{} // what Pods have shown of each revision
-		for range 200 {
-			switch r.Intn(4) {
-			case 0: // the user edits, to a new revision or to an earlier one
-				latest = fmt.Sprint(r.Intn(6))
-			case 1: // a leader's plan, of what it has seen
-				planned = latest
-			default: // a pass of a leader
-				e := rollout.Evidence{Available: r.Intn(5), Pending: r.Intn(3)}
-				works[planned] = e.Available >= 3 || e.Pending == 0
-				if !hold(rollout.Revisions{Latest: latest, Planned: planned, Stable: stable, Recorded: true}, e) {
-					if stable != "" && stable != latest && (planned != latest || !works[latest]) {
-						breach = fmt.Sprintf("%s is stable after %s without evidence", latest, stable)
-					}
-					stable = latest
-				}
-			}
-		}
-		return breach
-	}
-	for _, mistake := range []string{"", "n = 1", "no trial", "a plan of another revision"} {
-		hold, found := rollout.Hold, ""
-		if mistake != "" {
-			hold = wrongHolds[mistake]
-		}
-		for seed := range int64(500) {
-			if breach := run(seed, hold); breach != "" {
-				found = breach
-			}
-		}
-		if (found != "") != (mistake != "") {
-			t.Errorf("with mistake %q: %q", mistake, found)
-		}
-	}
 }

@@ -161,6 +161,7 @@ func (m *plantedMistake) find(t testing.TB) string {
 		if !m.finds(r) {
 			continue
 		}
+		r.scene.hurries = true
 		got := r.scene.run(t, r.model, func(c *cluster.Cluster) {
 			c.Mistake = m.mistake
 			if change := leaders[m.leaders]; change != nil {

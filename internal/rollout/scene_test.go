@@ -30,6 +30,8 @@ type scene struct {
 	broken bool
 	// seconds is how long it continues after the last edit; 0: until no Pod is outdated or broken.
 	seconds int
+	// hurries: it ends as soon as a figure is wrong.
+	hurries bool
 
 	setup   func(*cluster.Cluster)        // before the first second
 	before  func(*cluster.Cluster)        // before the first edit
@@ -122,6 +124,12 @@ func (s *scene) run(t testing.TB, model figures, leaders func(*cluster.Cluster))
 			if over := c.Outdated() == 0; over && f.done == never {
 				f.done = n
 			}
+			if s.hurries && n%30 == 0 {
+				now := figures{victims: len(c.Victims), down: len(c.DownVictims), peak: c.PeakDown, done: min(n, f.done), cured: min(n, f.cured)}
+				if len(now.wrong(model)) > 0 {
+					break
+				}
+			}
 			image := c.Contents[content]
 			if f.done != never && f.cured != never && s.seconds == 0 || s.happens == nil && c.Outdated() == 0 && n > image.Delay+image.Jitter+60 && c.Now%600 == 0 {
 				break
@@ -200,7 +208,7 @@ func (f figures) check(t *testing.T, model figures) {
 }
 
 var (
-	seedsFlag = flag.Int64("rollout.seeds", 0, "how many random clusters are simulated; 0: some hundreds, and 60 with -short")
+	seedsFlag = flag.Int64("rollout.seeds", 0, "how many random clusters are simulated; 0: some hundreds, and fewer with -short")
 	baseFlag  = flag.Int64("rollout.base", 0, "the seed before the first one")
 )
 

@@ -142,13 +142,13 @@ var cures = []row{
 	{"six Pods, and a queue of eight without a node", scene{pods: 6, apps: 1, minReady: 5, setup: queue(8), images: only(good)}, figures{done: 50}, false},
 	{"behind one Pod without a node", scene{apps: 20, images: only(breaksAfter(0), good), broken: true, setup: behind(1), before: waits(100)}, figures{cured: 68, done: 69}, false},
 	{"behind 20", scene{apps: 20, images: only(breaksAfter(0), good), broken: true, setup: behind(20), before: waits(100)}, figures{cured: 67, done: 68}, false},
-	{"behind 1,000", scene{apps: 20, images: only(breaksAfter(0), good), broken: true, setup: behind(1000), before: waits(100)}, figures{cured: 40, done: 41}, false},
+	{"behind 1,000", scene{apps: 20, images: only(breaksAfter(0), good), broken: true, setup: behind(1000), before: waits(100)}, figures{cured: 40, done: 41}, true},
 }
 
 var goodImages = []row{
 	{"good: 20 Pods", scene{pods: 20, apps: 4, images: only(good)}, figures{done: 195}, false},
 	{"good: 300 at 10 %", scene{pods: 300, apps: 30, max: .1, images: only(good)}, figures{done: 310}, false},
-	{"good: 2,000 at 5 %", scene{pods: 2000, apps: 200, max: .05, images: only(good)}, figures{done: 418}, false},
+	{"good: 2,000 at 5 %", scene{pods: 2000, apps: 200, max: .05, images: only(good)}, figures{done: 418}, true},
 	{"good: 10,000 at 10 %", scene{pods: 10000, apps: 500, max: .1, images: only(good)}, figures{done: 499}, true},
 	{"good: 2,000 one by one", scene{pods: 2000, apps: 200, images: only(good)}, figures{done: 9132}, true},
 	{"good, ready for five minutes: 5 %", scene{pods: 2000, apps: 200, max: .05, minReady: 300, images: only(good), seed: 41}, figures{done: 3387}, true},
