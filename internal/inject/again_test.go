@@ -2,6 +2,7 @@ package inject_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/test/rounds"
 )
 
 // toMirror rewrites all images of a Pod, as another webhook does between two calls.
@@ -21,32 +23,15 @@ func toMirror(pod map[string]any) {
 	}
 }
 
-func allContainers(pod map[string]any) (all []map[string]any) {
-	for _, l := range []string{"initContainers", "containers"} {
-		found, _ := pod["spec"].(map[string]any)[l].([]any)
-		for _, c := range found {
-			all = append(all, c.(map[string]any))
-		}
-	}
-	return all
-}
-
-func containerOf(t *testing.T, pod map[string]any, name string) map[string]any {
-	t.Helper()
-	all := allContainers(pod)
-	i := slices.IndexFunc(all, func(c map[string]any) bool { return c["name"] == name })
-	if i < 0 {
-		t.Fatalf("the Pod has no container %s", name)
-	}
-	return all[i]
-}
-
 // Between two calls of one admission, another webhook has rewritten images. They stay where the
 // Pod's record shows that the sidecars are of this admission and of this revision.
 func TestTheSecondCallLeavesRewrittenImages(t *testing.T) {
 	const mirror = "mirror/"
-	first := func() *fixtures.SidecarSetBuilder {
-		return mesh().Container("mesh", "mesh:v1").Container("pair", "pair:v1").With("upgradeStrategy", hot).Native("proxy", "proxy:v1").InitContainer("setup", "setup:v1")
+	revision := func(image string) *fixtures.SidecarSetBuilder {
+		return mesh().Container("mesh", image).Container("pair", "pair:v1").With("upgradeStrategy", hot).Native("proxy", "proxy:v1").InitContainer("setup", "setup:v1")
+	}
+	own := func(mesh string) map[string]string {
+		return map[string]string{"mesh": mesh, "pair-1": "pair:v1", "pair-2": "empty:1", "proxy": "proxy:v1", "setup": "setup:v1"}
 	}
 	tests := map[string]struct {
 		second *fixtures.SidecarSetBuilder // nil: the same revision
@@ -65,32 +50,28 @@ func TestTheSecondCallLeavesRewrittenImages(t *testing.T) {
 			images: map[string]string{"pair-1": "pair:v1"},
 		},
 		"the record is of an earlier admission": {
-			after:  time.Hour,
-			images: map[string]string{"mesh": "mesh:v1", "pair-1": "pair:v1", "pair-2": "empty:1", "proxy": "proxy:v1", "setup": "setup:v1"},
+			after: time.Hour, images: own("mesh:v1"),
 		},
 		"the record is of a day that has not come": {
-			after:  -24 * time.Hour,
-			images: map[string]string{"mesh": "mesh:v1", "pair-1": "pair:v1", "pair-2": "empty:1", "proxy": "proxy:v1", "setup": "setup:v1"},
+			after: -24 * time.Hour, images: own("mesh:v1"),
 		},
 		"the revision has changed": {
-			second: mesh().Container("mesh", "mesh:v2").Container("pair", "pair:v1").With("upgradeStrategy", hot).Native("proxy", "proxy:v1").InitContainer("setup", "setup:v1"),
-			images: map[string]string{"mesh": "mesh:v2", "pair-1": "pair:v1", "pair-2": "empty:1", "proxy": "proxy:v1", "setup": "setup:v1"},
+			second: revision("mesh:v2"), images: own("mesh:v2"),
 		},
 		"the SidecarSet is enforced": {
-			second: first().Annotation(appsv1beta1.AnnotationEnforce, "true"),
-			images: map[string]string{"mesh": "mesh:v1", "pair-1": "pair:v1", "pair-2": "empty:1", "proxy": "proxy:v1", "setup": "setup:v1"},
+			second: revision("mesh:v1").Annotation(appsv1beta1.AnnotationEnforce, "true"), images: own("mesh:v1"),
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pod := app().Obj()
-			pod, _ = injected(t, fixtures.Input(t, pod, first().Map()), pod)
+			pod, _ = injected(t, fixtures.Input(t, pod, revision("mesh:v1").Map()), pod)
 			toMirror(pod)
 			if tc.edit != nil {
 				tc.edit(pod)
 			}
-			second := first()
+			second := revision("mesh:v1")
 			if tc.second != nil {
 				second = tc.second
 			}
@@ -101,14 +82,8 @@ func TestTheSecondCallLeavesRewrittenImages(t *testing.T) {
 				"app": mirror + "app:v1", "migrate": mirror + "app:v1", "mesh": mirror + "mesh:v1", "pair-1": mirror + "pair:v1", "pair-2": mirror + "empty:1",
 				"proxy": mirror + "proxy:v1", "setup": mirror + "setup:v1",
 			}
-			for container, image := range tc.images {
-				want[container] = image
-			}
-			images := map[string]string{}
-			for _, c := range allContainers(got) {
-				images[c["name"].(string)] = c["image"].(string)
-			}
-			if diff := cmp.Diff(want, images); diff != "" {
+			maps.Copy(want, tc.images)
+			if diff := cmp.Diff(want, images(got)); diff != "" {
 				t.Errorf("images (-want +got):\n%s", diff)
 			}
 			if tc.images == nil && !plan.Empty() {
@@ -166,7 +141,7 @@ func TestTheSecondCallTakesOverWhatAnotherWebhookAdded(t *testing.T) {
 	if !slices.Equal(plan.Injected, []string{"log"}) || len(plan.Skipped) > 0 || len(plan.Insertions)+len(plan.Replacements) > 0 {
 		t.Errorf("injected %v, skipped %v", plan.Injected, plan.Skipped)
 	}
-	pod = apply(t, plan, pod)
+	pod = fixtures.Apply(t, plan, pod)
 	in = fixtures.Input(t, pod, set().Map())
 	in.Now = in.Now.Add(2 * time.Second)
 	if third, err := inject.Compute(in); err != nil || !third.Empty() || !slices.Equal(third.Skipped, []inject.Skip{{SidecarSet: "log", Reason: inject.SkipInjected}}) {
@@ -177,7 +152,7 @@ func TestTheSecondCallTakesOverWhatAnotherWebhookAdded(t *testing.T) {
 // Whatever another webhook sets between two calls stays, the second call adds what the sidecars
 // would have got if the webhook had come first, and the third call has nothing to do.
 func TestInvariantOfTheSecondCall(t *testing.T) {
-	taken, grown, worlds := 0, 0, 400
+	taken, grown, worlds := 0, 0, rounds.Of(400, 60)
 	for seed := range uint64(worlds) {
 		w := newWorld(t, seed)
 		plan, accepted := compute(t, w)
@@ -185,7 +160,7 @@ func TestInvariantOfTheSecondCall(t *testing.T) {
 			continue
 		}
 		r := &random{Rand: rand.New(rand.NewPCG(seed, 9))}
-		before := apply(t, plan, w.pod)
+		before := fixtures.Apply(t, plan, w.pod)
 		for _, c := range allContainers(before) {
 			r.changeContainer(c)
 		}
@@ -197,7 +172,7 @@ func TestInvariantOfTheSecondCall(t *testing.T) {
 		if len(second.Additions) > 0 {
 			grown++
 		}
-		after := apply(t, second, before)
+		after := fixtures.Apply(t, second, before)
 		if len(second.Removals)+len(second.Replacements)+len(second.Insertions) > 0 || second.Replaces != nil {
 			t.Fatalf("seed %d: the second call gives %s", seed, second.AppendPatch(nil))
 		}
@@ -215,7 +190,7 @@ func TestInvariantOfTheSecondCall(t *testing.T) {
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		for _, c := range allContainers(apply(t, whole, first)) {
+		for _, c := range allContainers(fixtures.Apply(t, whole, first)) {
 			name := c["name"].(string)
 			now := containerOf(t, after, name)
 			for member, key := range map[string]string{"env": "name", "volumeMounts": "mountPath"} {

@@ -65,7 +65,7 @@ func BenchmarkInjected(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			in.Pod = fixtures.View(b, apply(b, plan, benchPod()))
+			in.Pod = fixtures.View(b, fixtures.Apply(b, plan, benchPod()))
 			b.ReportAllocs()
 			for b.Loop() {
 				plan, err := inject.Compute(in)

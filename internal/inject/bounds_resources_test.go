@@ -3,6 +3,7 @@ package inject_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,9 +33,9 @@ func TestAStoredPolicyThatTakesTooMuchCanServeNoPod(t *testing.T) {
 		"long":               {[]string{strings.Repeat("a", 2049)}, "containers[0]", "it has 2049 bytes, and the limit is 2048"},
 		"the attack":         {[]string{strings.Repeat("a{1000}", 3000)}, "containers[0]", "and the limit is 2048"},
 		"many repetitions":   {[]string{".*", strings.Repeat("a{1000}", 36)}, "containers[1]", "more than 4000 steps"},
-		"together":           {slicesOf("a{900}", 100), "containers[4]", "more than 4000 steps"},
+		"together":           {slices.Repeat([]string{"a{900}"}, 100), "containers[4]", "more than 4000 steps"},
 		"not an expression":  {[]string{"("}, "containers[0]", "missing closing )"},
-		"many that are used": {targets: slicesOf("^(app|web-.*)$", 100)},
+		"many that are used": {targets: slices.Repeat([]string{"^(app|web-.*)$"}, 100)},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -52,12 +53,4 @@ func TestAStoredPolicyThatTakesTooMuchCanServeNoPod(t *testing.T) {
 			}
 		})
 	}
-}
-
-func slicesOf(text string, n int) []string {
-	out := make([]string, n)
-	for i := range out {
-		out[i] = text
-	}
-	return out
 }

@@ -1,6 +1,8 @@
 package inject_test
 
 import (
+	gocmp "cmp"
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +16,19 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
+var (
+	enabled = map[string]any{"type": "enabled"}
+	hot     = map[string]any{"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:1"}
+	halfCPU = map[string]any{"targetContainersMode": "sum", "resourcesExpr": map[string]any{"limits": map[string]any{"cpu": "cpu/2"}}}
+)
+
+// transferOf copies variables of one container.
+func transferOf(container string, names ...any) []any {
+	return []any{map[string]any{"sourceContainerName": container, "envNames": names}}
+}
+
+func one() *fixtures.SidecarSetBuilder { return fixtures.SidecarSet("s").Container("c", "c:1") }
+
 // injected computes and applies; the plan's renderings are checked on the way.
 func injected(t *testing.T, in inject.Input, pod map[string]any) (map[string]any, inject.Plan) {
 	t.Helper()
@@ -21,18 +36,63 @@ func injected(t *testing.T, in inject.Input, pod map[string]any) (map[string]any
 	if err != nil {
 		t.Fatalf("Compute: %v", err)
 	}
-	return apply(t, plan, pod), plan
+	return fixtures.Apply(t, plan, pod), plan
 }
 
 // list returns the names in a list of the Pod's spec.
 func list(pod map[string]any, name string) []string {
 	out := []string{}
-	items, _ := pod["spec"].(map[string]any)[name].([]any)
-	for _, item := range items {
+	for _, item := range items(pod, name) {
 		n, _ := item.(map[string]any)["name"].(string)
 		out = append(out, n)
 	}
 	return out
+}
+
+func items(pod map[string]any, list string) []any {
+	all, _ := pod["spec"].(map[string]any)[list].([]any)
+	return all
+}
+
+func drop(pod map[string]any, list string, i int) {
+	pod["spec"].(map[string]any)[list] = slices.Delete(items(pod, list), i, i+1)
+}
+
+// allContainers are a Pod's init containers and containers.
+func allContainers(pod map[string]any) (all []map[string]any) {
+	for _, c := range slices.Concat(items(pod, "initContainers"), items(pod, "containers")) {
+		all = append(all, c.(map[string]any))
+	}
+	return all
+}
+
+func containerOf(t *testing.T, pod map[string]any, name string) map[string]any {
+	t.Helper()
+	all := allContainers(pod)
+	i := slices.IndexFunc(all, func(c map[string]any) bool { return c["name"] == name })
+	if i < 0 {
+		t.Fatalf("the Pod has no container %s", name)
+	}
+	return all[i]
+}
+
+// images are those of all containers.
+func images(pod map[string]any) map[string]string {
+	out := map[string]string{}
+	for _, c := range allContainers(pod) {
+		out[c["name"].(string)] = c["image"].(string)
+	}
+	return out
+}
+
+func annotations(pod map[string]any) map[string]any {
+	all, _ := pod["metadata"].(map[string]any)["annotations"].(map[string]any)
+	return all
+}
+
+func annotation(pod map[string]any, key string) string {
+	value, _ := annotations(pod)[key].(string)
+	return value
 }
 
 // app is a Pod with an init container, a container and a volume.
@@ -41,37 +101,6 @@ func app() *fixtures.PodBuilder {
 }
 
 func log() *fixtures.SidecarSetBuilder { return fixtures.SidecarSet("log").Container("log", "log:v1") }
-
-// A SidecarSet that a later call injects (another replica answered the first one,
-// or knew less) is where it would be if one call had injected all.
-func TestComputeOrdersWhatALaterCallAdds(t *testing.T) {
-	sets := func(which string) []map[string]any {
-		all := map[rune]*fixtures.SidecarSetBuilder{
-			'a': fixtures.SidecarSet("a").Container("a-front", "i:1").Container("a-back", "i:1").AfterApp().InitContainer("y", "i:1").Native("n", "i:1").BeforeApp(),
-			'b': fixtures.SidecarSet("b").Container("b-front", "i:1").Container("b-back", "i:1").AfterApp().InitContainer("x", "i:1").Native("m", "i:1").BeforeApp(),
-			'c': fixtures.SidecarSet("c").Container("c-front", "i:1").Container("c-back", "i:1").AfterApp().InitContainer("z", "i:1").Native("o", "i:1").BeforeApp(),
-		}
-		var out []map[string]any
-		for _, name := range which {
-			out = append(out, all[name].Map())
-		}
-		return out
-	}
-	for _, calls := range [][]string{{"abc"}, {"c", "bc", "abc"}, {"a", "ac", "abc"}, {"b", "abc"}, {"ac", "abc"}, {"b", "bc", "abc"}} {
-		t.Run(strings.Join(calls, " then "), func(t *testing.T) {
-			pod := app().Obj()
-			for _, call := range calls {
-				pod, _ = injected(t, fixtures.Input(t, pod, sets(call)...), pod)
-			}
-			if diff := cmp.Diff([]string{"m", "n", "o", "migrate", "x", "y", "z"}, list(pod, "initContainers")); diff != "" {
-				t.Errorf("init containers (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff([]string{"a-front", "b-front", "c-front", "app", "a-back", "b-back", "c-back"}, list(pod, "containers")); diff != "" {
-				t.Errorf("containers (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
 
 // What the user, or another webhook, has put before our sidecars stays before them.
 func TestComputeOrdersOnlyItsOwnSidecars(t *testing.T) {
@@ -110,111 +139,73 @@ func TestComputeSaysWhomItSkips(t *testing.T) {
 	}
 }
 
-func annotation(pod map[string]any, key string) string {
-	annotations, _ := pod["metadata"].(map[string]any)["annotations"].(map[string]any)
-	value, _ := annotations[key].(string)
-	return value
-}
-
-// sent is what the Pod's annotations say after log() went in.
-func sent(t *testing.T, set *fixtures.SidecarSetBuilder) (pod map[string]any) {
-	t.Helper()
-	pod = app().Obj()
-	out, _ := injected(t, fixtures.Input(t, pod, set.Map()), pod)
-	return out
-}
-
+// The record is written again exactly if the Pod's spec changes.
 func TestComputeOnPodsThatAreAlreadyInjected(t *testing.T) {
-	full := func() *fixtures.SidecarSetBuilder {
-		return fixtures.SidecarSet("log").Native("proxy", "proxy:v1").InitContainer("prepare", "p:v1").Container("log", "log:v1").Mount("log", "/log").Volume("log")
+	full := func(proxy string) map[string]any {
+		return log().Mount("log", "/log").Volume("log").Native("proxy", proxy).InitContainer("prepare", "p:v1").Map()
 	}
+	const all = "replace /spec/initContainers/1, replace /spec/initContainers/2, replace /spec/containers/0"
 	tests := map[string]struct {
-		set    *fixtures.SidecarSetBuilder // that meets a Pod which has full()
-		edit   func(pod map[string]any)
-		verbs  []string
-		stamps bool // the record is written again
+		proxy string // the image that the SidecarSet has now; "": the one that the Pod has
+		edit  func(pod map[string]any)
+		verbs string // of the operations on the Pod's spec
 	}{
-		"the same revision adds nothing": {set: full()},
-		"another order of the Pod's containers adds nothing": {set: full(), edit: func(pod map[string]any) {
-			slices.Reverse(items(pod, "containers"))
+		"the same revision adds nothing":                     {},
+		"another order of the Pod's containers adds nothing": {edit: func(pod map[string]any) { slices.Reverse(items(pod, "containers")) }},
+		"what the API server fills in is not compared": {edit: func(pod map[string]any) {
+			containerOf(t, pod, "log")["terminationMessagePath"] = "/elsewhere"
 		}},
-		"what the API server fills in is not compared": {set: full(), edit: func(pod map[string]any) {
-			items(pod, "containers")[0].(map[string]any)["terminationMessagePath"] = "/elsewhere"
-		}},
-		"a new revision replaces in place and keeps the order": {
-			set:    fixtures.SidecarSet("log").Native("proxy", "proxy:v2").InitContainer("prepare", "p:v1").Container("log", "log:v1").Mount("log", "/log").Volume("log"),
-			verbs:  []string{"replace /spec/initContainers/1", "replace /spec/initContainers/2", "replace /spec/containers/0"},
-			stamps: true,
-		},
+		"a new revision replaces in place and keeps the order": {proxy: "proxy:v2", verbs: all},
 		"another image than the record says is replaced": {
-			set: full(), edit: func(pod map[string]any) { items(pod, "containers")[0].(map[string]any)["image"] = "evil:v1" },
-			verbs: []string{"replace /spec/containers/0"}, stamps: true,
+			edit: func(pod map[string]any) { containerOf(t, pod, "log")["image"] = "evil:v1" }, verbs: "replace /spec/containers/0",
 		},
 		"a container that is missing comes back": {
-			set: full(), edit: func(pod map[string]any) { drop(pod, "containers", 0) },
-			verbs: []string{"add /spec/containers/0"}, stamps: true,
+			edit: func(pod map[string]any) { drop(pod, "containers", 0) }, verbs: "add /spec/containers/0",
 		},
 		"an init container that is missing comes back": {
-			set: full(), edit: func(pod map[string]any) { drop(pod, "initContainers", 1) },
-			verbs: []string{"add /spec/initContainers/1"}, stamps: true,
+			edit: func(pod map[string]any) { drop(pod, "initContainers", 1) }, verbs: "add /spec/initContainers/1",
 		},
-		"without a record all is replaced": {
-			set: full(), edit: func(pod map[string]any) {
-				delete(pod["metadata"].(map[string]any), "annotations")
-			},
-			verbs:  []string{"replace /spec/initContainers/1", "replace /spec/initContainers/2", "replace /spec/containers/0"},
-			stamps: true,
-		},
+		"without a record all is replaced": {edit: func(pod map[string]any) { clear(annotations(pod)) }, verbs: all},
 		"a name that is missing from the list is put back, nothing else": {
-			set: full(), edit: func(pod map[string]any) {
-				delete(pod["metadata"].(map[string]any)["annotations"].(map[string]any), appsv1beta1.AnnotationInjectedList)
-			},
+			edit: func(pod map[string]any) { delete(annotations(pod), appsv1beta1.AnnotationInjectedList) },
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			pod := sent(t, full())
+			pod := app().Obj()
+			pod, _ = injected(t, fixtures.Input(t, pod, full("proxy:v1")), pod)
 			if tc.edit != nil {
 				tc.edit(pod)
 			}
 			before := podstate.ParseHashes(annotation(pod, appsv1beta1.AnnotationHash))
-			in := fixtures.Input(t, pod, tc.set.Map())
+			in := fixtures.Input(t, pod, full(gocmp.Or(tc.proxy, "proxy:v1")))
 			in.Now = fixtures.Now.Add(time.Hour)
 			got, plan := injected(t, in, pod)
 
+			var operations []struct{ Op, Path string }
+			if !plan.Empty() {
+				if err := json.Unmarshal(plan.AppendPatch(nil), &operations); err != nil {
+					t.Fatal(err)
+				}
+			}
 			var verbs []string
-			for _, op := range operations(t, plan) {
+			for _, op := range operations {
 				if strings.HasPrefix(op.Path, "/spec/") {
 					verbs = append(verbs, op.Op+" "+op.Path)
 				}
 			}
-			if diff := cmp.Diff(tc.verbs, verbs); diff != "" {
+			if diff := cmp.Diff(tc.verbs, strings.Join(verbs, ", ")); diff != "" {
 				t.Errorf("operations on spec (-want +got):\n%s", diff)
 			}
 			after := podstate.ParseHashes(annotation(got, appsv1beta1.AnnotationHash))
-			if stamped := !after.UpdatedAt("log").Equal(before.UpdatedAt("log")); stamped != tc.stamps {
-				t.Errorf("record written anew: %v, want %v", stamped, tc.stamps)
+			if stamped := !after.UpdatedAt("log").Equal(before.UpdatedAt("log")); stamped != (tc.verbs != "") {
+				t.Errorf("record written again: %v", stamped)
 			}
 			if list := annotation(got, appsv1beta1.AnnotationInjectedList); list != "log" {
 				t.Errorf("injected list = %q", list)
 			}
-			wantNames := []string{"log", "app"}
-			if name == "another order of the Pod's containers adds nothing" {
-				wantNames = []string{"app", "log"}
-			}
-			if diff := cmp.Diff(wantNames, list(got, "containers")); diff != "" {
-				t.Errorf("containers (-want +got):\n%s", diff)
-			}
 		})
 	}
-}
-
-func items(pod map[string]any, name string) []any {
-	return pod["spec"].(map[string]any)[name].([]any)
-}
-
-func drop(pod map[string]any, name string, i int) {
-	pod["spec"].(map[string]any)[name] = slices.Delete(items(pod, name), i, i+1)
 }
 
 func objects(builders []*fixtures.SidecarSetBuilder) []map[string]any {

@@ -1,6 +1,7 @@
 package inject_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -39,8 +40,8 @@ func TestTheSecondCallTakesOutWhatTheFirstInjected(t *testing.T) {
 			mesh().Native("proxy", "proxy:v1"),
 		},
 		"hot-upgrade pairs": {
-			mesh().Container("gone", "gone:v1").With("upgradeStrategy", hot).Container("proxy", "proxy:v1").With("upgradeStrategy", hot),
-			mesh().Container("added", "added:v2").With("upgradeStrategy", hot).Container("proxy", "proxy:v2").With("upgradeStrategy", hot),
+			mesh().Container("gone", "gone:v1").With("upgradeStrategy", hot).Container("proxy", "proxy:v1").With("upgradeStrategy", hot).With("resourcesPolicy", halfCPU),
+			mesh().Container("added", "added:v2").With("upgradeStrategy", hot).Container("proxy", "proxy:v2").With("upgradeStrategy", hot).With("resourcesPolicy", halfCPU),
 		},
 		"a pair and one container of the same name": {
 			mesh().Container("proxy", "proxy:v1").With("upgradeStrategy", hot),
@@ -109,12 +110,13 @@ func workingContainers(pod map[string]any) map[string]string {
 func TestWhatIsTakenOutOfACopiedPod(t *testing.T) {
 	old := mesh().Container("mesh", "mesh:v1").Container("gone", "gone:v1").Mount("conf", "/conf").Volume("conf").
 		Native("proxy", "proxy:v1").InitContainer("prepare", "prepare:v1")
-	record := func(pod map[string]any, change func(mesh map[string]any) any) {
-		pod["metadata"].(map[string]any)["annotations"].(map[string]any)[appsv1beta1.AnnotationHash] =
-			marshal(t, map[string]any{"mesh": change(recordOf(t, pod, "mesh"))})
-	}
-	container := func(pod map[string]any, name string) map[string]any {
-		return items(pod, "containers")[slices.Index(list(pod, "containers"), name)].(map[string]any)
+	record := func(pod map[string]any, change func(records, mesh map[string]any)) {
+		var records map[string]any
+		if err := json.Unmarshal([]byte(annotation(pod, appsv1beta1.AnnotationHash)), &records); err != nil {
+			t.Fatal(err)
+		}
+		change(records, records["mesh"].(map[string]any))
+		annotations(pod)[appsv1beta1.AnnotationHash] = marshal(t, records)
 	}
 	tests := map[string]struct {
 		change           func(pod map[string]any)
@@ -125,14 +127,14 @@ func TestWhatIsTakenOutOfACopiedPod(t *testing.T) {
 			init: []string{"migrate", "prepare"}, containers: []string{"mesh", "app"},
 		},
 		"a user replaced a container": {
-			change: func(pod map[string]any) { delete(container(pod, "gone"), "env") },
+			change: func(pod map[string]any) { delete(containerOf(t, pod, "gone"), "env") },
 			init:   []string{"migrate", "prepare"}, containers: []string{"mesh", "gone", "app"},
 		},
 		"another SidecarSet has the container, too": {
 			change: func(pod map[string]any) {
-				annotate(pod, appsv1beta1.AnnotationHash, marshal(t, map[string]any{
-					"mesh": recordOf(t, pod, "mesh"), "tools": map[string]any{"hash": "h", "sidecarList": []any{"gone"}},
-				}))
+				record(pod, func(records, _ map[string]any) {
+					records["tools"] = map[string]any{"hash": "h", "sidecarList": []any{"gone"}}
+				})
 			},
 			init: []string{"migrate", "prepare"}, containers: []string{"mesh", "gone", "app"},
 		},
@@ -141,24 +143,24 @@ func TestWhatIsTakenOutOfACopiedPod(t *testing.T) {
 			init: []string{"migrate", "prepare"}, containers: []string{"mesh", "gone", "app"},
 		},
 		"a record of the old form": {
-			change: func(pod map[string]any) { record(pod, func(mesh map[string]any) any { return mesh["hash"] }) },
-			init:   []string{"migrate", "prepare", "proxy"}, containers: []string{"mesh", "gone", "app"},
-		},
-		"a record whose list cannot be read": {
 			change: func(pod map[string]any) {
-				record(pod, func(mesh map[string]any) any { mesh["sidecarList"] = []any{1}; return mesh })
+				record(pod, func(records, mesh map[string]any) { records["mesh"] = mesh["hash"] })
 			},
 			init: []string{"migrate", "prepare", "proxy"}, containers: []string{"mesh", "gone", "app"},
+		},
+		"a record whose list cannot be read": {
+			change: func(pod map[string]any) { record(pod, func(_, mesh map[string]any) { mesh["sidecarList"] = []any{1} }) },
+			init:   []string{"migrate", "prepare", "proxy"}, containers: []string{"mesh", "gone", "app"},
 		},
 		"a record of the current revision": {
 			change: func(pod map[string]any) {
 				hash := fixtures.Compiled(t, mesh().Container("mesh", "mesh:v2").Map()).Hash
-				record(pod, func(mesh map[string]any) any { mesh["hash"] = hash; return mesh })
+				record(pod, func(_, mesh map[string]any) { mesh["hash"] = hash })
 			},
 			init: []string{"migrate", "prepare", "proxy"}, containers: []string{"mesh", "gone", "app"},
 		},
 		"no record": {
-			change: func(pod map[string]any) { delete(pod["metadata"].(map[string]any), "annotations") },
+			change: func(pod map[string]any) { clear(annotations(pod)) },
 			init:   []string{"migrate", "prepare", "proxy"}, containers: []string{"mesh", "gone", "app"},
 		},
 	}
@@ -187,12 +189,6 @@ func TestWhatIsTakenOutOfACopiedPod(t *testing.T) {
 			}
 		})
 	}
-}
-
-// recordOf is what a Pod records about a SidecarSet.
-func recordOf(t *testing.T, pod map[string]any, sidecarSet string) map[string]any {
-	t.Helper()
-	return readHashes(annotation(pod, appsv1beta1.AnnotationHash))[sidecarSet].(map[string]any)
 }
 
 // A SidecarSet that injects nothing into the Pod takes nothing out.
@@ -235,7 +231,7 @@ func TestInvariantOfEarlierRevisions(t *testing.T) {
 		if !accepted || !acceptedFirst || anyInjected(t, w.pod) || len(last.Skipped)+len(first.Skipped) > 0 {
 			continue
 		}
-		pod := apply(t, first, w.pod)
+		pod := fixtures.Apply(t, first, w.pod)
 		if first.Annotations[appsv1beta1.AnnotationRevisionChoice] != "" || listsOneNameTwice(pod) {
 			continue // the second call honours the choice; a name of two SidecarSets has no owner
 		}
@@ -244,7 +240,7 @@ func TestInvariantOfEarlierRevisions(t *testing.T) {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		taken++
-		want, got := apply(t, last, w.pod), apply(t, second, pod)
+		want, got := fixtures.Apply(t, last, w.pod), fixtures.Apply(t, second, pod)
 		if diff := cmp.Diff(sidecarNames(want), sidecarNames(got)); diff != "" {
 			t.Fatalf("seed %d: containers (-last revision only +both):\n%s", seed, diff)
 		}
@@ -276,8 +272,7 @@ func listsOneNameTwice(pod map[string]any) bool {
 func sidecarNames(pod map[string]any) []string {
 	all := map[string]bool{}
 	for _, l := range []string{"initContainers", "containers"} {
-		found, _ := pod["spec"].(map[string]any)[l].([]any)
-		for _, c := range found {
+		for _, c := range items(pod, l) {
 			if c := c.(map[string]any); l == "containers" || c["restartPolicy"] == "Always" {
 				all[strings.Join([]string{l, c["name"].(string), fmt.Sprint(c["image"])}, " ")] = true
 			}

@@ -2,7 +2,6 @@ package inject_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -25,14 +24,10 @@ func secure() *fixtures.SidecarSetBuilder {
 	return fixtures.SidecarSet("secure").
 		Container("guard", "guard:v1").Mount("config", "/config").
 		Container("tail", "tail:v1").AfterApp().
-		Container("hot", "hot:v1").With("upgradeStrategy", map[string]any{"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:1"}).
+		Container("hot", "hot:v1").With("upgradeStrategy", hot).
 		Native("proxy", "proxy:v1").BeforeApp().
 		InitContainer("prepare", "prepare:v1").
 		Volume("config")
-}
-
-func annotate(pod map[string]any, key, value string) {
-	pod["metadata"].(map[string]any)["annotations"].(map[string]any)[key] = value
 }
 
 func clone(t *testing.T, object map[string]any) map[string]any {
@@ -60,32 +55,8 @@ func TestWithoutEnforceAPodThatLooksInjectedIsLeftAsItIs(t *testing.T) {
 	}
 }
 
-// The choice that the Pod records counts only if chance decides.
-func TestEnforcedSidecarSetIgnoresAnImpossibleRecordedChoice(t *testing.T) {
-	partial := members{"revisionName": "log-1", "policy": "Partial"}
-	tests := map[string]struct {
-		partition, claims string
-		draw              float64
-		image             string
-	}{
-		"not the recorded one at 0 %":     {"0%", "log-1", 0, "log:v2"},
-		"not the current one at 100 %":    {"100%", "Current", 0.99, "log:v1"},
-		"in between it is either of them": {"50%", "log-1", 0.99, "log:v1"},
-		"so it is for the current one":    {"50%", "Current", 0, "log:v2"},
-		"not anything else":               {"50%", "log-9", 0, "log:v1"},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			pod := app().Annotation(appsv1beta1.AnnotationRevisionChoice, fmt.Sprintf(`{"log":%q}`, tc.claims)).Obj()
-			in := fixtures.Input(t, pod)
-			in.Candidates = []inject.Candidate{candidateAt(t, fixtures.SidecarSet("log").Annotation(appsv1beta1.AnnotationEnforce, "true"), partial, members{"partition": tc.partition}, tc.draw)}
-			got, _ := injected(t, in, pod)
-			at := slices.Index(list(got, "containers"), "log")
-			if image := items(got, "containers")[at].(map[string]any)["image"]; image != tc.image {
-				t.Errorf("image %v, want %v", image, tc.image)
-			}
-		})
-	}
+// What a Pod claims about an enforced SidecarSet is dropped, what it has of others stays.
+func TestEnforcedSidecarSetDropsWhatThePodClaims(t *testing.T) {
 	pod := app().Annotation(appsv1beta1.AnnotationRevisionChoice, `{"secure":"secure-1","zoo":"zoo-1"}`).
 		Annotation(appsv1beta1.AnnotationInPlaceUpdateState, `{"secure":{"lastContainerStatuses":{"guard":{"imageID":"a"}}},"zoo":{"x":[1,2]}}`).Obj()
 	got, _ := injected(t, fixtures.Input(t, pod, enforced(secure())), pod)
@@ -107,8 +78,7 @@ func TestEnforcedVolumesComeFirst(t *testing.T) {
 			for _, call := range calls {
 				pod, _ = injected(t, fixtures.Input(t, pod, call...), pod)
 			}
-			at := slices.Index(list(pod, "volumes"), "config")
-			if volume := marshal(t, items(pod, "volumes")[at]); volume != `{"configMap":{"defaultMode":420,"name":"b"},"name":"config"}` {
+			if volume := marshal(t, items(pod, "volumes")[slices.Index(list(pod, "volumes"), "config")]); volume != `{"configMap":{"defaultMode":420,"name":"b"},"name":"config"}` {
 				t.Errorf("volume %s", volume)
 			}
 		})
@@ -164,7 +134,7 @@ func checkConverges(t *testing.T, w world) {
 	if !ok || mergesMetadataOnly(first) {
 		return
 	}
-	pod := apply(t, first, w.pod)
+	pod := fixtures.Apply(t, first, w.pod)
 	in := w.input(t, pod)
 	in.Now = in.Now.Add(20 * time.Second)
 	for i := range in.Candidates {
@@ -174,7 +144,7 @@ func checkConverges(t *testing.T, w world) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(normalAnnotations(t, pod), normalAnnotations(t, apply(t, again, pod))); diff != "" {
+	if diff := cmp.Diff(normalAnnotations(t, pod), normalAnnotations(t, fixtures.Apply(t, again, pod))); diff != "" {
 		t.Errorf("the Pod (-after one call +after two):\n%s", diff)
 	}
 }
@@ -183,14 +153,11 @@ func checkConverges(t *testing.T, w world) {
 // merging once more may drop a null that removed what was absent.
 func normalAnnotations(t *testing.T, pod map[string]any) map[string]any {
 	pod = clone(t, pod)
-	annotations, _ := pod["metadata"].(map[string]any)["annotations"].(map[string]any)
 	for _, key := range []string{"k/a~b", "other"} {
-		if text, ok := annotations[key].(string); ok {
-			var value map[string]any
-			if json.Unmarshal([]byte(text), &value) == nil && value != nil {
-				dropNulls(value)
-				annotations[key] = marshal(t, value)
-			}
+		var value map[string]any
+		if json.Unmarshal([]byte(annotation(pod, key)), &value) == nil && value != nil {
+			dropNulls(value)
+			annotations(pod)[key] = marshal(t, value)
 		}
 	}
 	return pod
@@ -214,7 +181,7 @@ func checkClaimsChangeNothing(t *testing.T, w world) {
 	if !ok || mergesMetadataOnly(first) || anyInjected(t, w.pod) {
 		return
 	}
-	honest := apply(t, first, w.pod)
+	honest := fixtures.Apply(t, first, w.pod)
 	forged := clone(t, honest)
 	owners := map[string]bool{}
 	for _, e := range first.Insertions {
@@ -222,21 +189,17 @@ func checkClaimsChangeNothing(t *testing.T, w world) {
 			owners[e.Name] = w.enforces(e.SidecarSet)
 		}
 	}
-	for _, l := range []string{"initContainers", "containers"} {
-		all, _ := forged["spec"].(map[string]any)[l].([]any)
-		for _, c := range all {
-			c := c.(map[string]any)
-			if owners[c["name"].(string)] {
-				c["command"] = []any{"sleep"}
-				delete(c, "volumeMounts")
-			}
+	for _, c := range allContainers(forged) {
+		if owners[c["name"].(string)] {
+			c["command"] = []any{"sleep"}
+			delete(c, "volumeMounts")
 		}
 	}
 	got, err := inject.Compute(w.input(t, forged))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(normalAnnotations(t, honest), normalAnnotations(t, apply(t, got, forged))); diff != "" {
+	if diff := cmp.Diff(normalAnnotations(t, honest), normalAnnotations(t, fixtures.Apply(t, got, forged))); diff != "" {
 		t.Errorf("the Pod (-honest +forged):\n%s", diff)
 	}
 }

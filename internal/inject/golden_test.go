@@ -18,12 +18,12 @@ func TestGoldenInjections(t *testing.T) {
 		if err != nil {
 			return fixtures.Outcome{Refused: err.Error()}
 		}
-		pod := apply(t, plan, c.Pod)
+		pod := fixtures.Apply(t, plan, c.Pod)
 		again, err := inject.Compute(caseInput(t, c, pod))
 		if err != nil || !again.Empty() && !anyEnforced(c) {
 			t.Errorf("injecting the result again: %v, patch %s", err, again.AppendPatch(nil))
 		}
-		if diff := cmp.Diff(pod, apply(t, again, pod)); diff != "" {
+		if diff := cmp.Diff(pod, fixtures.Apply(t, again, pod)); diff != "" {
 			t.Errorf("injecting the result again (-once +twice):\n%s", diff)
 		}
 		return fixtures.Outcome{Pod: pod}
@@ -33,8 +33,7 @@ func TestGoldenInjections(t *testing.T) {
 // anyEnforced reports whether sidecars are put in again by each call.
 func anyEnforced(c *fixtures.Case) bool {
 	return slices.ContainsFunc(c.SidecarSets, func(set map[string]any) bool {
-		annotations, _ := set["metadata"].(map[string]any)["annotations"].(map[string]any)
-		return annotations[appsv1beta1.AnnotationEnforce] == "true"
+		return annotation(set, appsv1beta1.AnnotationEnforce) == "true"
 	})
 }
 

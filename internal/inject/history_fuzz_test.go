@@ -29,6 +29,6 @@ func FuzzCompileRevision(f *testing.F) {
 		if err != nil {
 			return
 		}
-		apply(t, plan, pod)
+		fixtures.Apply(t, plan, pod)
 	})
 }

@@ -32,14 +32,14 @@ type members = map[string]any
 // logAt is SidecarSet log with image log:v2 now, and log:v1 as revision log-1.
 func logAt(t *testing.T, revision, update members, draw float64) inject.Candidate {
 	t.Helper()
-	return candidateAt(t, fixtures.SidecarSet("log"), revision, update, draw)
+	return candidateOf(t, fixtures.SidecarSet("log"), revision, update, draw)
 }
 
-func candidateAt(t *testing.T, set *fixtures.SidecarSetBuilder, revision, update members, draw float64) inject.Candidate {
+func candidateOf(t *testing.T, set *fixtures.SidecarSetBuilder, revision, update members, draw float64) inject.Candidate {
 	t.Helper()
-	set = set.Container("log", "log:v2").Spec("injectionStrategy", members{"revision": revision}).LatestRevision("log-2")
+	set.Container("log", "log:v2").Spec("injectionStrategy", members{"revision": revision}).LatestRevision("log-2")
 	if update != nil {
-		set = set.Spec("updateStrategy", update)
+		set.Spec("updateStrategy", update)
 	}
 	current := fixtures.Compiled(t, set.Map())
 	history, err := inject.CompileRevision(current, logRevision())
@@ -52,9 +52,13 @@ func candidateAt(t *testing.T, set *fixtures.SidecarSetBuilder, revision, update
 func TestComputeChoosesTheRevision(t *testing.T) {
 	byName := members{"revisionName": "log-1"}
 	partial := members{"revisionName": "log-1", "policy": "Partial"}
+	chose := func(before string) *fixtures.PodBuilder {
+		return fixtures.Pod("p").Annotation(appsv1beta1.AnnotationRevisionChoice, before)
+	}
 	tests := map[string]struct {
 		revision, update members
 		draw             float64
+		enforced         bool
 		pod              *fixtures.PodBuilder
 		image, choice    string
 	}{
@@ -79,13 +83,22 @@ func TestComputeChoosesTheRevision(t *testing.T) {
 			pod: fixtures.Pod("p").Label("canary", "yes"), image: "log:v2", choice: `{"log":"Current"}`},
 		"what was chosen before: the current one": {
 			revision: partial, update: members{"partition": "50%"}, draw: 0, image: "log:v2",
-			pod: fixtures.Pod("p").Annotation(appsv1beta1.AnnotationRevisionChoice, `{"log":"Current"}`)},
+			pod: chose(`{"log":"Current"}`)},
 		"by chance where another revision was chosen before": {
 			revision: partial, update: members{"partition": "50%"}, draw: 0, image: "log:v1", choice: `{"log":"log-1"}`,
-			pod: fixtures.Pod("p").Annotation(appsv1beta1.AnnotationRevisionChoice, `{"log":"log-0"}`)},
+			pod: chose(`{"log":"log-0"}`)},
 		"choices of other SidecarSets stay": {
 			revision: partial, draw: 0, image: "log:v2", choice: `{"log":"Current","mesh":"mesh-1"}`,
-			pod: fixtures.Pod("p").Annotation(appsv1beta1.AnnotationRevisionChoice, `{"mesh":"mesh-1"}`)},
+			pod: chose(`{"mesh":"mesh-1"}`)},
+		// The choice that the Pod records counts for an enforced SidecarSet only if chance decides.
+		"enforced: not the recorded one at 0 %": {
+			revision: partial, update: members{"partition": "0%"}, draw: 0, enforced: true, pod: chose(`{"log":"log-1"}`), image: "log:v2", choice: `{"log":"Current"}`},
+		"enforced: not the current one at 100 %": {
+			revision: partial, update: members{"partition": "100%"}, draw: 0.99, enforced: true, pod: chose(`{"log":"Current"}`), image: "log:v1", choice: `{"log":"log-1"}`},
+		"enforced: in between it is either of them": {
+			revision: partial, update: members{"partition": "50%"}, draw: 0.99, enforced: true, pod: chose(`{"log":"log-1"}`), image: "log:v1"},
+		"enforced: so it is for the current one": {
+			revision: partial, update: members{"partition": "50%"}, draw: 0, enforced: true, pod: chose(`{"log":"Current"}`), image: "log:v2"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +106,11 @@ func TestComputeChoosesTheRevision(t *testing.T) {
 				tc.pod = fixtures.Pod("p")
 			}
 			in := fixtures.Input(t, tc.pod.Container("app", "app:v1").Obj())
-			in.Candidates = []inject.Candidate{logAt(t, tc.revision, tc.update, tc.draw)}
+			set := fixtures.SidecarSet("log")
+			if tc.enforced {
+				set.Annotation(appsv1beta1.AnnotationEnforce, "true")
+			}
+			in.Candidates = []inject.Candidate{candidateOf(t, set, tc.revision, tc.update, tc.draw)}
 			plan, err := inject.Compute(in)
 			if err != nil {
 				t.Fatalf("Compute: %v", err)
@@ -110,23 +127,22 @@ func TestComputeChoosesTheRevision(t *testing.T) {
 
 // A revision that brings no container leaves no other trace of the choice.
 func TestComputeKeepsTheChoiceOfARevisionWithoutContainers(t *testing.T) {
-	set := fixtures.SidecarSet("log").Container("log", "log:v2").Spec("updateStrategy", members{"partition": "50%"}).
-		Spec("injectionStrategy", members{"revision": members{"revisionName": "log-1", "policy": "Partial"}})
-	current := fixtures.Compiled(t, set.Map())
+	candidate := logAt(t, members{"revisionName": "log-1", "policy": "Partial"}, members{"partition": "50%"}, 0.1)
 	recorded := logRevision()
 	recorded.Data.Raw = []byte(`{"spec":{"$patch":"replace","containers":null}}`)
-	history, err := inject.CompileRevision(current, recorded)
+	history, err := inject.CompileRevision(candidate.Current, recorded)
 	if err != nil {
 		t.Fatal(err)
 	}
+	candidate.History = history
 	pod := fixtures.Pod("p").Container("app", "app:v1").Obj()
 	in := fixtures.Input(t, pod)
-	in.Candidates = []inject.Candidate{{Current: current, History: history, Draw: 0.1}}
+	in.Candidates = []inject.Candidate{candidate}
 	plan, err := inject.Compute(in)
 	if got := plan.Annotations[appsv1beta1.AnnotationRevisionChoice]; err != nil || got != `{"log":"log-1"}` {
 		t.Fatalf("choice %s, %v", got, err)
 	}
-	in.Pod = fixtures.View(t, apply(t, plan, pod))
+	in.Pod = fixtures.View(t, fixtures.Apply(t, plan, pod))
 	in.Candidates[0].Draw = 0.9
 	if plan, err = inject.Compute(in); err != nil || !plan.Empty() {
 		t.Errorf("second call: %v, %v", plan, err)
@@ -146,7 +162,7 @@ func TestComputeRefusesAMissingRevisionOnlyWhereItIsNeeded(t *testing.T) {
 		"not needed by chance (T15)":     {partial("50%"), ""},
 		"needed or not cannot be known":  {partial("x"), `spec.updateStrategy.partition "x" is neither`},
 		"a selector that is none":        {logAt(t, members{"customVersion": "v1", "policy": "Partial"}, members{"selector": members{"matchExpressions": []any{members{"key": "a", "operator": "Is"}}}}, 0), "spec.updateStrategy.selector"},
-		"not needed while paused for it": {paused(t), ""},
+		"not needed while paused for it": {inject.Candidate{Current: fixtures.Compiled(t, log().Spec("injectionStrategy", members{"paused": true, "revision": members{"customVersion": "v1"}}).Map())}, ""},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -163,13 +179,6 @@ func TestComputeRefusesAMissingRevisionOnlyWhereItIsNeeded(t *testing.T) {
 			}
 		})
 	}
-}
-
-func paused(t *testing.T) inject.Candidate {
-	t.Helper()
-	set := fixtures.SidecarSet("log").Container("log", "log:v2").
-		Spec("injectionStrategy", members{"paused": true, "revision": members{"customVersion": "v1"}})
-	return inject.Candidate{Current: fixtures.Compiled(t, set.Map())}
 }
 
 func TestSidecarSetsNameTheRevisionOfTheirContent(t *testing.T) {

@@ -15,24 +15,6 @@ func hotSidecar(image string) *fixtures.SidecarSetBuilder {
 	return fixtures.SidecarSet("mesh").Container("mesh", image).With("upgradeStrategy", hot)
 }
 
-// setImages gives the Pod's containers of those names other images.
-func setImages(pod map[string]any, images map[string]string) {
-	for _, c := range pod["spec"].(map[string]any)["containers"].([]any) {
-		c := c.(map[string]any)
-		if image := images[c["name"].(string)]; image != "" {
-			c["image"] = image
-		}
-	}
-}
-
-func images(t *testing.T, pod map[string]any) map[string]string {
-	out := map[string]string{}
-	for _, c := range fixtures.View(t, pod).Containers {
-		out[c.Name] = c.Image
-	}
-	return out
-}
-
 // A Pod created from the manifest of a running one has the pair in some
 // state. What an upgrade leaves behind is as good as what injection makes; any
 // other state is put right.
@@ -60,9 +42,10 @@ func TestComputeKnowsAHotUpgradePair(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pod := fixtures.Pod("web").Container("app", "app:v1").Obj()
 			pod, _ = injected(t, fixtures.Input(t, pod, hotSidecar("mesh:v1").Map()), pod)
-			annotations := pod["metadata"].(map[string]any)["annotations"].(map[string]any)
-			annotations[appsv1beta1.AnnotationVersionPrefix+"mesh-2"] = "4711" // as after an upgrade
-			setImages(pod, tc.images)
+			annotations(pod)[appsv1beta1.AnnotationVersionPrefix+"mesh-2"] = "4711" // as after an upgrade
+			for name, image := range tc.images {
+				containerOf(t, pod, name)["image"] = image
+			}
 
 			in := fixtures.Input(t, pod, tc.set.Map())
 			in.Now = in.Now.Add(time.Hour)
@@ -73,7 +56,7 @@ func TestComputeKnowsAHotUpgradePair(t *testing.T) {
 				}
 				return
 			}
-			if diff := cmp.Diff(tc.want, images(t, got)); diff != "" {
+			if diff := cmp.Diff(tc.want, images(got)); diff != "" {
 				t.Errorf("images (-want +got):\n%s", diff)
 			}
 			if len(plan.Insertions) != 0 {

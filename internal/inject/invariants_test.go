@@ -100,7 +100,7 @@ func checkIdempotent(t *testing.T, w world) {
 	if !ok || mergesMetadataOnly(first) {
 		return
 	}
-	in := w.input(t, apply(t, first, w.pod))
+	in := w.input(t, fixtures.Apply(t, first, w.pod))
 	in.Now = in.Now.Add(time.Hour)
 	for i := range in.Candidates { // each call draws again
 		in.Candidates[i].Draw = 1 - in.Candidates[i].Draw
@@ -149,15 +149,14 @@ func checkUntouched(t *testing.T, w world) {
 	if !ok {
 		return
 	}
-	after := apply(t, plan, w.pod)
+	after := fixtures.Apply(t, plan, w.pod)
 	for _, list := range []string{"initContainers", "containers"} {
 		if diff := cmp.Diff(own(t, w.pod, list), own(t, after, list)); diff != "" {
 			t.Errorf("%s of the user (-before +after):\n%s", list, diff)
 		}
 	}
 	for _, list := range []string{"volumes", "imagePullSecrets"} {
-		before, _ := w.pod["spec"].(map[string]any)[list].([]any)
-		now, _ := after["spec"].(map[string]any)[list].([]any)
+		before, now := items(w.pod, list), items(after, list)
 		if len(now) < len(before) || marshal(t, now[:len(before)]) != marshal(t, before) && len(before) > 0 {
 			t.Errorf("%s were %v and are %v", list, before, now)
 		}
@@ -172,13 +171,12 @@ func checkUntouched(t *testing.T, w world) {
 // own returns the JSON of the containers that have no IS_INJECTED=true.
 func own(t *testing.T, pod map[string]any, list string) []string {
 	var out []string
-	all, _ := pod["spec"].(map[string]any)[list].([]any)
 	view := fixtures.View(t, pod)
 	views := view.Containers
 	if list == "initContainers" {
 		views = view.InitContainers
 	}
-	for i, c := range all {
+	for i, c := range items(pod, list) {
 		if !views[i].Injected {
 			out = append(out, marshal(t, c))
 		}
@@ -203,7 +201,7 @@ func checkOneByOne(t *testing.T, w world) {
 	if !ok || hasCanary(plan) {
 		return // a canary has to be seen together with its base
 	}
-	together := apply(t, plan, w.pod)
+	together := fixtures.Apply(t, plan, w.pod)
 	pod := w.pod
 	order := slices.Clone(w.sets)
 	r := rand.New(rand.NewPCG(uint64(len(marshal(t, w.pod))), 3))
@@ -215,7 +213,7 @@ func checkOneByOne(t *testing.T, w world) {
 		if err != nil {
 			t.Fatalf("Compute with %d SidecarSets: %v", i+1, err)
 		}
-		pod = apply(t, next, pod)
+		pod = fixtures.Apply(t, next, pod)
 	}
 	// imagePullSecrets may differ: a SidecarSet without containers brings its own
 	// only where another one injects.

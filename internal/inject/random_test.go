@@ -1,7 +1,6 @@
 package inject_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -23,40 +22,17 @@ type world struct {
 	sets    []*inject.Compiled
 	history map[string]*inject.Compiled
 	draws   map[string]float64 // by SidecarSet
-	// contents are the whole SidecarSets that compiled SidecarSets were made of.
-	contents map[*inject.Compiled]*appsv1beta1.SidecarSet
 }
 
-// knows notes what a compiled SidecarSet was made of, and returns it.
-func (w world) knows(t testing.TB, compiled *inject.Compiled, object map[string]any) *inject.Compiled {
-	t.Helper()
-	set := &appsv1beta1.SidecarSet{}
-	data, err := json.Marshal(object)
-	if err == nil {
-		err = json.Unmarshal(data, set)
-	}
-	if err != nil {
-		t.Fatalf("decoding a SidecarSet: %v", err)
-	}
-	w.contents[compiled] = set
-	return compiled
-}
-
-func newWorld(t testing.TB, seed uint64) world {
-	t.Helper()
-	return buildWorld(t, seed, false)
-}
+func newWorld(t testing.TB, seed uint64) world { return buildWorld(t, seed, false) }
 
 // enforcedWorld is a world in which most SidecarSets are enforced.
-func enforcedWorld(t testing.TB, seed uint64) world {
-	t.Helper()
-	return buildWorld(t, seed, true)
-}
+func enforcedWorld(t testing.TB, seed uint64) world { return buildWorld(t, seed, true) }
 
 func buildWorld(t testing.TB, seed uint64, enforced bool) world {
 	t.Helper()
 	r := &random{Rand: rand.New(rand.NewPCG(seed, 7))}
-	w := world{pod: r.pod(), history: map[string]*inject.Compiled{}, draws: map[string]float64{}, contents: map[*inject.Compiled]*appsv1beta1.SidecarSet{}}
+	w := world{pod: r.pod(), history: map[string]*inject.Compiled{}, draws: map[string]float64{}}
 	for i := range 1 + r.IntN(4) {
 		name := fmt.Sprint("set-", i)
 		object := r.sidecarSet(name, i)
@@ -64,15 +40,15 @@ func buildWorld(t testing.TB, seed uint64, enforced bool) world {
 			object["metadata"].(map[string]any)["annotations"].(map[string]any)[appsv1beta1.AnnotationEnforce] = "true"
 		}
 		w.draws[name] = r.Float64()
-		if !r.oneIn(3) {
-			w.sets = append(w.sets, w.knows(t, fixtures.Compiled(t, object), object))
-			continue
+		refers := r.oneIn(3)
+		if refers {
+			r.refer(object["spec"].(map[string]any), name+"-old")
 		}
-		r.refer(object["spec"].(map[string]any), name+"-old")
-		current := w.knows(t, fixtures.Compiled(t, object), object)
+		current := fixtures.Compiled(t, object)
 		w.sets = append(w.sets, current)
-		old := r.sidecarSet(name, i)
-		w.history[name] = w.knows(t, compileRecorded(t, current, name+"-old", old), old)
+		if refers {
+			w.history[name] = compileRecorded(t, current, name+"-old", r.sidecarSet(name, i))
+		}
 	}
 	return w
 }

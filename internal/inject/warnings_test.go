@@ -177,8 +177,7 @@ func TestDefaultContainer(t *testing.T) {
 			t.Parallel()
 			pod := tc.pod.Obj()
 			got, _ := injected(t, fixtures.Input(t, pod, objects(tc.sets)...), pod)
-			annotations := got["metadata"].(map[string]any)["annotations"].(map[string]any)
-			if diff := cmp.Diff(tc.want, annotations[key]); diff != "" {
+			if diff := cmp.Diff(tc.want, annotations(got)[key]); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			again, err := inject.Compute(fixtures.Input(t, got, objects(tc.sets)...))
@@ -191,7 +190,7 @@ func TestDefaultContainer(t *testing.T) {
 		pod := web().Obj()
 		first, _ := injected(t, fixtures.Input(t, pod, asks(one()).Map()), pod)
 		second, _ := injected(t, fixtures.Input(t, first, asks(one()).Map(), asks(other()).Map()), first)
-		if got := second["metadata"].(map[string]any)["annotations"].(map[string]any)[key]; got != "app" {
+		if got := annotation(second, key); got != "app" {
 			t.Errorf("annotation %v", got)
 		}
 	})

@@ -22,8 +22,6 @@ import (
 // webhook decodes the Pod as a typed object, each request compiles the selector of each
 // SidecarSet, and the answer is the difference between two encodings of the whole Pod. It knows
 // just enough of SidecarSets to give the fixture Pods what the operator's handler gives them.
-// The reference of the rules is the model in internal/inject. It is not used here, because it
-// copies everything and would make this handler slower.
 func NewComparator(sets []map[string]any) http.Handler {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
