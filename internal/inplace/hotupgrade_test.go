@@ -1,6 +1,7 @@
 package inplace
 
 import (
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,14 +34,7 @@ func hotPod(first, second string, versions ...string) *corev1.Pod {
 }
 
 func running(names ...string) func(string) bool {
-	return func(name string) bool {
-		for _, n := range names {
-			if n == name {
-				return true
-			}
-		}
-		return false
-	}
+	return func(name string) bool { return slices.Contains(names, name) }
 }
 
 func TestAHotUpgradeReplacesTheIdleContainer(t *testing.T) {

@@ -1,6 +1,7 @@
 package inplace_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -16,14 +17,8 @@ import (
 // How a Pod with the revision of mesh version 1 counts.
 func TestCount(t *testing.T) {
 	const matched, updated, ready, uninjected = inplace.Matched, inplace.Updated, inplace.Ready, inplace.Uninjected
-	drop := func(name string) func(*corev1.Pod) {
-		return func(p *corev1.Pod) {
-			for i, c := range p.Spec.Containers {
-				if c.Name == name {
-					p.Spec.Containers = append(p.Spec.Containers[:i:i], p.Spec.Containers[i+1:]...)
-				}
-			}
-		}
+	dropLog := func(p *corev1.Pod) {
+		p.Spec.Containers = slices.DeleteFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == "log" })
 	}
 	annotate := func(key, value string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.Annotations[key] = value }
@@ -57,8 +52,8 @@ func TestCount(t *testing.T) {
 		"another SidecarSet had its name": {edit: func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(createdAt.Add(-time.Hour)) }, now: meshSet("1").Container("more", "more:1"), want: uninjected, why: appsv1beta1.ReasonOlderThanSidecarSet},
 		"a plain container was added":     {now: meshSet("1").InitContainer("more", "more:1"), want: matched | ready},
 		"a container was removed":         {now: fixtures.SidecarSet("mesh").Container("log", "log:1"), want: matched | ready},
-		"it lacks a sidecar":              {edit: drop("log"), want: uninjected, why: appsv1beta1.ReasonOlderThanSidecarSet},
-		"younger, it lacks a sidecar":     {edit: func(p *corev1.Pod) { drop("log")(p); younger(p) }, want: uninjected, why: appsv1beta1.ReasonSidecarsMissing},
+		"it lacks a sidecar":              {edit: dropLog, want: uninjected, why: appsv1beta1.ReasonOlderThanSidecarSet},
+		"younger, it lacks a sidecar":     {edit: func(p *corev1.Pod) { dropLog(p); younger(p) }, want: uninjected, why: appsv1beta1.ReasonSidecarsMissing},
 		"it lacks one and records none":   {edit: func(p *corev1.Pod) { delete(p.Annotations, appsv1beta1.AnnotationHashWithoutImage) }, now: meshSet("1").Container("more", "more:1"), want: uninjected, why: appsv1beta1.ReasonOlderThanSidecarSet},
 		"not injected":                    {edit: func(p *corev1.Pod) { p.Annotations = nil }, want: uninjected, why: appsv1beta1.ReasonOlderThanSidecarSet},
 		"younger, not injected":           {edit: func(p *corev1.Pod) { p.Annotations = nil; younger(p) }, want: uninjected, why: appsv1beta1.ReasonMissedAtCreation},

@@ -36,20 +36,14 @@ func hotStateOf(pod *corev1.Pod) (s hotState) {
 	return s
 }
 
-// kubeletRuns makes the Pod run the image of one container.
-func kubeletRuns(pod *corev1.Pod, name string) {
-	cluster.Acknowledge(pod)
-	cluster.Start(pod, name, updatedAt)
-}
+var hot = map[string]any{"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:1"}
 
 func hotSidecar(image string) *fixtures.SidecarSetBuilder {
-	return fixtures.SidecarSet("mesh").Container("mesh", image).
-		With("upgradeStrategy", map[string]any{"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:1"})
+	return fixtures.SidecarSet("mesh").Container("mesh", image).With("upgradeStrategy", hot)
 }
 
 func hotNative(image string) *fixtures.SidecarSetBuilder {
-	return fixtures.SidecarSet("mesh").Native("mesh", image).
-		With("upgradeStrategy", map[string]any{"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:1"})
+	return fixtures.SidecarSet("mesh").Native("mesh", image).With("upgradeStrategy", hot)
 }
 
 // The table is that of OpenKruise: injected, upgraded, reset.
@@ -107,12 +101,8 @@ func TestAHotUpgradeIsTwoWrites(t *testing.T) {
 			}
 
 			// The app is not ready, and the new container runs.
-			kubeletRuns(pod, "mesh-2")
-			for i := range pod.Status.ContainerStatuses {
-				if s := &pod.Status.ContainerStatuses[i]; s.Name == "app" {
-					s.Ready = false
-				}
-			}
+			kubeletReports(pod, "mesh-2", "", updatedAt)
+			statusOf(pod, "app").Ready = false
 			says("both run", false, true)
 			hash := pod.Annotations[appsv1beta1.AnnotationHash]
 			in.StateBefore, in.Now = podstate.WasNotReady, updatedAt.Add(30*time.Second)
@@ -174,9 +164,7 @@ func hotReset(t *testing.T, pod *corev1.Pod, image string, now time.Time) (*core
 	if u.Patch == nil {
 		return pod, false
 	}
-	pod = patched(t, pod, u.Patch)
-	pod.Generation++
-	return pod, true
+	return patched(t, pod, u.Patch), true
 }
 
 // A rollback takes a bad hot upgrade back: the Pod is then as it was injected.

@@ -69,14 +69,7 @@ func (k openKruise) sidecars() (names []string) {
 	return names
 }
 
-func (k openKruise) status(name string) *corev1.ContainerStatus {
-	for i := range k.pod.Status.ContainerStatuses {
-		if s := &k.pod.Status.ContainerStatuses[i]; s.Name == name {
-			return s
-		}
-	}
-	return nil
-}
+func (k openKruise) status(name string) *corev1.ContainerStatus { return statusOf(k.pod, name) }
 
 // consistent: the kubelet runs what the containers were given.
 func (k openKruise) consistent(names []string) bool {
@@ -222,15 +215,6 @@ func (h *handover) write(u inplace.Update) {
 	h.pod.Generation++
 }
 
-func (h *handover) status(name string) *corev1.ContainerStatus {
-	h.t.Helper()
-	s := openKruise{pod: h.pod}.status(name)
-	if s == nil {
-		h.t.Fatalf("no status of %s", name)
-	}
-	return s
-}
-
 func logSet(version string) *fixtures.SidecarSetBuilder {
 	return fixtures.SidecarSet("mesh").Container("log", "log:"+version)
 }
@@ -251,7 +235,7 @@ func TestOpenKruiseTakesOverInTheMiddleOfAnUpdate(t *testing.T) {
 
 	h.pod = written
 	kubeletReports(h.pod, "log", "", updatedAt.Add(time.Second))
-	h.status("log").Ready, h.pod.Status.Conditions[0].Status = false, corev1.ConditionFalse
+	statusOf(h.pod, "log").Ready, h.pod.Status.Conditions[0].Status = false, corev1.ConditionFalse
 	h.wants("it runs and is not ready", logSet("2"), conclusion{Updated: true})
 	kubeletReports(h.pod, "log", "", updatedAt.Add(time.Second))
 	h.wants("it is ready", logSet("2"), conclusion{Updated: true, Ready: true})
@@ -272,7 +256,7 @@ func TestOpenKruiseTakesOverInTheMiddleOfAResize(t *testing.T) {
 			h.wants("written", now, conclusion{Ready: true, NotUpgradable: true})
 			h.wants("written, and taken back", old, conclusion{Updated: true, Ready: true})
 			h.pod.Status.ObservedGeneration = h.pod.Generation
-			h.status("log").Resources = containerNamed(h.pod, "log").Resources.DeepCopy()
+			statusOf(h.pod, "log").Resources = containerNamed(h.pod, "log").Resources.DeepCopy()
 			h.wants("resized", now, conclusion{Ready: true, NotUpgradable: true})
 			h.follow(now, inplace.Images)
 			h.wants("the images are written", now, conclusion{Updated: true, Ready: version == "1"})

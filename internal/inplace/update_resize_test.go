@@ -82,11 +82,7 @@ func TestUpdateInPlaceResizes(t *testing.T) {
 		t.Errorf("message %q, patch %s", u.Message, u.Patch)
 	}
 	status.Conditions = status.Conditions[:1]
-	for i := range status.ContainerStatuses {
-		if s := &status.ContainerStatuses[i]; s.Name == "log" {
-			s.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("200m")}}
-		}
-	}
+	statusOf(in.Pod, "log").Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("200m")}}
 
 	u = step("done", inplace.Verdict{Method: inplace.Images})
 	got := patched(t, in.Pod, u.Patch)
@@ -136,6 +132,15 @@ func containerNamed(pod *corev1.Pod, name string) *corev1.Container {
 	for i := range pod.Spec.Containers {
 		if pod.Spec.Containers[i].Name == name {
 			return &pod.Spec.Containers[i]
+		}
+	}
+	return nil
+}
+
+func statusOf(pod *corev1.Pod, name string) *corev1.ContainerStatus {
+	for i := range pod.Status.ContainerStatuses {
+		if s := &pod.Status.ContainerStatuses[i]; s.Name == name {
+			return s
 		}
 	}
 	return nil

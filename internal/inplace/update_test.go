@@ -157,11 +157,7 @@ func TestUpdateInPlaceWritesImagesAndRecords(t *testing.T) {
 
 func TestUpdateInPlaceLeavesRewrittenImages(t *testing.T) {
 	pod := running(t, meshSet("1"))
-	for i := range pod.Spec.Containers {
-		if pod.Spec.Containers[i].Name == "log" {
-			pod.Spec.Containers[i].Image = "mirror.example.com/log:1"
-		}
-	}
+	containerNamed(pod, "log").Image = "mirror.example.com/log:1"
 	next := fixtures.SidecarSet("mesh").Container("log", "log:1").Native("proxy", "proxy:2").InitContainer("setup", "setup:1")
 	in := inplace.UpdateInput{Pod: pod, Compiled: fixtures.Compiled(t, next.Map()), Previous: fixtures.Compiled(t, meshSet("1").Map()), Now: updatedAt}
 	names := func(u inplace.Update) (names []string) {
@@ -295,24 +291,5 @@ func TestUpdateInPlaceAdoptsPodsOfOpenKruise(t *testing.T) {
 				t.Errorf("state (-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-// The annotation that names the app for kubectl is about new Pods: a running Pod without it is
-// not outdated, and an update of a Pod that has it leaves it.
-func TestUpdateInPlaceLeavesTheDefaultContainer(t *testing.T) {
-	asks := func(version string) *fixtures.SidecarSetBuilder {
-		return meshSet(version).Annotation(appsv1beta1.AnnotationDefaultContainer, appsv1beta1.DefaultContainerApp)
-	}
-	if u, err := update(inplace.UpdateInput{Pod: running(t, meshSet("1")), Compiled: fixtures.Compiled(t, asks("1").Map()), Now: updatedAt}); err != nil || u.Verdict.Method != inplace.Current {
-		t.Errorf("a Pod without the annotation: %+v, %v", u.Verdict, err)
-	}
-	pod := running(t, asks("1"))
-	u, err := update(inplace.UpdateInput{Pod: pod, Compiled: fixtures.Compiled(t, asks("2").Map()), Previous: fixtures.Compiled(t, asks("1").Map()), Now: updatedAt})
-	if err != nil || u.Verdict.Method != inplace.Images {
-		t.Fatalf("UpdateInPlace = %+v, %v", u.Verdict, err)
-	}
-	if got := patched(t, pod, u.Patch).Annotations["kubectl.kubernetes.io/default-container"]; got != "app" {
-		t.Errorf("after an update, kubectl takes %q", got)
 	}
 }

@@ -143,16 +143,6 @@ func TestInjectedList(t *testing.T) {
 	}
 }
 
-func TestJoinInjectedListSorts(t *testing.T) {
-	names := []string{"b", "a", "b"}
-	if got := podstate.JoinInjectedList(names); got != "a,b" {
-		t.Errorf("JoinInjectedList = %q", got)
-	}
-	if diff := cmp.Diff([]string{"b", "a", "b"}, names); diff != "" {
-		t.Errorf("argument changed:\n%s", diff)
-	}
-}
-
 func FuzzParseHashes(f *testing.F) {
 	for _, seed := range []string{``, `{}`, `{"a":"h"}`, `{"a":{"hash":"h"}}`, `{"a":{"hash":1}}`, `null`, `{"a":{"hash":null,"hash":"x"}}`, `{"a":{"updateTimestamp":"2026-11-20T21:58:28Z","hash":"w","sidecarSetName":"a","sidecarList":["m","t"],"controllerRevision":"c"},"b":{"updateTimestamp":null,"hash":"w","sidecarSetName":"b","sidecarList":[]}}`, `{"a":{"hash":"h"},"a":"x"}`, "{\"\xff\":\"h\"}"} {
 		f.Add(seed)

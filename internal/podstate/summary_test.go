@@ -46,39 +46,24 @@ func injectedPod(image, statusImage, imageID string) *corev1.Pod {
 	}
 }
 
-func TestFromPodReadsWhatStatusNeeds(t *testing.T) {
-	r := podstate.FromPod(injectedPod("log:1", "log:1", "log@"+digestA))
-	if !r.Active || !r.Ready || !r.Reported || r.Facts.Mirror {
-		t.Errorf("active, ready, reported, mirror = %v %v %v %v", r.Active, r.Ready, r.Reported, r.Facts.Mirror)
-	}
-	logging, ok := r.Injection(podstate.MakeName("logging"))
-	if !ok || logging.Hash != podstate.MakeName("h1") {
-		t.Errorf("logging is recorded as %v, %v", logging, ok)
-	}
-	mesh, ok := r.Injection(podstate.MakeName("mesh"))
-	if !ok || mesh.Hash != 0 {
-		t.Errorf("mesh is recorded as %v, %v; want an entry without a hash", mesh, ok)
-	}
-	if c, ok := r.Container(podstate.MakeName("setup")); !ok || !c.Kind.Init() {
-		t.Errorf("init container = %v, %v", c, ok)
-	}
-}
-
 func TestFromPodActiveAndReady(t *testing.T) {
 	tests := map[string]struct {
 		edit          func(*corev1.Pod)
 		active, ready bool
+		phase         podstate.Phase // in the order of updates
 	}{
-		"running and ready":         {func(*corev1.Pod) {}, true, true},
-		"not ready":                 {func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }, true, false},
-		"without a Ready condition": {func(p *corev1.Pod) { p.Status.Conditions = nil }, true, false},
-		"pending, whatever it says": {func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, true, false},
+		"running and ready":         {func(*corev1.Pod) {}, true, true, podstate.Running},
+		"not ready":                 {func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }, true, false, podstate.Running},
+		"without a Ready condition": {func(p *corev1.Pod) { p.Status.Conditions = nil }, true, false, podstate.Running},
+		"pending, whatever it says": {func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, true, false, podstate.Pending},
+		"unknown":                   {func(p *corev1.Pod) { p.Status.Phase = corev1.PodUnknown }, true, false, podstate.Unknown},
+		"without a phase":           {func(p *corev1.Pod) { p.Status.Phase = "" }, true, false, 0},
 		"succeeded": {func(p *corev1.Pod) {
 			p.Status.Phase, p.Spec.RestartPolicy = corev1.PodSucceeded, corev1.RestartPolicyOnFailure
-		}, false, false},
-		"evicted, and exited with 0":      {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, false, false},
-		"failed":                          {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, false, false},
-		"being deleted while it is ready": {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, false, false},
+		}, false, false, 0},
+		"evicted, and exited with 0":      {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, false, false, 0},
+		"failed":                          {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, false, false, 0},
+		"being deleted while it is ready": {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, false, false, 0},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -87,6 +72,9 @@ func TestFromPodActiveAndReady(t *testing.T) {
 			r := podstate.FromPod(pod)
 			if r.Active != tc.active || r.Ready != tc.ready || r.Succeeded != (name == "succeeded") {
 				t.Errorf("active, ready, succeeded = %v, %v, %v; want %v, %v", r.Active, r.Ready, r.Succeeded, tc.active, tc.ready)
+			}
+			if r.Order.Phase != tc.phase {
+				t.Errorf("its phase is %v, want %v", r.Order.Phase, tc.phase)
 			}
 			if r.FullName() != "ns/web" {
 				t.Errorf("it is called %s", r.FullName())

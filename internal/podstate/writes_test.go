@@ -180,6 +180,9 @@ func TestRecordHasWhatARolloutNeeds(t *testing.T) {
 	}
 	logging, _ := r.Injection(podstate.MakeName("logging"))
 	mesh, _ := r.Injection(podstate.MakeName("mesh"))
+	if logging.Hash != podstate.MakeName("h1") || mesh.Hash != 0 {
+		t.Errorf("hashes of logging and mesh are %v and %v", logging.Hash, mesh.Hash)
+	}
 	if logging.HashWithoutImage != podstate.MakeName("w1") || logging.Upgradable != podstate.IsUpgradable || mesh.HashWithoutImage != 0 || mesh.Upgradable != podstate.NotUpgradable {
 		t.Errorf("logging %+v, mesh %+v", logging, mesh)
 	}
@@ -187,27 +190,6 @@ func TestRecordHasWhatARolloutNeeds(t *testing.T) {
 		if c, ok := r.Container(podstate.MakeName(name)); !ok || c.Kind != want || c.Ready != (name == "proxy") {
 			t.Errorf("%s is %+v", name, c)
 		}
-	}
-}
-
-func TestOrderOfPods(t *testing.T) {
-	tests := map[string]struct {
-		edit func(*corev1.Pod)
-		want podstate.Order
-	}{
-		"running":         {func(*corev1.Pod) {}, podstate.Order{Phase: podstate.Running}},
-		"pending":         {func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, podstate.Order{Phase: podstate.Pending}},
-		"unknown":         {func(p *corev1.Pod) { p.Status.Phase = corev1.PodUnknown }, podstate.Order{Phase: podstate.Unknown}},
-		"without a phase": {func(p *corev1.Pod) { p.Status.Phase = "" }, podstate.Order{}},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			pod := injectedPod("log:1", "log:1", "log@"+digestA)
-			tc.edit(pod)
-			if diff := cmp.Diff(tc.want, podstate.FromPod(pod).Order); diff != "" {
-				t.Errorf("order (-want +got):\n%s", diff)
-			}
-		})
 	}
 }
 
