@@ -118,7 +118,7 @@ start_replicas() {
       --health-probe-bind-address "127.0.0.1:$probe" --metrics-bind-address "127.0.0.1:$metrics" --drain-grace 0s
     backends+=(-to "127.0.0.1:$webhook") probes+=("$probe") METRICS+=("127.0.0.1:$metrics")
   done
-  start splice "$SPLICE" -public -listen "$2" "${backends[@]}"
+  start splice "$SPLICE" -listen "$2" "${backends[@]}"
   wait_for "the address $2" test -s "$STATE/splice.log"
   ! grep 'splice: ' "$STATE/splice.log" >&2 || fail "no process of this machine can listen on $2"
   for probe in "${probes[@]}"; do wait_for "a replica of the operator" ready "$probe"; done

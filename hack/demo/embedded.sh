@@ -21,8 +21,9 @@ up() {
 
   title "Starting a control plane: etcd, kube-apiserver, controller-manager, scheduler, 3 simulated nodes"
   local seconds=$SECONDS address
-  "$STAND" up --dir "$PLANE" --control-plane full --nodes 3 >/dev/null
   KUBECTL=$("$STAND" build)/kubectl
+  start stand "$STAND" run --dir "$PLANE" --nodes 3
+  wait_for "the control plane" grep '^{' "$STATE/stand.log"
   export KUBECONFIG=$PLANE/kubeconfig
   echo "ready after $((SECONDS - seconds)) s"
 
@@ -83,7 +84,7 @@ finish() {
 
 stop_all() {
   stop_replicas
-  "$STAND" down --dir "$PLANE" >/dev/null || true
+  stop stand "$STAND"
 }
 
 down() {

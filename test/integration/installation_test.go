@@ -55,9 +55,6 @@ var spare struct {
 func borrow(t *testing.T) *stand.Cluster {
 	t.Helper()
 	operator.NeedReplicas(t)
-	if os.Getenv("KUBEBUILDER_ASSETS") != "" {
-		t.Skip("SKIP: needs a whole control plane; unset KUBEBUILDER_ASSETS to have it built")
-	}
 	spare.Lock()
 	t.Cleanup(spare.Unlock)
 	if spare.cluster == nil {

@@ -71,9 +71,6 @@ func missing() string {
 			return fmt.Sprintf("%s (Debian package %s)", needed.program, needed.debian)
 		}
 	}
-	if os.Getenv("KUBEBUILDER_ASSETS") != "" {
-		return "a whole control plane and a kubelet; unset KUBEBUILDER_ASSETS to have them built"
-	}
 	return ""
 }
 

@@ -63,7 +63,7 @@ func (o Options) flags(dir string) []string {
 		level = "full"
 	}
 	flags := []string{
-		"run", "--until-stdin-closes", "--temporary", "--dir=" + dir, "--control-plane=" + level,
+		"run", "--orders", "--temporary", "--dir=" + dir, "--control-plane=" + level,
 		"--nodes=" + strconv.Itoa(o.Nodes), "--apiservers=" + strconv.Itoa(max(o.APIServers, 1)),
 		"--kwok=" + strconv.FormatBool(o.Kwok), "--audit=" + strconv.FormatBool(o.Audit),
 	}
@@ -87,12 +87,14 @@ type Cluster struct {
 	CAFile     string   `json:"caFile"`     // the CA that signs the API servers' certificates
 	Pid        int      `json:"pid"`        // of the launcher, the parent of all components
 
-	launcher string
 	cmd      *exec.Cmd
-	stdin    io.Closer
 	done     chan struct{} // closed when the launcher is gone; waitErr is set then
 	waitErr  error
 	keepLogs bool
+
+	asking  sync.Mutex // held from an order until its answer
+	orders  io.WriteCloser
+	answers *bufio.Reader
 
 	mu      sync.Mutex
 	stopped bool
@@ -109,7 +111,7 @@ type Component struct {
 // Start starts a cluster in a temporary directory and returns when all of it is ready. The
 // caller must Stop it. If this process ends before that, the cluster ends too.
 func Start(o Options) (*Cluster, error) {
-	path, err := launcher()
+	path, module, err := launcher()
 	if err != nil {
 		return nil, err
 	}
@@ -117,8 +119,8 @@ func Start(o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{launcher: path, Dir: dir, done: make(chan struct{})}
-	if err := c.start(o.flags(dir)); err != nil {
+	c := &Cluster{Dir: dir, done: make(chan struct{})}
+	if err := c.start(path, append(o.flags(dir), "--module="+module)); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
 	return c, nil
@@ -139,24 +141,22 @@ func planeEnvironment() []string {
 }
 
 // start starts the launcher, and waits for the one line that says that it is ready.
-func (c *Cluster) start(flags []string) error {
-	c.cmd = exec.CommandContext(context.Background(), c.launcher, flags...)
+func (c *Cluster) start(path string, flags []string) error {
+	c.cmd = exec.CommandContext(context.Background(), path, flags...)
 	c.cmd.Stderr = os.Stderr
 	c.cmd.Env = planeEnvironment()
-	if module, err := controlplaneDir(); err == nil {
-		c.cmd.Args = append(c.cmd.Args, "--module="+module)
-	}
 	stdout, err := c.cmd.StdoutPipe()
 	if err != nil {
 		return err
 	}
-	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
+	if c.orders, err = c.cmd.StdinPipe(); err != nil {
 		return err
 	}
 	if err := c.cmd.Start(); err != nil {
 		return fmt.Errorf("starting the launcher: %w", err)
 	}
-	line, readErr := bufio.NewReader(stdout).ReadBytes('\n')
+	c.answers = bufio.NewReader(stdout)
+	line, readErr := c.answers.ReadBytes('\n')
 	go func() {
 		c.waitErr = c.cmd.Wait()
 		close(c.done)
@@ -193,7 +193,7 @@ func (c *Cluster) Stop() error {
 	if c.keepLogs {
 		c.saveLogs()
 	}
-	_ = c.stdin.Close()
+	_ = c.orders.Close()
 	select {
 	case <-c.done:
 	case <-time.After(await.Patience):
@@ -284,78 +284,76 @@ func (c *Cluster) Kubectl(ctx context.Context, stdin string, args ...string) (st
 }
 
 // Components returns the components that run now.
-func (c *Cluster) Components(ctx context.Context) ([]Component, error) {
-	return c.ask(ctx, "status")
-}
-
-// Component returns one of Components.
-func (c *Cluster) Component(ctx context.Context, name string) (Component, error) {
-	all, err := c.ask(ctx, "status")
-	if err != nil {
-		return Component{}, err
-	}
-	for _, component := range all {
-		if component.Name == name {
-			return component, nil
-		}
-	}
-	return Component{}, fmt.Errorf("no component %q", name)
-}
+func (c *Cluster) Components() ([]Component, error) { return c.ask("status") }
 
 // Kill ends one component as a crash would (SIGKILL) and returns when it is
 // gone. The cluster runs without it until it is restarted.
-func (c *Cluster) Kill(ctx context.Context, name string) error {
-	_, err := c.ask(ctx, "kill", name)
+func (c *Cluster) Kill(_ context.Context, name string) error {
+	_, err := c.ask("kill " + name)
 	return err
 }
 
 // Signal sends SIGSTOP or SIGCONT to one component: with SIGSTOP, a server hangs.
-func (c *Cluster) Signal(ctx context.Context, name string, signal syscall.Signal) error {
-	component, err := c.Component(ctx, name)
+func (c *Cluster) Signal(_ context.Context, name string, signal syscall.Signal) error {
+	all, err := c.Components()
 	if err != nil {
 		return err
 	}
-	return syscall.Kill(component.Pid, signal)
+	i := slices.IndexFunc(all, func(c Component) bool { return c.Name == name })
+	if i < 0 || all[i].Pid == 0 {
+		return fmt.Errorf("no component %q runs", name)
+	}
+	return syscall.Kill(all[i].Pid, signal)
 }
 
 // Restart starts one component again, after stopping it if it runs, with the
 // same flags, ports and data. It returns when the component is healthy.
-func (c *Cluster) Restart(ctx context.Context, name string) error {
-	_, err := c.ask(ctx, "restart", name)
+func (c *Cluster) Restart(_ context.Context, name string) error {
+	_, err := c.ask("restart " + name)
 	return err
 }
 
-// ask runs the launcher's sub-command on this cluster.
-func (c *Cluster) ask(ctx context.Context, command string, args ...string) ([]Component, error) {
-	cmd := exec.CommandContext(ctx, c.launcher, append([]string{command, "--dir=" + c.Dir}, args...)...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("stand %s %s: %w: %s", command, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
-	}
-	var info struct {
+// ask gives the launcher an order, and returns what runs after it.
+func (c *Cluster) ask(order string) ([]Component, error) {
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	var answer struct {
+		Error      string      `json:"error"`
 		Components []Component `json:"components"`
 	}
-	return info.Components, json.Unmarshal(out, &info)
+	_, err := fmt.Fprintln(c.orders, order)
+	var line []byte
+	if err == nil {
+		line, err = c.answers.ReadBytes('\n')
+	}
+	if err == nil {
+		err = json.Unmarshal(line, &answer)
+	}
+	if err == nil && answer.Error != "" {
+		err = errors.New(answer.Error)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the stand, asked for %q: %w", order, err)
+	}
+	return answer.Components, nil
 }
 
-// buildControlPlane makes the launcher build the programs, unless they are already built.
-func buildControlPlane(launcher, version string) error {
-	args := []string{"build"}
+// built returns the path of the launcher, and makes it build the control plane if it is not built.
+func built(version string) (path string, err error) {
+	path, module, err := launcher()
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(context.Background(), path, "build", "--module="+module)
 	if version != "" {
-		args = append(args, "--k8s-version="+version)
+		cmd.Args = append(cmd.Args, "--k8s-version="+version)
 	}
-	if module, err := controlplaneDir(); err == nil {
-		args = append(args, "--module="+module)
-	}
-	cmd := exec.CommandContext(context.Background(), launcher, args...)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("building the control plane: %w", err)
+		return "", fmt.Errorf("building the control plane: %w", err)
 	}
-	return nil
+	return path, nil
 }
 
 // Minor is the minor version of Kubernetes: 36 of v1.36.4.

@@ -9,28 +9,23 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 )
 
 const rootModule = "github.com/sidecarset/operator"
 
-// launcher returns the path of the launcher: the one that STAND names, or the
-// one of this checkout, built if it is out of date.
-var launcher = sync.OnceValues(func() (string, error) {
-	if path := os.Getenv("STAND"); path != "" {
-		return path, nil
+// launcher returns the path of the launcher, and the module of the control plane in this checkout. It is
+// the launcher that STAND names, or the one of this checkout, built if it is out of date.
+func launcher() (path, module string, err error) {
+	if module, err = controlplaneDir(); err != nil {
+		return "", "", err
 	}
-	module, err := controlplaneDir()
-	if err != nil {
-		return "", err
+	if path = os.Getenv("STAND"); path != "" {
+		return path, module, nil
 	}
-	path, err := buildLauncher(module)
-	if err != nil {
-		return "", fmt.Errorf("building the launcher of the control plane: %w", err)
-	}
-	return path, nil
-})
+	path, err = GoBuild(context.Background(), module, "stand", "./cmd/stand")
+	return path, module, err
+}
 
 // controlplaneDir finds the launcher's module from the working directory, which
 // in a test is the directory of the package.
@@ -48,11 +43,6 @@ func controlplaneDir() (string, error) {
 			return "", fmt.Errorf("no module %s around %s", rootModule, here)
 		}
 	}
-}
-
-// buildLauncher builds the launcher, if it is out of date.
-func buildLauncher(module string) (string, error) {
-	return GoBuild(context.Background(), module, "stand", "./cmd/stand")
 }
 
 // GoBuild builds the package of a module into a file of that name in the user's cache directory,

@@ -20,10 +20,6 @@ import (
 // The processes of the control plane, kubectl and this process use STAND_GOGC of the
 // environment as GOGC, or 400.
 //
-// With KUBEBUILDER_ASSETS in the environment, as setup-envtest prints it, the
-// programs in that directory are run and nothing is built. They have no
-// controller-manager: a suite that needs more than an API server says SKIP.
-//
 // With Options.Namespace the test binary first starts itself again inside a network
 // namespace, see InNamespace: so TestMain runs the code before Main twice.
 func Main(m *testing.M, o Options, begin func(context.Context, *Cluster) error) int {
@@ -33,10 +29,6 @@ func Main(m *testing.M, o Options, begin func(context.Context, *Cluster) error) 
 	}
 	if testing.Short() {
 		fmt.Println("SKIP: these tests need a control plane, and -short was given")
-		return 0
-	}
-	if assets := os.Getenv("KUBEBUILDER_ASSETS"); assets != "" && (o.Full || o.K8sVersion != "") {
-		fmt.Println("SKIP: these tests need a whole control plane, or one of a version of their own; unset KUBEBUILDER_ASSETS to have it built")
 		return 0
 	}
 	if os.Getenv(GarbageVariable) == "" {

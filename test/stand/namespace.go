@@ -30,11 +30,8 @@ func InNamespace(o Options) error {
 	if os.Getenv(environment) != "" {
 		return nil
 	}
-	path, err := launcher()
+	path, err := built(o.K8sVersion)
 	if err != nil {
-		return err
-	}
-	if err := buildControlPlane(path, o.K8sVersion); err != nil {
 		return err
 	}
 	self, err := os.Executable()
@@ -53,11 +50,8 @@ func InNamespace(o Options) error {
 // are those of InNamespace, and one more: 10.96.0.1, at which Pods look for the
 // API server; nothing listens there yet.
 func Isolated(o Options, env ...string) (int, error) {
-	path, err := launcher()
+	path, err := built(o.K8sVersion)
 	if err != nil {
-		return 1, err
-	}
-	if err := buildControlPlane(path, o.K8sVersion); err != nil {
 		return 1, err
 	}
 	self, err := os.Executable()

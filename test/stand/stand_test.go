@@ -41,7 +41,7 @@ func TestNoProcessOutlivesTheStand(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _, _ = c.Stop(), os.RemoveAll(c.Dir) })
-			components, err := c.Components(t.Context())
+			components, err := c.Components()
 			if err != nil || len(components) != 2 {
 				t.Fatalf("components are %v, %v; want etcd and one API server", components, err)
 			}

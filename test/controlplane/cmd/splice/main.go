@@ -1,7 +1,6 @@
 // Command splice replaces a Service where there is no kube-proxy. It accepts TCP connections on
-// one address, and joins each to the next of several backends that does not refuse it. The
-// backends are on loopback, and so is the address without -public. It does not decrypt TLS, so
-// clients see the certificates of the backends.
+// one address, and joins each to the next of several backends that does not refuse it. It does not
+// decrypt TLS, so clients see the certificates of the backends.
 //
 //	splice -listen 127.0.0.1:9443 -to 127.0.0.1:9444 -to 127.0.0.1:9445
 package main
@@ -27,29 +26,24 @@ const dialTimeout = time.Second
 
 func main() {
 	var listen string
-	var public bool
 	var backends []string
-	flag.StringVar(&listen, "listen", "127.0.0.1:0", "`address` to accept on; a loopback address without -public")
-	flag.BoolVar(&public, "public", false, "accept on an address that other machines may reach")
+	flag.StringVar(&listen, "listen", "127.0.0.1:0", "`address` to accept on")
 	flag.Func("to", "backend `address`; repeat it for several", func(address string) error {
 		backends = append(backends, address)
-		return loopbackOnly(address)
+		return nil
 	})
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, listen, public, backends); err != nil {
+	if err := run(ctx, listen, backends); err != nil {
 		log.Fatalf("splice: %v", err)
 	}
 }
 
-func run(ctx context.Context, listen string, public bool, backends []string) error {
+func run(ctx context.Context, listen string, backends []string) error {
 	if len(backends) == 0 {
 		return errors.New("no backend: give at least one -to")
-	}
-	if err := loopbackOnly(listen); err != nil && !public {
-		return err
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
 	if err != nil {
@@ -100,15 +94,4 @@ func copyHalf(to, from net.Conn) {
 	if tcp, ok := to.(*net.TCPConn); ok {
 		_ = tcp.CloseWrite()
 	}
-}
-
-func loopbackOnly(address string) error {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return err
-	}
-	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
-		return fmt.Errorf("%s is not a loopback address", address)
-	}
-	return nil
 }

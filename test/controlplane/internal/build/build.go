@@ -16,24 +16,19 @@ import (
 // Components are the names by which the multi-call binary can be called.
 var Components = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"}
 
-// DefaultCache returns the directory in which builds are kept by default.
-func DefaultCache() (string, error) {
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("finding the cache directory (or name one with --cache): %w", err)
-	}
-	return filepath.Join(dir, "sidecarset-operator"), nil
-}
-
 // Ensure returns the directory with the programs of this source. It builds them if no earlier
 // call has built them. Concurrent callers wait for one build. If a build is interrupted, a later
 // caller builds again.
-func Ensure(ctx context.Context, s Source, cache string, progress io.Writer) (string, error) {
+func Ensure(ctx context.Context, s Source, progress io.Writer) (string, error) {
 	key, err := s.Key()
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, key)
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "sidecarset-operator", key)
 	if isBuilt(dir) {
 		return filepath.Join(dir, "bin"), nil
 	}

@@ -16,11 +16,8 @@ import (
 	"strings"
 )
 
-const (
-	modulePath = "github.com/sidecarset/operator/test/controlplane"
-	// mainModfile has the version that is built by default, and kwok.
-	mainModfile = "go.mod"
-)
+// mainModfile has the version that is built by default, and kwok.
+const mainModfile = "go.mod"
 
 // Source is one Kubernetes version of the control plane, as this module's files
 // describe it.
@@ -28,22 +25,6 @@ type Source struct {
 	Dir     string // the module
 	Modfile string // which of its go*.mod files
 	Version string // of k8s.io/kubernetes, as "v1.37.2"
-}
-
-// FindModule returns the directory of this module. from is a directory in this module, or in the
-// operator's module around it.
-func FindModule(from string) (string, error) {
-	for dir := from; ; dir = filepath.Dir(dir) {
-		for _, candidate := range []string{dir, filepath.Join(dir, "test", "controlplane")} {
-			text, err := os.ReadFile(filepath.Join(candidate, "go.mod"))
-			if err == nil && strings.HasPrefix(string(text), "module "+modulePath+"\n") {
-				return candidate, nil
-			}
-		}
-		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("no module %s in %s or above it; name its directory with --module", modulePath, from)
-		}
-	}
 }
 
 var requiredVersion = regexp.MustCompile(`(?m)^\s*(?:require )?k8s\.io/kubernetes (v\S+)`)
@@ -71,7 +52,7 @@ func Select(dir, version string) (Source, error) {
 		}
 		known = append(known, has)
 	}
-	return Source{}, fmt.Errorf("no modfile in %s requires k8s.io/kubernetes %s (there are %s); make one with: go run ./cmd/modfile %s",
+	return Source{}, fmt.Errorf("no modfile in %s (--module) requires k8s.io/kubernetes %s (there are %s); make one with: go run ./cmd/modfile %s",
 		dir, version, strings.Join(known, ", "), version)
 }
 

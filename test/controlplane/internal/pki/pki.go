@@ -1,6 +1,4 @@
-// Package pki makes the certificates and keys of one stand. The authority and the ServiceAccount
-// key remain as long as the data directory, so a stand that is started again trusts the
-// certificates and tokens that it issued before. All other certificates are issued at each start.
+// Package pki makes the certificates and keys of one stand.
 package pki
 
 import (
@@ -8,13 +6,10 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"errors"
 	"fmt"
-	"io/fs"
 	"math/big"
 	"net"
 	"os"
@@ -28,6 +23,7 @@ const lifetime = 10 * 365 * 24 * time.Hour
 // Authority signs the certificates of one stand and keeps them in one
 // directory. It is used from one goroutine.
 type Authority struct {
+	Pair
 	dir  string
 	cert *x509.Certificate
 	key  crypto.Signer
@@ -38,29 +34,22 @@ type Pair struct {
 	CertFile, KeyFile string
 }
 
-// Open reads the authority in dir, or makes one.
-func Open(dir string) (*Authority, error) {
+// New makes an authority, with its files in dir.
+func New(dir string) (*Authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the certificate directory: %w", err)
 	}
 	a := &Authority{dir: dir}
-	pair, err := tls.LoadX509KeyPair(a.CertFile(), a.KeyFile())
-	switch {
-	case err == nil:
-		a.cert, a.key = pair.Leaf, pair.PrivateKey.(crypto.Signer)
-		return a, nil
-	case !errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("reading the certificate authority in %s: %w", dir, err)
-	}
-	return a, a.create()
+	a.Pair = a.pair("ca")
+	var err error
+	a.cert, a.key, err = a.issue("ca", &x509.Certificate{
+		Subject:               pkix.Name{CommonName: "stand"},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	})
+	return a, err
 }
-
-// CertFile is the file with the authority's certificate. Clients trust it, and API servers check
-// clients' certificates with it.
-func (a *Authority) CertFile() string { return filepath.Join(a.dir, "ca.crt") }
-
-// KeyFile is the authority's key, for the controller-manager's signers.
-func (a *Authority) KeyFile() string { return filepath.Join(a.dir, "ca.key") }
 
 // Pool returns a pool that trusts this authority only.
 func (a *Authority) Pool() *x509.CertPool {
@@ -69,39 +58,25 @@ func (a *Authority) Pool() *x509.CertPool {
 	return pool
 }
 
-func (a *Authority) create() error {
-	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: "stand"},
-		IsCA:                  true,
-		BasicConstraintsValid: true,
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}
-	var err error
-	a.cert, a.key, err = a.issue("ca", template)
-	return err
-}
-
 // Serving issues a certificate for servers at these names and addresses.
 func (a *Authority) Serving(name string, dnsNames []string, ips []net.IP) (Pair, error) {
-	return a.leaf(name, &x509.Certificate{
+	_, _, err := a.issue(name, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
 		DNSNames:    dnsNames,
 		IPAddresses: ips,
+		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
+	return a.pair(name), err
 }
 
 // Client issues a certificate that the API server accepts as this user.
 func (a *Authority) Client(name, user string, groups ...string) (Pair, error) {
-	return a.leaf(name, &x509.Certificate{
+	_, _, err := a.issue(name, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: groups},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
-}
-
-func (a *Authority) leaf(name string, template *x509.Certificate) (Pair, error) {
-	template.KeyUsage = x509.KeyUsageDigitalSignature
-	_, _, err := a.issue(name, template)
 	return a.pair(name), err
 }
 
@@ -112,15 +87,13 @@ func (a *Authority) pair(name string) Pair {
 // issue makes a key and a certificate, and writes both. The authority signs the certificate; the
 // certificate of the authority itself is signed with its own key.
 func (a *Authority) issue(name string, template *x509.Certificate) (*x509.Certificate, crypto.Signer, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := newKey(a.pair(name).KeyFile)
 	if err != nil {
 		return nil, nil, err
 	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
+	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)); err != nil {
 		return nil, nil, err
 	}
-	template.SerialNumber = serial
 	template.NotBefore = time.Now().Add(-time.Hour)
 	template.NotAfter = time.Now().Add(lifetime)
 	parent, signer := a.cert, a.key
@@ -131,35 +104,31 @@ func (a *Authority) issue(name string, template *x509.Certificate) (*x509.Certif
 	if err != nil {
 		return nil, nil, fmt.Errorf("signing certificate %q: %w", name, err)
 	}
-	files := a.pair(name)
-	if err := errors.Join(writePEM(files.CertFile, "CERTIFICATE", der), writeKey(files.KeyFile, key)); err != nil {
+	if err := writePEM(a.pair(name).CertFile, "CERTIFICATE", der); err != nil {
 		return nil, nil, err
 	}
 	cert, err := x509.ParseCertificate(der)
 	return cert, key, err
 }
 
-// ServiceAccountKey returns the file with the key that signs ServiceAccount
-// tokens, and makes it if there is none. API servers read the public half from the
-// same file.
-func (a *Authority) ServiceAccountKey() (string, error) {
-	path := filepath.Join(a.dir, "service-accounts.key")
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return "", err
-	}
-	return path, writeKey(path, key)
+// ServiceAccountKey makes the key that signs ServiceAccount tokens. API servers read the public half
+// from the same file.
+func (a *Authority) ServiceAccountKey() (path string, err error) {
+	path = filepath.Join(a.dir, "service-accounts.key")
+	_, err = newKey(path)
+	return path, err
 }
 
-func writeKey(path string, key *ecdsa.PrivateKey) error {
+func newKey(path string) (crypto.Signer, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writePEM(path, "EC PRIVATE KEY", der)
+	return key, writePEM(path, "EC PRIVATE KEY", der)
 }
 
 func writePEM(path, kind string, der []byte) error {

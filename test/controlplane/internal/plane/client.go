@@ -48,7 +48,7 @@ func (c *client) get(ctx context.Context, url string, out any) error {
 	return json.Unmarshal(body, out)
 }
 
-// create posts an object. If it already exists, create succeeds.
+// create posts an object.
 func (c *client) create(ctx context.Context, url string, object any) error {
 	text, err := json.Marshal(object)
 	if err != nil {
@@ -58,7 +58,7 @@ func (c *client) create(ctx context.Context, url string, object any) error {
 	if err != nil {
 		return err
 	}
-	if status != http.StatusCreated && status != http.StatusConflict {
+	if status != http.StatusCreated {
 		return fmt.Errorf("POST %s: %d: %.300s", url, status, body)
 	}
 	return nil

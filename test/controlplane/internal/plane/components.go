@@ -8,6 +8,14 @@ import (
 	"github.com/sidecarset/operator/test/controlplane/internal/pki"
 )
 
+// loopback is where every server listens: a stand on a developer's machine may not be reached from
+// other machines.
+const loopback = "127.0.0.1"
+
+func serverURL(scheme string, port int) string {
+	return fmt.Sprintf("%s://%s:%d", scheme, loopback, port)
+}
+
 // serviceCIDR is the range of Service addresses. It does not overlap with the Pods' range, nor
 // with the addresses of a namespace that package netns makes.
 const serviceCIDR = "10.96.0.0/16"
@@ -47,11 +55,11 @@ func (f files) kubeconfig(component string) string {
 	return f.path("components", component+".kubeconfig")
 }
 
-func etcd(o *Options, f files) component {
+func etcd(f files) component {
 	return component{
 		name: "etcd", program: "etcd", ports: 2,
 		flags: func(ports []int) []string {
-			client, peer := o.url("http", ports[0]), o.url("http", ports[1])
+			client, peer := serverURL("http", ports[0]), serverURL("http", ports[1])
 			return []string{
 				"--name=stand",
 				"--data-dir=" + f.path("etcd"),
@@ -65,7 +73,7 @@ func etcd(o *Options, f files) component {
 				"--log-level=warn",
 			}
 		},
-		health: func(ports []int) string { return o.url("http", ports[0]) + "/readyz" },
+		health: func(ports []int) string { return serverURL("http", ports[0]) + "/readyz" },
 	}
 }
 
@@ -75,13 +83,13 @@ func apiServer(o *Options, f files, name, etcdURL string) component {
 		flags: func(ports []int) []string {
 			flags := []string{
 				"--etcd-servers=" + etcdURL,
-				"--bind-address=" + o.BindAddress,
-				"--advertise-address=" + o.BindAddress,
+				"--bind-address=" + loopback,
+				"--advertise-address=" + loopback,
 				"--secure-port=" + strconv.Itoa(ports[0]),
 				"--endpoint-reconciler-type=none", // a loopback address may not be an endpoint
 				"--tls-cert-file=" + f.serving.CertFile,
 				"--tls-private-key-file=" + f.serving.KeyFile,
-				"--client-ca-file=" + f.authority.CertFile(),
+				"--client-ca-file=" + f.authority.CertFile,
 				"--authorization-mode=Node,RBAC",
 				"--allow-privileged=true",
 				"--service-cluster-ip-range=" + serviceCIDR,
@@ -104,42 +112,42 @@ func apiServer(o *Options, f files, name, etcdURL string) component {
 			}
 			return flags
 		},
-		health: func(ports []int) string { return o.url("https", ports[0]) + "/readyz" },
+		health: func(ports []int) string { return serverURL("https", ports[0]) + "/readyz" },
 	}
 }
 
-func controllerManager(o *Options, f files) component {
+func controllerManager(f files) component {
 	const name = "kube-controller-manager"
 	return component{
 		name: name, program: name, ports: 1,
 		flags: func(ports []int) []string {
-			return append(secureServer(o, f, name, ports[0]),
+			return append(secureServer(f, name, ports[0]),
 				"--use-service-account-credentials=true",
-				"--root-ca-file="+f.authority.CertFile(),
+				"--root-ca-file="+f.authority.CertFile,
 				"--service-account-private-key-file="+f.serviceAccountKey,
-				"--cluster-signing-cert-file="+f.authority.CertFile(),
-				"--cluster-signing-key-file="+f.authority.KeyFile(),
+				"--cluster-signing-cert-file="+f.authority.CertFile,
+				"--cluster-signing-key-file="+f.authority.KeyFile,
 			)
 		},
-		health: func(ports []int) string { return o.url("https", ports[0]) + "/healthz" },
+		health: func(ports []int) string { return serverURL("https", ports[0]) + "/healthz" },
 	}
 }
 
-func scheduler(o *Options, f files) component {
+func scheduler(f files) component {
 	const name = "kube-scheduler"
 	return component{
 		name: name, program: name, ports: 1,
-		flags:  func(ports []int) []string { return secureServer(o, f, name, ports[0]) },
-		health: func(ports []int) string { return o.url("https", ports[0]) + "/healthz" },
+		flags:  func(ports []int) []string { return secureServer(f, name, ports[0]) },
+		health: func(ports []int) string { return serverURL("https", ports[0]) + "/healthz" },
 	}
 }
 
 // secureServer returns the flags that controller-manager and scheduler share. There is one of
 // each, and they use no Lease, because a lost API server must not end them.
-func secureServer(o *Options, f files, name string, port int) []string {
+func secureServer(f files, name string, port int) []string {
 	return []string{
 		"--kubeconfig=" + f.kubeconfig(name),
-		"--bind-address=" + o.BindAddress,
+		"--bind-address=" + loopback,
 		"--secure-port=" + strconv.Itoa(port),
 		"--tls-cert-file=" + f.serving.CertFile,
 		"--tls-private-key-file=" + f.serving.KeyFile,
@@ -149,7 +157,7 @@ func secureServer(o *Options, f files, name string, port int) []string {
 	}
 }
 
-func kwok(o *Options, f files) component {
+func kwok(f files) component {
 	return component{
 		name: "kwok", program: "kwok", ports: 1,
 		flags: func(ports []int) []string {
@@ -162,9 +170,9 @@ func kwok(o *Options, f files) component {
 				"--node-lease-duration-seconds=40",
 				"--node-ip=", // a fake node has no address
 				"--cidr=" + podCIDR,
-				"--server-address=" + fmt.Sprintf("%s:%d", o.BindAddress, ports[0]),
+				"--server-address=" + fmt.Sprintf("%s:%d", loopback, ports[0]),
 			}
 		},
-		health: func(ports []int) string { return o.url("http", ports[0]) + "/healthz" },
+		health: func(ports []int) string { return serverURL("http", ports[0]) + "/healthz" },
 	}
 }

@@ -17,7 +17,7 @@ type endpoint struct {
 // current context. Certificates are embedded, so the file can be copied. It is JSON, which is
 // also YAML, so every reader of kubeconfigs accepts it.
 func writeKubeconfig(path string, authority *pki.Authority, user pki.Pair, servers []endpoint) error {
-	ca, err := os.ReadFile(authority.CertFile())
+	ca, err := os.ReadFile(authority.CertFile)
 	if err != nil {
 		return err
 	}

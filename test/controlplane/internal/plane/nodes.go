@@ -32,7 +32,6 @@ func fakeNode(i int, version string) object {
 	}
 }
 
-// createNodes creates the nodes that are missing.
 func createNodes(ctx context.Context, c *client, server string, nodes int, version string) error {
 	for i := range nodes {
 		if err := c.create(ctx, server+"/api/v1/nodes", fakeNode(i, version)); err != nil {

@@ -18,7 +18,7 @@ func (s *supervisor) prepare() error {
 			return err
 		}
 	}
-	authority, err := pki.Open(filepath.Join(o.Dir, "pki"))
+	authority, err := pki.New(filepath.Join(o.Dir, "pki"))
 	if err != nil {
 		return err
 	}
@@ -26,7 +26,7 @@ func (s *supervisor) prepare() error {
 	if err != nil {
 		return err
 	}
-	serving, err := authority.Serving("serving", servingNames, servingAddresses(o.BindAddress))
+	serving, err := authority.Serving("serving", servingNames, servingAddresses())
 	if err != nil {
 		return err
 	}
@@ -47,8 +47,8 @@ func (s *supervisor) prepare() error {
 	}
 	s.info = Info{
 		Dir: o.Dir, Bin: o.Bin, Version: o.Version,
-		Kubeconfig: filepath.Join(o.Dir, "kubeconfig"), CAFile: authority.CertFile(),
-		Pid: os.Getpid(), StartTime: startTime(os.Getpid()),
+		Kubeconfig: filepath.Join(o.Dir, "kubeconfig"), CAFile: authority.CertFile,
+		Pid: os.Getpid(),
 	}
 	return errors.Join(
 		os.WriteFile(s.files.stages, []byte(config), 0o644),
@@ -68,11 +68,11 @@ var servingNames = []string{
 	"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
 }
 
-func servingAddresses(bind string) []net.IP {
+func servingAddresses() []net.IP {
 	first, _, _ := net.ParseCIDR(serviceCIDR)
 	first = first.To4()
 	first[3]++ // the address of the Service kubernetes
-	return []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, first, net.ParseIP(bind)}
+	return []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, first}
 }
 
 // writeKubeconfigs writes the administrator's kubeconfig and one for each
@@ -81,7 +81,7 @@ func (s *supervisor) writeKubeconfigs() error {
 	var all []endpoint
 	for i, name := range []string{"kube-apiserver-1", "kube-apiserver-2"}[:s.o.APIServers] {
 		ch := s.find(name)
-		url := s.o.url("https", ch.listen[0])
+		url := serverURL("https", ch.listen[0])
 		s.info.APIServers = append(s.info.APIServers, url)
 		all = append(all, endpoint{[]string{"admin", "admin-2"}[i], url})
 	}

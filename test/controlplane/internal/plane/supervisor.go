@@ -3,8 +3,10 @@ package plane
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,53 +33,43 @@ type supervisor struct {
 	client *client
 	lost   chan *child // a component that ended by itself
 
-	orders sync.Mutex // held while a request from outside is carried out
+	info Info
 
 	mu       sync.Mutex // guards the fields below
 	children []*child
-	info     Info
-	ready    bool // each component has answered once
 	stopping bool // nothing is started any more
 }
 
-// Run runs the stand until ctx ends or a component does. It calls ready once,
-// when everything answers. When it returns, every process that it started is
-// gone.
-func Run(ctx context.Context, o *Options, ready func(*Info) error) (err error) {
+// Run runs the stand until ctx or a component ends, or orders do, which may be nil. It writes its Info
+// to out, in one line, when everything answers; then the answers to orders. When it returns, every
+// process that it started is gone.
+func Run(ctx context.Context, o *Options, orders io.Reader, out io.Writer) (err error) {
 	if err := o.Validate(); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return err
 	}
-	lock, err := lockDir(o.Dir)
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
 	s := &supervisor{o: o, lost: make(chan *child, 16)}
 	defer func() {
 		s.stopAll()
 		err = errors.Join(err, o.cleanUp(err))
 	}()
-	control, err := serveControl(o.Dir, s)
-	if err != nil {
-		return err
-	}
-	defer control.Close()
-
 	if err := s.prepare(); err != nil {
 		return fmt.Errorf("preparing %s: %w", o.Dir, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if orders != nil {
+		go func() {
+			defer cancel()
+			s.obey(ctx, orders, out) // the first order comes when the stand is ready
+		}()
 	}
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	s.setReady()
-	info, err := s.publish()
-	if err != nil {
-		return err
-	}
-	if err := ready(info); err != nil {
+	if err := json.NewEncoder(out).Encode(s.info); err != nil {
 		return err
 	}
 	select {
@@ -88,12 +80,11 @@ func Run(ctx context.Context, o *Options, ready func(*Info) error) (err error) {
 	}
 }
 
-// cleanUp removes stand.json. If the stand is temporary, it removes all data; after a failure it
-// keeps the logs.
+// cleanUp removes the data of a temporary stand. After a failure it keeps the logs.
 func (o *Options) cleanUp(failure error) error {
 	switch {
 	case !o.Temporary:
-		return os.RemoveAll(infoFile(o.Dir))
+		return nil
 	case failure == nil || errors.Is(failure, context.Canceled):
 		return os.RemoveAll(o.Dir)
 	}
@@ -108,10 +99,10 @@ func (o *Options) cleanUp(failure error) error {
 
 // start starts the components in the order of their dependencies.
 func (s *supervisor) start(ctx context.Context) error {
-	if err := s.startTier(ctx, etcd(s.o, s.files)); err != nil {
+	if err := s.startTier(ctx, etcd(s.files)); err != nil {
 		return err
 	}
-	database := s.o.url("http", s.find("etcd").listen[0])
+	database := serverURL("http", s.find("etcd").listen[0])
 
 	servers := []component{apiServer(s.o, s.files, "kube-apiserver-1", database)}
 	if s.o.APIServers == 2 {
@@ -134,9 +125,9 @@ func (s *supervisor) start(ctx context.Context) error {
 // startControllers starts the controllers and nodes that make an API server a cluster.
 func (s *supervisor) startControllers(ctx context.Context) error {
 	server := s.info.APIServers[0]
-	tier := []component{controllerManager(s.o, s.files), scheduler(s.o, s.files)}
+	tier := []component{controllerManager(s.files), scheduler(s.files)}
 	if s.o.Kwok || s.o.Nodes > 0 {
-		tier = append(tier, kwok(s.o, s.files))
+		tier = append(tier, kwok(s.files))
 		if err := createNodes(ctx, s.client, server, s.o.Nodes, s.o.Version); err != nil {
 			return err
 		}
@@ -171,7 +162,7 @@ func (s *supervisor) startTier(ctx context.Context, tier ...component) error {
 func (s *supervisor) startComponent(ctx context.Context, c component) error {
 	const attempts = 5
 	for attempt := 1; ; attempt++ {
-		ports, err := freePorts(s.o.BindAddress, c.ports)
+		ports, err := freePorts(c.ports)
 		if err != nil {
 			return err
 		}
@@ -266,40 +257,18 @@ func (s *supervisor) find(name string) *child {
 	return nil
 }
 
-func (s *supervisor) setReady() {
+// components returns what runs now.
+func (s *supervisor) components() (all []Component) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ready = true
-}
-
-// errStarting is the answer to requests before the stand is ready.
-var errStarting = errors.New("the stand is starting")
-
-// snapshot returns what runs now.
-func (s *supervisor) snapshot() (*Info, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.ready {
-		return nil, errStarting
-	}
-	info := s.info
 	for _, ch := range s.children {
-		c := Component{Name: ch.name, Ports: ch.listen, Log: ch.log}
+		c := Component{Name: ch.name, Ports: ch.listen}
 		if ch.alive() {
 			c.Pid = ch.pid()
 		}
-		info.Components = append(info.Components, c)
+		all = append(all, c)
 	}
-	return &info, nil
-}
-
-// publish writes what runs now to stand.json.
-func (s *supervisor) publish() (*Info, error) {
-	info, err := s.snapshot()
-	if err != nil {
-		return nil, err
-	}
-	return info, info.write()
+	return all
 }
 
 // stopAll stops the processes rank by rank, the last rank first.
