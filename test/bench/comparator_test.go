@@ -18,11 +18,11 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// NewComparator returns a handler that injects in the usual way: controller-runtime's admission
+// newComparator returns a handler that injects in the usual way: controller-runtime's admission
 // webhook decodes the Pod as a typed object, each request compiles the selector of each
 // SidecarSet, and the answer is the difference between two encodings of the whole Pod. It knows
 // just enough of SidecarSets to give the fixture Pods what the operator's handler gives them.
-func NewComparator(sets []map[string]any) http.Handler {
+func newComparator(sets []map[string]any) http.Handler {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		panic(fmt.Sprintf("registering core types: %v", err))
@@ -124,7 +124,7 @@ func record(pod *corev1.Pod, set *appsv1beta1.SidecarSet) {
 	}
 	slices.Sort(names)
 	for _, key := range []string{appsv1beta1.AnnotationHash, appsv1beta1.AnnotationHashWithoutImage} {
-		entry := podstate.HashRecord{UpdateTimestamp: Now, Hash: set.Annotations[key], SidecarSetName: set.Name, SidecarList: names}
+		entry := podstate.HashRecord{UpdateTimestamp: now, Hash: set.Annotations[key], SidecarSetName: set.Name, SidecarList: names}
 		if key == appsv1beta1.AnnotationHash {
 			entry.ControllerRevision = set.Status.LatestRevision
 		}
