@@ -1,7 +1,6 @@
-// Package scale reports what many Pods cost: how many are admitted and updated in a second, how
-// often a status is written, and how much memory and processor time the operator needs. A watch of
-// its own recounts everything. Each phase prints its figures in a line that begins with FIGURES;
-// docs/performance.md quotes them. It is no test, and runs by hand.
+// Package scale reports what many Pods and many required SidecarSets cost, on a whole control plane. Each phase
+// prints its figures in a line that begins with FIGURES; docs/performance.md quotes them. No suite runs these tests: they run by hand,
+// one at a time.
 //
 // PODS and SETS are the numbers of Pods and SidecarSets. The leader has no limit of requests for
 // rollouts, so that the API server is the limit.
@@ -12,10 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,9 +22,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -41,7 +35,7 @@ const (
 	sidecarName = "log"
 	// podsPerNode keeps kwok's work for one node small.
 	podsPerNode = 500
-	// creators is how many Pods, or SidecarSets, are created or written at the same time.
+	// creators is how many Pods are created at the same time.
 	creators = 32
 )
 
@@ -69,24 +63,20 @@ func number(variable string, otherwise int) int {
 	return otherwise
 }
 
-// run is the one scenario of this package.
+// run is the operator, and what one test has made.
 type run struct {
 	api       client.WithWatch
-	clients   kubernetes.Interface
+	operator  *deploy.Operator
 	namespace string
-	names     []string // of SidecarSets
-	per       int      // Pods of each SidecarSet
-	watching  *observer
+	names     []string           // of SidecarSets
 	replicas  [2]*deploy.Replica // controller and webhook
 	refused   atomic.Int64       // creations that failed because an API server or a replica was overloaded
 }
 
-func TestScale(t *testing.T) {
+// begin installs the operator.
+func begin(t *testing.T) *run {
+	t.Helper()
 	api, err := testkit.NewClient(cluster)
-	if err != nil {
-		t.Fatal(err)
-	}
-	clients, err := kubernetes.NewForConfig(cluster.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +85,7 @@ func TestScale(t *testing.T) {
 		t.Fatal(err)
 	}
 	operator.NeedReplicas(t)
-	r := &run{api: api, clients: clients, namespace: testkit.Namespace(t, api, nil), per: pods / sets}
+	r := &run{api: api, operator: operator, namespace: testkit.Namespace(t, api, nil)}
 	// The leader starts first, since it makes the certificate. With these times, it keeps its Lease even on a
 	// machine that is overloaded.
 	for i, process := range [2]struct {
@@ -105,25 +95,52 @@ func TestScale(t *testing.T) {
 		{11, []string{"--role=controller", "--rollout-qps=0", "--leader-elect-lease-duration=120s", "--leader-elect-renew-deadline=90s", "--leader-elect-retry-period=5s"}},
 		{1, []string{"--role=webhook"}},
 	} {
-		replica, err := operator.StartReplicaUnready(t.Context(), process.number, process.args...)
-		if err != nil {
+		r.replicas[i] = operator.StartApart(t, process.number, process.args...)
+		if err := r.replicas[i].AwaitReady(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(replica.Process.Stop)
-		if err := replica.AwaitReady(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		r.replicas[i] = replica
 	}
 	if err := operator.AddEndpoint(t.Context(), r.replicas[1]); err != nil {
 		t.Fatal(err)
 	}
 	testkit.AwaitCalled(t, api)
-	r.watching = observe(t, clients, r.namespace)
+	return r
+}
 
+func TestScale(t *testing.T) {
+	r := begin(t)
 	r.apply(t)
-	r.admit(t)
-	r.roll(t)
+	per := pods / sets
+	r.phase(t, "admit", func(ctx context.Context) string {
+		numbers := make([]int, per*sets)
+		for i := range numbers {
+			numbers[i] = i
+		}
+		began := time.Now()
+		if err := testkit.Each(numbers, creators, func(i int) error { return r.create(ctx, i) }); err != nil {
+			t.Fatal(err)
+		}
+		took := time.Since(began)
+		r.await(ctx, t, per)
+		return fmt.Sprintf("admitted %.0f Pods/s, %d tried again", float64(len(numbers))/took.Seconds(), r.refused.Load())
+	})
+	r.phase(t, "roll", func(ctx context.Context) string {
+		disturbed, began := testkit.WatchDisturbed(t, r.api, r.namespace), time.Now()
+		r.setImage(t, image(2))
+		r.await(ctx, t, per)
+		took := time.Since(began)
+		disturbed.CatchUp(t)
+		for _, pod := range disturbed.Pods() {
+			if got := testkit.WantedImage(pod, sidecarName); got != image(2) || testkit.IsDisturbed(pod) {
+				t.Errorf("the statuses count Pod %s as updated and ready; its image is %s, its status %+v", pod.Name, got, pod.Status)
+			}
+		}
+		most, _ := disturbed.Count()
+		if allowed := sets * ((per + 9) / 10); most > allowed {
+			t.Errorf("%d Pods were disturbed at once, %d are allowed", most, allowed)
+		}
+		return fmt.Sprintf("rolled %.0f Pods/s, at most %d disturbed at once", float64(per*sets)/took.Seconds(), most)
+	})
 }
 
 // phase runs one part, and prints its own figures and what it cost.
@@ -138,7 +155,6 @@ func (r *run) phase(t *testing.T, name string, do func(ctx context.Context) stri
 		spent[i] = cpu(t, replica)
 	}
 	figures := do(ctx)
-	r.await(ctx, t, "a status that agrees with a recount", func() error { return r.agree(ctx) })
 	figures += fmt.Sprintf("; took=%s; writes of a status=%.0f", time.Since(began).Round(100*time.Millisecond), r.statusWrites(ctx, t)-before)
 	for i, replica := range r.replicas {
 		figures += fmt.Sprintf("; %s cpu=%s peak=%d MiB", []string{"controller", "webhook"}[i], (cpu(t, replica) - spent[i]).Round(10*time.Millisecond), replica.Memory(t, "VmHWM")>>20)
@@ -147,56 +163,34 @@ func (r *run) phase(t *testing.T, name string, do func(ctx context.Context) stri
 }
 
 // statusWrites is how many writes of a SidecarSet's status the API server has answered.
-func (r *run) statusWrites(ctx context.Context, t *testing.T) (writes float64) {
+func (r *run) statusWrites(ctx context.Context, t *testing.T) float64 {
 	t.Helper()
-	text, err := r.clients.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	text, err := r.operator.Clients.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "apiserver_request_total{") && strings.Contains(line, `resource="sidecarsets"`) && strings.Contains(line, `subresource="status"`) && strings.Contains(line, `verb="PATCH"`) {
-			n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			writes += n
-		}
+	writes, err := testkit.SumOf(string(text), "apiserver_request_total", `resource="sidecarsets"`, `subresource="status"`, `verb="PATCH"`)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return writes
 }
 
-// agree returns nil if each status has the numbers of the recount.
-func (r *run) agree(ctx context.Context) error {
-	for _, name := range r.names {
-		set, err := testkit.Get(ctx, r.api, name)
-		if err != nil {
-			return err
-		}
-		says := counters{set.Status.MatchedPods, set.Status.UpdatedPods, set.Status.ReadyPods}
-		if counted := r.watching.of(name); says != counted {
-			return fmt.Errorf("the status of SidecarSet %s says %+v, a recount %+v", name, says, counted)
-		}
-	}
-	return nil
-}
-
-// await repeats a check until it returns nil or ctx ends.
-func (r *run) await(ctx context.Context, t *testing.T, what string, check func() error) {
+// await waits until the status of each SidecarSet says that all of its Pods are updated and ready, as long as ctx allows.
+func (r *run) await(ctx context.Context, t *testing.T, per int) {
 	t.Helper()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		for _, replica := range r.replicas {
-			if !replica.Running() {
-				t.Fatalf("%s has ended; %s: %v", replica.Name, what, err)
+	want := int32(per)
+	for _, name := range r.names {
+		for {
+			set, err := testkit.Get(ctx, r.api, name)
+			if err == nil && set.Generation == set.Status.ObservedGeneration && set.Status.MatchedPods == want && set.Status.UpdatedReadyPods == want {
+				break
 			}
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, err)
-		case <-time.After(100 * time.Millisecond):
+			select {
+			case <-ctx.Done():
+				t.Fatalf("SidecarSet %s: %+v, %v; want %d Pods that are updated and ready", name, set.Status, err, per)
+			case <-time.After(100 * time.Millisecond):
+			}
 		}
 	}
 }
@@ -225,47 +219,10 @@ func (r *run) apply(t *testing.T) {
 		}
 		r.names = append(r.names, name)
 	}
-	r.watching.want(image(1))
 	testkit.AwaitReady(t, r.api, r.names...)
 }
 
 func image(version int) string { return fmt.Sprintf("example.com/log:v%d", version) }
-
-// admit creates all Pods.
-func (r *run) admit(t *testing.T) {
-	t.Helper()
-	r.phase(t, "admit", func(ctx context.Context) string {
-		numbers := make([]int, r.per*sets)
-		for i := range numbers {
-			numbers[i] = i
-		}
-		began := time.Now()
-		if err := testkit.Each(numbers, creators, func(i int) error { return r.create(ctx, i) }); err != nil {
-			t.Fatal(err)
-		}
-		took := time.Since(began)
-		r.await(ctx, t, "Pods that run", r.watching.complete)
-		return fmt.Sprintf("admitted %.0f Pods/s, %d tried again", float64(len(numbers))/took.Seconds(), r.refused.Load())
-	})
-}
-
-// roll rolls out an image to all Pods, with a budget of a tenth of each SidecarSet.
-func (r *run) roll(t *testing.T) {
-	t.Helper()
-	r.phase(t, "roll", func(ctx context.Context) string {
-		began, image := time.Now(), image(2)
-		r.watching.want(image)
-		r.setImage(t, image)
-		r.await(ctx, t, "a rollout", r.watching.complete)
-		r.watching.mu.Lock()
-		most := r.watching.most
-		r.watching.mu.Unlock()
-		if allowed := (r.per + 9) / 10; most > allowed {
-			t.Errorf("%d Pods of one SidecarSet were disturbed at once, %d are allowed", most, allowed)
-		}
-		return fmt.Sprintf("rolled %.0f Pods/s, at most %d of %d Pods of a SidecarSet disturbed at once", float64(r.per*sets)/time.Since(began).Seconds(), most, r.per)
-	})
-}
 
 func (r *run) setImage(t *testing.T, image string) {
 	t.Helper()
@@ -306,95 +263,6 @@ func (r *run) create(ctx context.Context, i int) error {
 	}
 }
 
-// counters are the numbers in the status of a SidecarSet, or those of a recount.
-type counters struct{ matched, updated, ready int32 }
-
-// seenPod is what the observer knows about a Pod: its SidecarSet, the image of its sidecar, and
-// whether the Pod is Ready and its status shows that image.
-type seenPod struct {
-	set, image string
-	runs       bool
-}
-
-// observer counts Pods by a watch of its own, which shares no code with the operator.
-type observer struct {
-	mu    sync.Mutex
-	image string // that Pods are to have
-	pods  map[string]seenPod
-	down  map[string]int // Pods that do not run, by SidecarSet
-	most  int            // of one SidecarSet at once
-}
-
-// observe watches the Pods of a namespace until the test ends.
-func observe(t *testing.T, clients kubernetes.Interface, namespace string) *observer {
-	t.Helper()
-	o := &observer{pods: map[string]seenPod{}, down: map[string]int{}}
-	factory := informers.NewSharedInformerFactoryWithOptions(clients, 0, informers.WithNamespace(namespace))
-	_, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(pod any) { o.see(pod.(*corev1.Pod)) },
-		UpdateFunc: func(_, pod any) { o.see(pod.(*corev1.Pod)) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	factory.Start(t.Context().Done())
-	factory.WaitForCacheSync(t.Context().Done())
-	return o
-}
-
-func (o *observer) see(pod *corev1.Pod) {
-	now := seenPod{set: pod.Labels[setLabel], image: testkit.WantedImage(pod, sidecarName)}
-	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		now.runs = now.runs || s.Name == sidecarName && s.Image == now.image
-	}
-	now.runs = now.runs && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if before, known := o.pods[pod.Name]; known && !before.runs {
-		o.down[now.set]--
-	}
-	if o.pods[pod.Name] = now; !now.runs {
-		o.down[now.set]++
-		o.most = max(o.most, o.down[now.set])
-	}
-}
-
-// want says which image the Pods are to have from now on.
-func (o *observer) want(image string) {
-	o.mu.Lock()
-	o.image, o.most = image, 0
-	o.mu.Unlock()
-}
-
-// of counts the Pods of a SidecarSet; "" is all of them.
-func (o *observer) of(set string) (c counters) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, p := range o.pods {
-		if set != "" && p.set != set {
-			continue
-		}
-		c.matched++
-		if p.image == o.image {
-			c.updated++
-		}
-		if p.runs {
-			c.ready++
-		}
-	}
-	return c
-}
-
-// complete returns nil if all Pods have the wanted image, and run it.
-func (o *observer) complete() error {
-	if n, all := o.of(""), int32(pods/sets*sets); n != (counters{all, all, all}) {
-		return fmt.Errorf("there are %+v Pods, want %d of each", n, all)
-	}
-	return nil
-}
-
 // cpu returns the processor time that a replica has taken.
 func cpu(t *testing.T, r *deploy.Replica) time.Duration {
 	t.Helper()
@@ -402,14 +270,10 @@ func cpu(t *testing.T, r *deploy.Replica) time.Duration {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var user, system int64
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	var ticks int64
-	for _, field := range fields[11:13] { // utime, stime
-		n, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ticks += n
+	if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
+		t.Fatal(err)
 	}
-	return time.Duration(ticks) * 10 * time.Millisecond
+	return time.Duration(user+system) * 10 * time.Millisecond
 }
