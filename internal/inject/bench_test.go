@@ -104,13 +104,3 @@ func BenchmarkAdmit(b *testing.B) {
 		})
 	}
 }
-
-func BenchmarkCompile(b *testing.B) {
-	object := typical("set")
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := inject.Compile(object); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

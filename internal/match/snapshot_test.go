@@ -200,6 +200,20 @@ func TestStoreAnswersByName(t *testing.T) {
 	}
 }
 
+// A Pod that no SidecarSet selects costs no garbage.
+func TestSelectOfNothingAllocatesNothing(t *testing.T) {
+	rounds.NeedExactMemory(t)
+	c := match.Build([]*inject.Compiled{
+		compiled(t, "a", equal("app", "web"), nil),
+		compiled(t, "b", equal("team", "payments"), equal(nameLabel, "test")),
+		compiled(t, "c", expr("zone", "Exists"), nil),
+	}, nil)
+	pod := labels.Set{"app": "other", "tier": "front", "pod-template-hash": "6d5857687f", "team": "search", "app.kubernetes.io/name": "web"}
+	if n := testing.AllocsPerRun(100, func() { _, _ = c.Select("prod", pod, nil) }); n != 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}
+
 // The index changes the cost of an answer, never the answer.
 func TestIndexEqualsBruteForce(t *testing.T) {
 	for seed := range uint64(rounds.Of(300, 50)) {

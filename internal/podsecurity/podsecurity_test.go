@@ -174,30 +174,3 @@ func TestNamespacesAreTheSameOnlyWithTheSameLabels(t *testing.T) {
 		}
 	}
 }
-
-// All SidecarSets are judged again when a Namespace that enforces a level has changed.
-func BenchmarkRefusals(b *testing.B) {
-	namespaces := map[string]string{}
-	for i := range 10_000 {
-		namespaces[fmt.Sprint("n", i)] = restricted + fmt.Sprintf(", team: t%d", i%100)
-	}
-	snapshot := having(b, namespaces)
-	b.Run("read 10,000", func(b *testing.B) {
-		for b.Loop() {
-			podsecurity.Read(snapshot, nil)
-		}
-	})
-	read := podsecurity.Read(snapshot, nil)
-	for name, spec := range map[string]string{
-		"refused everywhere":   `containers: [{name: agent, image: a}]`,
-		"refused of 1 percent": "containers: [{name: agent, image: a}]\nnamespaceSelector: {matchLabels: {team: t7}}",
-		"taken everywhere":     `containers: [{name: agent, image: a, ` + whole + `}]`,
-	} {
-		compiled := of(b, spec)
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				podsecurity.Message(read.Refusals(compiled, compiled))
-			}
-		})
-	}
-}

@@ -305,28 +305,21 @@ spec: {selector: {matchLabels: {app: web}}, containers: [{name: new, image: new}
 status: {matchedPods: 3, latestRevision: log-b}
 `)
 	data := `{"spec":{"$patch":"replace","containers":[{"name":"container1","image":"test-image","future":1}],"imagePullSecrets":null,"initContainers":null}}`
-	withHashes := recordedAs("log-a", 1)
-	withHashes.Data.Raw = []byte(data)
-	without := withHashes.DeepCopy()
-	without.Annotations = nil
-	tests := map[string]struct {
-		revision   *appsv1.ControllerRevision
-		hash, bare string
-	}{
-		"hashes are those of the revision": {withHashes, "h", "hw"},
-	}
-	spec := specFromYAML(t, `containers: [{name: container1, image: test-image, future: 1}]`)
-	hash, bare, err := Hashes(spec)
+	hash, bare, err := Hashes(specFromYAML(t, `containers: [{name: container1, image: test-image, future: 1}]`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	tests["hashes that are not recorded are computed"] = struct {
-		revision   *appsv1.ControllerRevision
-		hash, bare string
-	}{without, hash, bare}
-	for name, tc := range tests {
+	for name, tc := range map[string]struct {
+		annotations map[string]string
+		hash, bare  string
+	}{
+		"hashes are those of the revision":          {recordedAs("log-a", 1).Annotations, "h", "hw"},
+		"hashes that are not recorded are computed": {nil, hash, bare},
+	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Restore(object, tc.revision)
+			r := recordedAs("log-a", 1)
+			r.Data.Raw, r.Annotations = []byte(data), tc.annotations
+			got, err := Restore(object, r)
 			if err != nil {
 				t.Fatalf("Restore: %v", err)
 			}

@@ -2,7 +2,7 @@ package tracker_test
 
 import (
 	"fmt"
-
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -171,6 +171,21 @@ func cpu(b *testing.B) int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
+// BenchmarkAPass is one pass over the Pods of a SidecarSet, while all are current and while all are
+// outdated.
+func BenchmarkAPass(b *testing.B) {
+	for _, outdated := range []int{0, 1} {
+		b.Run(fmt.Sprintf("pods=10000/outdated=%d", outdated), func(b *testing.B) {
+			c := newCrowd(b, 10_000, 1, outdated)
+			start := cpu(b)
+			for b.Loop() {
+				c.pass(b, 0)
+			}
+			b.ReportMetric(float64(cpu(b)-start)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
 // BenchmarkAZoneFails has 1,500 of 5,000 Nodes turn NotReady, on which a third of 100,000 Pods runs.
 // Then their Pods turn NotReady.
 func BenchmarkAZoneFails(b *testing.B) {
@@ -189,4 +204,15 @@ func BenchmarkAZoneFails(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(cpu(b)-start)/float64(b.N)/2, "cpu-ns/zone")
+}
+
+// BenchmarkMemory reports what one Pod with two SidecarSets takes, its summary and the tracker together.
+func BenchmarkMemory(b *testing.B) {
+	const pods = 20_000
+	for b.Loop() {
+		before := heap()
+		c := newCrowd(b, pods, 2, 0)
+		b.ReportMetric(float64(heap()-before)/pods, "B/pod")
+		runtime.KeepAlive(c)
+	}
 }
