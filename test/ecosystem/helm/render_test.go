@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"helm.sh/helm/v4/pkg/action"
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/sidecarset/operator/test/deploy"
@@ -73,99 +72,53 @@ func TestTheNamespaceIsTheReleases(t *testing.T) {
 	}
 }
 
-// The CRD stays if the chart goes.
-func TestTheDefinitionIsKept(t *testing.T) {
-	const name = "CustomResourceDefinition  sidecarsets.apps.kruise.io"
-	for assignment, want := range map[string]any{"crd.keep=true": "keep", "crd.keep=false": nil} {
-		metadata := objects(t, rendered(t, "sidecarset-system", assignment))[name]["metadata"].(map[string]any)
-		if got := metadata["annotations"].(map[string]any)["helm.sh/resource-policy"]; got != want {
-			t.Errorf("%s: the policy is %v, want %v", assignment, got, want)
-		}
+// testdata/values.yaml says what values do.
+func TestValues(t *testing.T) {
+	text, err := os.ReadFile("testdata/values.yaml")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, found := objects(t, rendered(t, "sidecarset-system", "crd.create=false"))[name]; found {
-		t.Error("it is rendered although crd.create is false")
+	var rows []struct {
+		Set                                                string
+		Lines, NoLines, Objects, NoObjects, Notes, NoNotes []string
+		Refused                                            string
 	}
-}
-
-func TestTheMemoryLimitOfGoFollows(t *testing.T) {
-	for assignments, want := range map[string]string{
-		"resources.limits.memory=2Gi":                      "1792MiB",
-		"resources.limits.memory=512Mi":                    "448MiB",
-		"resources.limits.memory=1e9,goMemoryLimit=800MiB": "800MiB",
-		"resources.limits=null":                            "",
-	} {
-		var got string
-		container := pod(t, assignments).Containers[0]
-		for _, variable := range container.Env {
-			if variable.Name == "GOMEMLIMIT" {
-				got = variable.Value
+	if err := yaml.UnmarshalStrict(text, &rows); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range rows {
+		t.Run(row.Set, func(t *testing.T) {
+			release, err := Template("sidecarset-system", row.Set)
+			if row.Refused != "" {
+				if err == nil || !strings.Contains(err.Error(), row.Refused) {
+					t.Errorf("Helm says %v, want a refusal with %q", err, row.Refused)
+				}
+				return
 			}
-		}
-		if got != want {
-			t.Errorf("%s: GOMEMLIMIT is %q, want %q", assignments, got, want)
-		}
-	}
-	if _, err := Template("sidecarset-system", "resources.limits.memory=1e9"); err == nil || !strings.Contains(err.Error(), "goMemoryLimit") {
-		t.Errorf("a limit that is in neither Mi nor Gi: %v", err)
-	}
-}
-
-func TestImages(t *testing.T) {
-	digest := "sha256:" + strings.Repeat("0", 64)
-	for assignments, want := range map[string]string{
-		"image.repository=example.com/a":                                     "example.com/a:dev",
-		"image.repository=example.com/a,image.tag=v1":                        "example.com/a:v1",
-		"image.repository=example.com/a,image.tag=v1,image.digest=" + digest: "example.com/a@" + digest,
-	} {
-		if got := pod(t, assignments).Containers[0].Image; got != want {
-			t.Errorf("%s: the image is %s, want %s", assignments, got, want)
-		}
-	}
-}
-
-func TestArgumentsFollowTheValues(t *testing.T) {
-	for assignments, want := range map[string]string{
-		"excludedNamespaces={kube-system,calico-system}":                        "--excluded-namespaces=kube-system,calico-system",
-		"requesterCheck=off":                                                    "--requester-check=off",
-		"certificates.mode=files,certificates.secretName=mine":                  "--cert-mode=files",
-		"extraArgs={--zap-log-level=1,--excluded-namespaces=a\\,b}":             "--excluded-namespaces=a,b",
-		"ports.webhook=19443":                                                   "--webhook-bind-address=:19443",
-		"ports.metrics=18443":                                                   "--metrics-bind-address=:18443",
-		"ports.probes=18081":                                                    "--health-probe-bind-address=:18081",
-		"certificates.mode=files,certificates.secretName=mine,profile=hardened": "--cert-dir=/var/run/sidecarset/certs",
-	} {
-		if args := pod(t, assignments).Containers[0].Args; !slices.Contains(args, want) {
-			t.Errorf("%s: the arguments are %q, want %s", assignments, args, want)
-		}
-	}
-	if _, err := Template("sidecarset-system", "certificates.mode=files"); err == nil || !strings.Contains(err.Error(), "certificates.secretName") {
-		t.Errorf("mode files without a Secret: %v", err)
-	}
-}
-
-// A ServiceMonitor has the token of an account that the chart makes, and that may read metrics only, or the user's.
-func TestTheMonitorHasAToken(t *testing.T) {
-	for assignments, want := range map[string]string{
-		"serviceMonitor.enabled=true": "sidecarset-scraper",
-		"serviceMonitor.enabled=true,serviceMonitor.authorization.credentials.name=mine,serviceMonitor.authorization.credentials.key=token": "mine",
-	} {
-		all := objects(t, rendered(t, "sidecarset-system", assignments))
-		var monitor struct {
-			Spec struct {
-				Endpoints []struct {
-					Authorization struct{ Credentials struct{ Name, Key string } }
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines, all := "\n", objects(t, release.Manifest)
+			for line := range strings.Lines(release.Manifest) {
+				lines += strings.TrimSpace(line) + "\n"
+			}
+			expect := func(what string, wanted bool, parts []string, has func(string) bool) {
+				for _, part := range parts {
+					if has(part) != wanted {
+						t.Errorf("%s: %q is there: %t", what, part, !wanted)
+					}
 				}
 			}
-		}
-		convert(t, all["ServiceMonitor sidecarset-system sidecarset"], &monitor)
-		if got := monitor.Spec.Endpoints[0].Authorization.Credentials; got.Name != want || got.Key != "token" {
-			t.Errorf("%s: the token is that of %+v, want %s", assignments, got, want)
-		}
-		_, made := all["Secret sidecarset-system sidecarset-scraper"]
-		_, bound := all["ClusterRoleBinding  sidecarset-metrics-reader"]
-		if ours := want == "sidecarset-scraper"; made != ours || bound != ours {
-			t.Errorf("%s: the Secret is made: %v, the account may read: %v, want %v", assignments, made, bound, ours)
-		}
+			inLines := func(line string) bool { return strings.Contains(lines, "\n"+line+"\n") }
+			inObjects := func(name string) bool { return all[name] != nil }
+			inNotes := func(part string) bool { return strings.Contains(release.Info.Notes, part) }
+			expect("lines", true, row.Lines, inLines)
+			expect("lines", false, row.NoLines, inLines)
+			expect("objects", true, row.Objects, inObjects)
+			expect("objects", false, row.NoObjects, inObjects)
+			expect("notes", true, row.Notes, inNotes)
+			expect("notes", false, row.NoNotes, inNotes)
+		})
 	}
 }
 
@@ -206,28 +159,6 @@ func TestAlertsFollowTheValues(t *testing.T) {
 	}
 }
 
-func TestVolumesAndExtraObjects(t *testing.T) {
-	for _, mode := range []string{"self", "files"} {
-		spec := pod(t, "certificates.mode="+mode, "certificates.secretName=mine", "volumes[0].name=ca", "volumes[0].configMap.name=ca",
-			"volumeMounts[0].name=ca", "volumeMounts[0].mountPath=/ca")
-		if i := len(spec.Volumes) - 1; i < 0 || spec.Volumes[i].ConfigMap == nil || spec.Containers[0].VolumeMounts[i].MountPath != "/ca" || (mode == "files") != (i == 1) {
-			t.Errorf("mode %s: volumes %+v, mounts %+v", mode, spec.Volumes, spec.Containers[0].VolumeMounts)
-		}
-	}
-	extra := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "{{ .Release.Namespace }}"}}
-	release, err := template("elsewhere", map[string]any{"extraObjects": []any{extra}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, found := objects(t, release.Manifest)["ConfigMap  elsewhere"]; !found {
-		t.Error("the ConfigMap with the name of the release's namespace is missing")
-	}
-	account := objects(t, rendered(t, "elsewhere", "serviceAccount.annotations.role=a", "annotations.team=b"))["ServiceAccount elsewhere sidecarset-operator"]
-	if diff := cmp.Diff(map[string]any{"role": "a", "team": "b"}, account["metadata"].(map[string]any)["annotations"]); diff != "" {
-		t.Errorf("annotations of the ServiceAccount (-want +got):\n%s", diff)
-	}
-}
-
 func convert(t *testing.T, object map[string]any, into any) {
 	t.Helper()
 	text, err := yaml.Marshal(object)
@@ -237,27 +168,6 @@ func convert(t *testing.T, object map[string]any, into any) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// pod is the Pod of the first Deployment.
-func pod(t *testing.T, assignments ...string) corev1.PodSpec {
-	t.Helper()
-	all := objects(t, rendered(t, "sidecarset-system", assignments...))
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if strings.HasPrefix(name, "Deployment ") {
-			text, err := yaml.Marshal(all[name]["spec"].(map[string]any)["template"].(map[string]any)["spec"])
-			if err != nil {
-				t.Fatal(err)
-			}
-			var spec corev1.PodSpec
-			if err := yaml.UnmarshalStrict(text, &spec); err != nil {
-				t.Fatal(err)
-			}
-			return spec
-		}
-	}
-	t.Fatal("there is no Deployment")
-	return corev1.PodSpec{}
 }
 
 // Every member of every value is known, and misspelt ones are refused.
@@ -287,31 +197,6 @@ func TestTheSchemaRefusesWhatIsMisspelt(t *testing.T) {
 var freeForm = []string{"resources", "nodeSelector", "affinity", "labels", "annotations", "podLabels", "podAnnotations", "dashboards.labels",
 	"dashboards.annotations", "serviceMonitor.labels", "prometheusRule.labels", "serviceAccount.annotations", "serviceMonitor.authorization",
 	"prometheusRule.alertLabels"}
-
-// NOTES say how to continue, and how to uninstall in the right order.
-func TestNotes(t *testing.T) {
-	for assignments, want := range map[string][]string{
-		"profile=default": {"NO IMAGE IS SET", "rollout status deployment/sidecarset-operator", "kubectl delete sidecarsets --all\n  helm uninstall", "--take-ownership"},
-		"profile=hardened,image.repository=example.com/a": {"deployment/sidecarset-webhook", "deployment/sidecarset-controller"},
-		"crd.keep=true":    {"kubectl delete mutatingwebhookconfigurations -l sidecarset.io/pod-webhooks\n  helm uninstall", "docs/troubleshooting.md#take-the-operator-out-of-the-way"},
-		"crd.keep=false":   {"and with it all SidecarSets"},
-		"crd.create=false": {"is not of this release"},
-		"hostNetwork=true": {"pod-security.kubernetes.io/enforce=privileged"},
-	} {
-		release, err := Template("sidecarset-system", assignments)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, part := range want {
-			if !strings.Contains(release.Info.Notes, part) {
-				t.Errorf("%s: the notes lack %q:\n%s", assignments, part, release.Info.Notes)
-			}
-		}
-		if strings.Contains(assignments, "image") && strings.Contains(release.Info.Notes, "NO IMAGE") {
-			t.Errorf("%s: the notes ask for an image", assignments)
-		}
-	}
-}
 
 func TestLint(t *testing.T) {
 	lint := action.NewLint()

@@ -2,7 +2,6 @@ package helm
 
 import (
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,8 +28,5 @@ func TestRequired(t *testing.T) {
 	selector := constraints["namespaceSelector"].(map[string]any)["matchExpressions"].([]any)
 	if diff := cmp.Diff([]any{"a", "b", "elsewhere"}, selector[0].(map[string]any)["values"]); diff != "" {
 		t.Errorf("namespaces (-want +got):\n%s", diff)
-	}
-	if text := rendered(t, "sidecarset-system"); strings.Contains(text, "ValidatingAdmissionPolicy") {
-		t.Error("the chart has the policy although required.enabled is false")
 	}
 }
