@@ -1,10 +1,8 @@
 package config
 
 import (
-	"go/build"
 	"os"
-	"path"
-	"path/filepath"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -24,33 +22,25 @@ func TestTheBuildContextHasEveryPackage(t *testing.T) {
 			t.Errorf(".dockerignore lacks %q", file)
 		}
 	}
-	seen := map[string]bool{}
-	queue := []string{module}
-	for len(queue) > 0 {
-		name := queue[0]
-		queue = queue[1:]
-		if seen[name] {
-			continue
-		}
-		seen[name] = true
+	// Packages of this module, with the number of their embedded files.
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{if .Main}}{{$.ImportPath}} {{len $.EmbedFiles}}{{end}}{{end}}", "..")
+	packages, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	for line := range strings.FieldsFuncSeq(string(packages), func(r rune) bool { return r == '\n' }) {
+		count++
+		name, embedded, _ := strings.Cut(line, " ")
 		dir := strings.TrimPrefix(strings.TrimPrefix(name, module), "/")
 		if top, _, _ := strings.Cut(dir, "/"); top != "" && !slices.Contains(kept, "!"+top) {
 			t.Errorf(".dockerignore lacks \"!%s\", which has the package %s", top, name)
 		}
-		pkg, err := build.ImportDir(filepath.Join("..", filepath.FromSlash(dir)), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(pkg.EmbedPatterns) > 0 && dir != "config" { // all of which is in the build context
-			t.Errorf("%s embeds %q; see to it that they are in the build context, and say so here", name, pkg.EmbedPatterns)
-		}
-		for _, imported := range pkg.Imports {
-			if strings.HasPrefix(imported, module+"/") {
-				queue = append(queue, path.Clean(imported))
-			}
+		if embedded != "0" && dir != "config" { // all of which is in the build context
+			t.Errorf("%s embeds files; see to it that they are in the build context, and say so here", name)
 		}
 	}
-	if len(seen) < 10 {
-		t.Errorf("only %d packages were found", len(seen))
+	if count < 10 {
+		t.Errorf("only %d packages were found", count)
 	}
 }

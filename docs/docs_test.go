@@ -158,6 +158,30 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
+var pageInCode = regexp.MustCompile(`(docs/[a-z-]+\.md)(?:#([a-z-]+))?`)
+
+// The pages that the plugin's findings and steps name exist, with their headings.
+func TestPagesThatThePluginNamesExist(t *testing.T) {
+	all, found := documents(t), 0
+	for _, pattern := range []string{"doctor/*.go", "migrate/*"} {
+		files, err := filepath.Glob(filepath.Join(module, "cmd/kubectl-sidecarset", pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			for _, named := range pageInCode.FindAllStringSubmatch(read(t, strings.TrimPrefix(file, module)), -1) {
+				found++
+				if text, exists := all[named[1]]; !exists || named[2] != "" && !headings(text)[named[2]] {
+					t.Errorf("%s names %s, which does not exist", file, named[0])
+				}
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("only %d pages are named", found)
+	}
+}
+
 // What a reader on call needs is at most two links away from the README.
 func TestOnCallAnswersAreTwoLinksAway(t *testing.T) {
 	near := map[string]bool{}

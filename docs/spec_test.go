@@ -14,7 +14,6 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
-	"github.com/sidecarset/operator/test/testkit"
 )
 
 // reference/sidecarset.md has each field of the spec. The source is the CustomResourceDefinition, which kubectl explain reads too.
@@ -108,13 +107,13 @@ func specFields(of schema, prefix string, closed ...string) map[string]string {
 
 // The manifests on the page have fields that exist.
 func TestSpecReferenceHasManifests(t *testing.T) {
-	all := testkit.Blocks(t, filepath.Join(module, "docs/reference/sidecarset.md"), "yaml")
+	all := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(read(t, "docs/reference/sidecarset.md"), -1)
 	if len(all) == 0 {
 		t.Error("the page has no manifest")
 	}
 	for _, manifest := range all {
-		if err := yaml.UnmarshalStrict([]byte(manifest), new(appsv1beta1.SidecarSet)); err != nil {
-			t.Errorf("%v:\n%s", err, manifest)
+		if err := yaml.UnmarshalStrict([]byte(manifest[1]), new(appsv1beta1.SidecarSet)); err != nil {
+			t.Errorf("%v:\n%s", err, manifest[1])
 		}
 	}
 }

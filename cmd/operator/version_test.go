@@ -1,9 +1,7 @@
 package operator
 
 import (
-	"flag"
 	"runtime"
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,21 +26,4 @@ func TestTheVersionIsAMetric(t *testing.T) {
 	if name, value := families[0].GetName(), metric.GetGauge().GetValue(); name != "sidecarset_build_info" || value != 1 {
 		t.Errorf("%s is %v, want sidecarset_build_info to be 1", name, value)
 	}
-}
-
-func TestTheVersionIsAskedForByAFlag(t *testing.T) {
-	if parse(t, "").Version || !parse(t, "", "--version").Version {
-		t.Error("the flag --version is on by default, or cannot be set")
-	}
-}
-
-// The --help of a flag names what kind of value it takes, not one of the values.
-func TestPlaceholdersAreNotValues(t *testing.T) {
-	excluded, sans := "", ""
-	values := []string{roleAll, roleWebhook, roleController, podWebhookExact, podWebhookStatic, "off", "warn", "enforce", "self", "cert-manager", "files", "second", "on"}
-	(&Options{}).flags(&excluded, &sans).VisitAll(func(f *flag.Flag) {
-		if placeholder, _ := flag.UnquoteUsage(f); slices.Contains(values, placeholder) {
-			t.Errorf("--%s is shown as -%s %s", f.Name, f.Name, placeholder)
-		}
-	})
 }

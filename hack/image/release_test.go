@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -210,60 +209,5 @@ func TestAReleaseNeedsAVersionOfTheChangelog(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("version %s: %v, want an error with %q", version, err, want)
 		}
-	}
-}
-
-// The release of this repository, in this directory and in a copy of it.
-func TestTheRealReleaseIsReproducible(t *testing.T) {
-	if os.Getenv("LONG") != "1" {
-		t.Skip("SKIP: links the programs twice, which takes minutes with cold caches; make test-long runs it")
-	}
-	if _, err := os.Stat("../../charts/sidecarset/Chart.yaml"); err != nil {
-		t.Skipf("SKIP: there is no chart: %v", err)
-	}
-	archive := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-	archive.Dir = "../.."
-	listed, err := archive.Output()
-	if err != nil {
-		t.Skipf("SKIP: this is not a clone: %v", err)
-	}
-	other := t.TempDir()
-	for _, file := range strings.Split(strings.TrimSuffix(string(listed), "\x00"), "\x00") {
-		text, err := os.ReadFile(filepath.Join("../..", file))
-		if errors.Is(err, os.ErrNotExist) {
-			continue // deleted, and not yet committed
-		}
-		target := filepath.Join(other, file)
-		if err := errors.Join(err, os.MkdirAll(filepath.Dir(target), 0o755), os.WriteFile(target, text, 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	here, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var sums []string
-	args := []string{"--version=v0.1.0", "--platforms=linux/amd64", "--plugin-platforms=linux/amd64"}
-	for flag, program := range map[string]string{"--notices=": ".", "--plugin-notices=": "cmd/kubectl-sidecarset"} {
-		list := exec.CommandContext(t.Context(), "go", "run", "./hack/notices", program)
-		list.Dir = here
-		text, err := list.Output()
-		notices := filepath.Join(t.TempDir(), "NOTICES")
-		if err := errors.Join(err, os.WriteFile(notices, text, 0o644)); err != nil {
-			t.Fatal(err)
-		}
-		args = append(args, flag+notices)
-	}
-	for _, root := range []string{here, other} {
-		files := releaseOf(t, root, args...)
-		sums = append(sums, files["SHA256SUMS"])
-		size := 0
-		for _, content := range files {
-			size += len(content)
-		}
-		t.Logf("%d files, %d bytes", len(files), size)
-	}
-	if sums[0] != sums[1] {
-		t.Errorf("the sums of two builds, in two directories, differ:\n%s%s", sums[0], sums[1])
 	}
 }

@@ -2,10 +2,6 @@ package doctor
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -34,53 +30,4 @@ func expect(t *testing.T, look func(*Result), want ...string) {
 			}
 		}
 	}
-}
-
-var page = regexp.MustCompile(`docs/[a-z-]+\.md(#[a-z-]+)?`)
-
-// The pages that findings and steps name exist, with their anchors.
-func TestPagesExist(t *testing.T) {
-	var sources []string
-	for _, pattern := range []string{"*.go", "../migrate/*"} {
-		files, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sources = append(sources, files...)
-	}
-	named := map[string]bool{}
-	for _, file := range sources {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, one := range page.FindAllString(string(text), -1) {
-			named[one] = true
-		}
-	}
-	if len(named) < 10 {
-		t.Fatalf("only %d pages are named", len(named))
-	}
-	for one := range named {
-		file, anchor, _ := strings.Cut(one, "#")
-		text, err := os.ReadFile(filepath.Join("../../..", file))
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		if anchor != "" && !slices.Contains(anchors(string(text)), anchor) {
-			t.Errorf("%s has no such heading", one)
-		}
-	}
-}
-
-// anchors are those that GitHub makes of headings.
-func anchors(text string) (all []string) {
-	for line := range strings.Lines(text) {
-		if title, is := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); is && strings.HasPrefix(line, "#") {
-			drop := regexp.MustCompile(`[^a-z0-9 _-]`)
-			all = append(all, strings.ReplaceAll(drop.ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), ""), " ", "-"))
-		}
-	}
-	return all
 }
