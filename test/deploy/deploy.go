@@ -31,7 +31,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -209,17 +208,6 @@ func (o *Operator) untilServed(ctx context.Context) error {
 // kubeconfig is the file with the credentials of a ServiceAccount.
 func (o *Operator) kubeconfig(account string) string {
 	return filepath.Join(o.Cluster.Dir, account+".kubeconfig")
-}
-
-// ConfigOf returns a configuration with the credentials of the process with a --role, and
-// without a limit of requests.
-func (o *Operator) ConfigOf(role string) (*rest.Config, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig(o.profile.accounts[role]))
-	if err != nil {
-		return nil, err
-	}
-	config.QPS = -1
-	return config, nil
 }
 
 // writeKubeconfig makes a kubeconfig with a token of a ServiceAccount.

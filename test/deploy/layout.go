@@ -14,10 +14,8 @@ var (
 	Default = Profile{"processes", map[string]string{"all": ServiceAccount, "webhook": ServiceAccount, "controller": ServiceAccount}}
 	// Hardened is config/overlays/hardened: each role has its own rights. It has no role all.
 	Hardened = Profile{"hardened", map[string]string{"webhook": "sidecarset-webhook", "controller": "sidecarset-controller"}}
-	// CertManager and CertManagerInjector are config/overlays/cert-manager and cert-manager-cainjector: Default with other
-	// rights for certificates. Both need a network namespace.
-	CertManager         = Profile{"cert-manager", Default.accounts}
-	CertManagerInjector = Profile{"cert-manager-cainjector", Default.accounts}
+	// CertManager is config/overlays/cert-manager: Default with other rights for certificates. It needs a network namespace.
+	CertManager = Profile{"cert-manager", Default.accounts}
 	// Static is config/overlays/static: one entry for all Pods. It needs a network namespace.
 	Static = Profile{"static", Default.accounts}
 )
