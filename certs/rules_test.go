@@ -3,8 +3,8 @@ package certs
 import (
 	"context"
 	"crypto"
+	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"maps"
 	"testing"
 	"testing/synctest"
@@ -200,69 +200,22 @@ type supplying struct{ *material }
 func (s supplying) String() string                          { return "the test" }
 func (s supplying) load(context.Context) (*material, error) { return s.material, nil }
 
-// Another program keeps one bundle as it is. Replicas continue serving the leaf that it accepts until the day
-// before that leaf ends; no handshake fails until then, and from then on only those that the pinned bundle
-// causes.
-func TestAPinnedBundleHoldsAChangeUpUntilTheOldLeafEnds(t *testing.T) {
+// A bundle that refuses the next leaf holds it back until the old one ends soon: in the last day, or the last quarter of a
+// shorter life.
+func TestALeafEndsSoon(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		subject := Subject{DNSNames: []string{"webhook.ours.svc"}}
-		old, next := issued(t, 30*day), issued(t, caLife)
-		p := newPublished(nil, subject, Targets{Mutating: "a", Validating: "b"})
-		p.observed = true
-		publish := func(key objectKey, cas ...*x509.Certificate) {
-			p.objects[key] = &object{objectKey: key, clients: []clientConfig{{host: subject.DNSNames[0], bundle: string(EncodeBundle(cas))}}}
+	for _, tc := range []struct {
+		life, left time.Duration
+		want       bool
+	}{
+		{30 * day, day, false}, {30 * day, day - time.Second, true},
+		{time.Hour, 15 * time.Minute, false}, {time.Hour, 15*time.Minute - time.Second, true},
+	} {
+		leaf := &tls.Certificate{Leaf: &x509.Certificate{NotBefore: noon.Add(tc.left - tc.life), NotAfter: noon.Add(tc.left)}}
+		if got := (&held{Certificate: leaf}).judge(view{}, noon).endsSoon; got != tc.want {
+			t.Errorf("of a life of %s, %s are left: ends soon is %t", tc.life, tc.left, got)
 		}
-		pinned := objectKey{mutatingKind, "a"}
-		publish(pinned, old.Certificate)
-		publish(objectKey{validatingKind, "b"}, old.Certificate, next.Certificate)
-		from := supplying{&material{cas: []*x509.Certificate{old.Certificate}, signing: old, written: time.Now().Add(-day)}}
-		s := newSource(from, p, Options{Subject: subject, Times: DefaultTimes})
-		if err := errors.Join(s.Refresh(t.Context()), s.Ready()); err != nil {
-			t.Fatal(err)
-		}
-		*from.material = material{cas: []*x509.Certificate{next.Certificate, old.Certificate}, signing: next, written: time.Now()}
-		shakes := func(key objectKey) error {
-			leaf, err := s.GetCertificate(nil)
-			if err != nil {
-				return err
-			}
-			roots := x509.NewCertPool()
-			roots.AppendCertsFromPEM([]byte(p.objects[key].clients[0].bundle))
-			_, err = leaf.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: subject.DNSNames[0], CurrentTime: time.Now()})
-			return err
-		}
-		calls := 0
-		for end := old.Certificate.NotAfter; time.Now().Before(end); <-time.After(4 * time.Hour) {
-			if err := s.Refresh(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			late := time.Until(end) < day
-			for key := range p.objects {
-				calls++
-				if err := shakes(key); err != nil && (!late || key != pinned) {
-					t.Errorf("%s before the end, called because of %s: %v", time.Until(end), key, err)
-				}
-			}
-			if s.Ready() != nil || (s.served.issuer == next.Certificate) != late {
-				t.Errorf("%s before the end: ready: %v, it serves the next leaf: %v", time.Until(end), s.Ready(), !late)
-			}
-		}
-		t.Logf("%d handshakes", calls)
-		// A replica that serves what no bundle accepts any more follows at once.
-		publish(pinned, old.Certificate)
-		publish(objectKey{validatingKind, "b"}, old.Certificate)
-		s.look(t.Context())
-		if s.Ready() == nil {
-			t.Error("no bundle accepts its leaf, and it is ready")
-		}
-		other := issued(t, caLife)
-		*from.material = material{cas: []*x509.Certificate{other.Certificate}, signing: other, written: time.Now()}
-		publish(pinned, other.Certificate)
-		if err := errors.Join(s.Refresh(t.Context()), s.Ready()); err != nil || s.served.issuer != other.Certificate {
-			t.Errorf("calls failed, and it does not serve the leaf that one bundle accepts: %v", err)
-		}
-	})
+	}
 }
 
 func issued(t *testing.T, lifetime time.Duration) KeyPair {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand"
 	"net/http"
 	"slices"
 	"strings"
@@ -189,40 +188,5 @@ func TestAMissingStableRevisionDeniesNoPod(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// For any history of edits, a new Pod gets the current revision or one that was stable, at any replica: an edit
-// has the name of what it holds.
-func TestForAnyHistoryOfEdits(t *testing.T) {
-	images := []string{"log:v1", "log:v2", "log:v3"}
-	for seed := range int64(40) {
-		r := rand.New(rand.NewSource(seed))
-		latest, stable, once := "log:v1", "", map[string]bool{}
-		for range 15 {
-			switch r.Intn(3) {
-			case 0:
-				latest = images[r.Intn(len(images))]
-			case 1: // the leader's pass
-				stable = latest
-				once[stable] = true
-			}
-			set := logOf(latest)
-			if stable != "" {
-				set = edited(t, latest, stable, "Stable")
-			}
-			store := storeOf(t, set)
-			if stable != "" && r.Intn(4) > 0 { // the replica has the revision
-				store = holding(t, set, stable)
-			}
-			b := &behind{current: store, newest: store}
-			got := imageOf(t, b.injector().static, webReview(t, unchanged))
-			if got != latest && !once[got] {
-				t.Fatalf("seed %d: %s, current is %s, stable were %v", seed, got, latest, once)
-			}
-			if got != latest && stable == latest {
-				t.Fatalf("seed %d: %s, although %s is stable", seed, got, latest)
-			}
-		}
 	}
 }

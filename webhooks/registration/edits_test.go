@@ -27,8 +27,7 @@ func weaken(edited *admissionregistrationv1.MutatingWebhookConfiguration) {
 
 const editedAgain = "Another program (field manager weakener) keeps editing the Pod webhooks in MutatingWebhookConfiguration sidecarset-pods-"
 
-// If another program edits each object that the leader writes, the leader waits longer and
-// longer.
+// If another program edits each object that the leader writes, the leader pauses, as after any write that does not help.
 func TestTheLeaderPausesAgainstAProgramThatEditsWebhooks(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		c.meddle = weaken
@@ -40,14 +39,6 @@ func TestTheLeaderPausesAgainstAProgramThatEditsWebhooks(t *testing.T) {
 		}
 		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonWebhookModified || !strings.HasPrefix(got.Message, editedAgain) {
 			t.Errorf("it says %+v", got)
-		}
-		before, start := c.writes, time.Now()
-		for time.Since(start) < 10*time.Minute {
-			<-time.After(100 * time.Millisecond)
-			l.judged(t)
-		}
-		if got := c.writes - before; got < 13 || got > 15 { // after 1, 2, 4, 8, 16 and 32 s, and then one a minute
-			t.Errorf("%d writes in ten minutes", got)
 		}
 		c.meddle = nil
 		<-time.After(longestRest)

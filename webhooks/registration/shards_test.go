@@ -1,15 +1,12 @@
 package registration
 
 import (
-	"errors"
 	"strconv"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-
-	"github.com/sidecarset/operator/internal/podwebhook"
 )
 
 // knows checks which version of a shard the replica knows; nil is none.
@@ -53,35 +50,5 @@ func TestShardsKnowTheNewestVersion(t *testing.T) {
 		r.shards.deliver(watch.Added, anew)
 		r.shards.deliver(watch.Deleted, anew)
 		r.knows(shard, "when it was deleted", nil)
-	})
-}
-
-func TestShardsForgetWhatTheyCannotRead(t *testing.T) {
-	withReplica(t, func(t *testing.T, r *replica) {
-		shard, _ := r.review(logSet("uid-1", 1))
-		c := r.stands(shard)
-		r.shards.deliver(watch.Added, c)
-		r.err = errors.New("etcd is away")
-		_, err := r.Freshness.shards.Read(t.Context(), shard)
-		if r.knows(shard, "after a read that has failed", c); err == nil {
-			t.Error("the read does not say so")
-		}
-		r.err = nil
-		newer := r.stands(shard)
-		newer.Annotations[podwebhook.AnnotationFormat] = "99"
-		r.changeUnseen(newer)
-		r.shards.deliver(watch.Modified, newer)
-		if _, err := r.Freshness.shards.Read(t.Context(), shard); !errors.Is(err, podwebhook.ErrFormat) {
-			t.Errorf("of a format that it does not know, it says %v", err)
-		}
-		r.knows(shard, "of a format that it does not know,", nil)
-		r.changeUnseen(c)
-		r.shards.deliver(watch.Modified, c)
-		r.knows(shard, "when its format is known again,", c)
-		delete(r.configurations, c.Name)
-		if _, err := r.Freshness.shards.Read(t.Context(), shard); !errors.Is(err, errNoShard) {
-			t.Errorf("of an object that is gone, it says %v", err)
-		}
-		r.knows(shard, "when a read shows that it is gone", nil)
 	})
 }

@@ -101,21 +101,13 @@ func TestAccessIsRememberedForSeconds(t *testing.T) {
 		expect("jane", true, 3)
 		<-time.After(20 * time.Second)
 		expect("jane", true, 4)
+		server.grant("ann", errors.New("no answer"))
+		if allowed, err := access.Allowed(t.Context(), authenticationv1.UserInfo{Username: "ann"}, createPods); allowed || err == nil {
+			t.Errorf("without an answer got %v, %v", allowed, err)
+		}
+		server.grant("ann", nil)
+		expect("ann", true, 6) // a failure is not remembered
 	})
-}
-
-func TestAFailedReviewIsNotRemembered(t *testing.T) {
-	server := &authorizer{}
-	server.grant("jane", errors.New("no answer"))
-	access := sidecarsets.NewCachedAccess(server)
-	jane := authenticationv1.UserInfo{Username: "jane"}
-	if allowed, err := access.Allowed(t.Context(), jane, createPods); allowed || err == nil {
-		t.Errorf("got %v, %v, want the error", allowed, err)
-	}
-	server.grant("jane", nil)
-	if allowed, err := access.Allowed(t.Context(), jane, createPods); !allowed || err != nil {
-		t.Errorf("got %v, %v once the server answers", allowed, err)
-	}
 }
 
 func TestConcurrentEqualQuestionsShareOneAccessReview(t *testing.T) {

@@ -303,18 +303,6 @@ func TestADeletedSidecarSetInTheSnapshotRefusesNoOther(t *testing.T) {
 	}
 }
 
-// If the look-up of the other SidecarSet fails, the answer is an error and no denial by a rule.
-func TestAClashThatCannotBeConfirmedIsAnError(t *testing.T) {
-	reader := &live{stored: []string{strings.Replace(betaManifest, "{name: log}", "{name: other}", 1)}}
-	handler := sidecarsets.NewValidator(sidecarsets.ValidatorOptions{
-		Stored: reader.store, Reader: &live{err: errors.New("boom")}, Namespace: "ours",
-	})
-	answer := fixtures.Review(t, handler, sidecarSetReview(t, defaulted(t, betaManifest), ""))
-	if answer.Allowed || answer.Result.Code != http.StatusInternalServerError || !strings.Contains(answer.Result.Message, "looking up SidecarSet other, try again: boom") {
-		t.Errorf("got %v", answer.Result)
-	}
-}
-
 // An object that was stored while no replica checked it can still be repaired.
 func TestSidecarSetValidatorLetsABrokenObjectBeRepaired(t *testing.T) {
 	old := strings.Replace(betaManifest, `"busybox:1.36"`, "5", 1)
@@ -326,20 +314,23 @@ func TestSidecarSetValidatorLetsABrokenObjectBeRepaired(t *testing.T) {
 
 // If a look-up fails, the message names what was looked up, and the code is 500.
 func TestSidecarSetValidatorReportsFailedLookUps(t *testing.T) {
-	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "x", errors.New("no"))
+	boom, forbidden := errors.New("boom"), apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "x", errors.New("no"))
 	tests := map[string]struct {
 		manifest string
+		stored   live
 		err      error
 		want     string
 	}{
-		"of a base":      {strings.Replace(betaManifest, "{name: log}", canaryManifest, 1), errors.New("boom"), "looking up SidecarSet base, try again: boom"},
-		"of the others":  {betaManifest, forbidden, "looking up the other SidecarSets, try again: things"},
-		"of revisions":   {betaManifest + "  injectionStrategy: {revision: {customVersion: v1}}\n", errors.New("boom"), "looking up the ControllerRevisions of SidecarSet log, try again: boom"},
-		"of a whitelist": {betaManifest + patchMember, forbidden, "looking up ConfigMap ours/kruise-configuration, try again: things"},
+		"of one that it meets": {betaManifest, live{stored: []string{strings.Replace(betaManifest, "{name: log}", "{name: other}", 1)}}, boom, "looking up SidecarSet other, try again: boom"},
+		"of a base":            {strings.Replace(betaManifest, "{name: log}", canaryManifest, 1), live{}, boom, "looking up SidecarSet base, try again: boom"},
+		"of the others":        {betaManifest, live{err: forbidden}, nil, "looking up the other SidecarSets, try again: things"},
+		"of revisions":         {betaManifest + "  injectionStrategy: {revision: {customVersion: v1}}\n", live{}, boom, "looking up the ControllerRevisions of SidecarSet log, try again: boom"},
+		"of a whitelist":       {betaManifest + patchMember, live{}, forbidden, "looking up ConfigMap ours/kruise-configuration, try again: things"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			answer := fixtures.Review(t, validator(&live{err: tc.err}), sidecarSetReview(t, defaulted(t, tc.manifest), ""))
+			handler := sidecarsets.NewValidator(sidecarsets.ValidatorOptions{Stored: tc.stored.store, Reader: &live{err: tc.err}, Namespace: "ours"})
+			answer := fixtures.Review(t, handler, sidecarSetReview(t, defaulted(t, tc.manifest), ""))
 			if answer.Allowed || answer.Result.Code != http.StatusInternalServerError || !strings.Contains(answer.Result.Message, tc.want) {
 				t.Errorf("got %v, want 500 %s", answer.Result, tc.want)
 			}
