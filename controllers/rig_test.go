@@ -14,12 +14,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -42,8 +44,7 @@ type rig struct {
 	*SidecarSetReconciler
 
 	sets    *fixtures.Snapshots
-	store   *store
-	api     *revisionAPI
+	api     *api
 	judged  *judgements
 	objects *announcer // the cache, of SidecarSets and their revisions
 	counts  *announcer // the tracker, and readiness
@@ -87,15 +88,15 @@ func control(t *testing.T, generation int64, test func(t *testing.T, r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{
 			sets:    &fixtures.Snapshots{},
-			api:     newRevisionAPI(),
+			api:     newAPI(t, untyped(t, fixtures.LogSet(generation))),
 			judged:  &judgements{known: map[judged]status.Readiness{}},
 			objects: &announcer{}, counts: &announcer{},
 		}
-		r.store = newStore(t, fixtures.LogSet(generation), func(name string) { r.objects.announce(func() { r.wake.after(name, 0) }) })
+		r.api.changed = func(name string) { r.objects.announce(func() { r.wake.after(name, 0) }) }
 		pods := newPodTracker(r.sets, nil, nil, newCollectors(prometheus.NewRegistry()))
 		r.sets.SwapSnapshot(match.Build([]*inject.Compiled{compiledOf(t, fixtures.LogSet(generation))}, nil))
 		r.SidecarSetReconciler = &SidecarSetReconciler{
-			reader: r.store, status: r.store.Status(), sets: r.sets, pods: pods, readiness: r.judged, revisions: r.api.keeper(),
+			reader: r.api, status: r.api.Status(), sets: r.sets, pods: pods, readiness: r.judged, revisions: r.api.keeper(),
 			debounce: newDebounce(), wake: &waker{}, m: pods.m,
 			event: r.hear, write: r.begin,
 		}
@@ -126,7 +127,7 @@ func (r *rig) start(t *testing.T) {
 	t.Cleanup(running.Wait)
 	t.Cleanup(stop)
 	synctest.Wait()
-	r.store.announce() // a controller begins with all objects
+	r.api.announce() // a controller begins with all objects
 	synctest.Wait()
 }
 
@@ -154,7 +155,7 @@ func (r *rig) feed(t *testing.T, pods ...*corev1.Pod) {
 // edit changes the SidecarSet in the cache.
 func (r *rig) edit(t *testing.T, change func(*unstructured.Unstructured) error) {
 	t.Helper()
-	if err := r.store.edit(change); err != nil {
+	if err := r.api.edit(change); err != nil {
 		t.Fatal(err)
 	}
 	synctest.Wait()
@@ -186,7 +187,7 @@ func compiledOf(t *testing.T, set *appsv1beta1.SidecarSet) *inject.Compiled {
 // written returns the status that was written, which has to follow the rules for conditions.
 func (r *rig) written(t *testing.T) appsv1beta1.SidecarSetStatus {
 	t.Helper()
-	s, err := statusOf(r.store.object())
+	s, err := statusOf(r.api.object())
 	if err != nil {
 		t.Fatalf("reading the status: %v", err)
 	}
@@ -196,7 +197,7 @@ func (r *rig) written(t *testing.T) appsv1beta1.SidecarSetStatus {
 // wantWrites compares the number of writes since the beginning.
 func (r *rig) wantWrites(t *testing.T, want int) {
 	t.Helper()
-	if got := r.store.writes(); got != want {
+	if got := r.api.writes(); got != want {
 		t.Errorf("%d writes, want %d", got, want)
 	}
 }
@@ -248,27 +249,58 @@ var (
 	noReplica = status.Readiness{Reason: appsv1beta1.ReasonNoReplica, Message: "No replica answers."}
 )
 
-// store is an API server with one SidecarSet, which is read as from a cache. Each status
+// api is an API server with one SidecarSet and its revisions, which are read as from a cache. Each status
 // patch has to follow the rules for conditions.
-type store struct {
+type api struct {
 	client.Client
 
 	t       *testing.T
 	changed func(sidecarSet string)
+	behind  bool // the cache has not seen any revision
 
 	mu      sync.Mutex
 	history fixtures.ConditionHistory
 	patches []map[string]any
-	err     error // of the next patches
+	err     error // of the next patches of a status
+	refuses error // of writes of revisions
 }
 
-func newStore(t *testing.T, set *appsv1beta1.SidecarSet, changed func(sidecarSet string)) *store {
+func newAPI(t *testing.T, objects ...client.Object) *api {
 	t.Helper()
-	s := &store{t: t, changed: changed}
-	s.Client = fake.NewClientBuilder().WithScheme(runtime.NewScheme()).WithTypeConverters(managedfields.NewDeducedTypeConverter()).
-		WithObjects(untyped(t, set)).WithStatusSubresource(newSidecarSet()).
-		WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: s.patch}).Build()
-	return s
+	a := &api{t: t}
+	a.Client = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithTypeConverters(managedfields.NewDeducedTypeConverter()).
+		WithObjects(objects...).WithStatusSubresource(newSidecarSet()).
+		WithInterceptorFuncs(interceptor.Funcs{
+			SubResourcePatch: a.patch,
+			Create: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.CreateOption) error {
+				object.SetCreationTimestamp(metav1.Now())
+				return a.unlessRefused(object, func() error { return c.Create(ctx, object, opts...) })
+			},
+			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+				return a.unlessRefused(object, func() error { return c.Patch(ctx, object, patch, opts...) })
+			},
+			Delete: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.DeleteOption) error {
+				return a.unlessRefused(object, func() error { return c.Delete(ctx, object, opts...) })
+			},
+		}).Build()
+	return a
+}
+
+func (a *api) unlessRefused(object client.Object, write func() error) error {
+	a.mu.Lock()
+	refuses := a.refuses
+	a.mu.Unlock()
+	if _, isRevision := object.(*appsv1.ControllerRevision); isRevision && refuses != nil {
+		return refuses
+	}
+	return write()
+}
+
+// failWith makes writes of revisions fail from now on; nil makes them succeed.
+func (a *api) failWith(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.refuses = err
 }
 
 func untyped(t *testing.T, set *appsv1beta1.SidecarSet) *unstructured.Unstructured {
@@ -280,54 +312,54 @@ func untyped(t *testing.T, set *appsv1beta1.SidecarSet) *unstructured.Unstructur
 	return &unstructured.Unstructured{Object: object}
 }
 
-func (s *store) announce() { s.changed("log") }
+func (a *api) announce() { a.changed("log") }
 
-func (s *store) object() *unstructured.Unstructured {
-	s.t.Helper()
+func (a *api) object() *unstructured.Unstructured {
+	a.t.Helper()
 	object := newSidecarSet()
-	if err := s.Get(s.t.Context(), client.ObjectKey{Name: "log"}, object); err != nil {
-		s.t.Fatalf("reading the SidecarSet: %v", err)
+	if err := a.Get(a.t.Context(), client.ObjectKey{Name: "log"}, object); err != nil {
+		a.t.Fatalf("reading the SidecarSet: %v", err)
 	}
 	return object
 }
 
 // edit changes the object and announces that; replace does the same.
-func (s *store) edit(change func(*unstructured.Unstructured) error) error {
-	object := s.object()
+func (a *api) edit(change func(*unstructured.Unstructured) error) error {
+	object := a.object()
 	if err := change(object); err != nil {
 		return err
 	}
 	withStatus := object.DeepCopy()
-	if err := s.Update(s.t.Context(), object); err != nil {
+	if err := a.Update(a.t.Context(), object); err != nil {
 		return err
 	}
 	withStatus.SetResourceVersion(object.GetResourceVersion())
-	err := s.Status().Update(s.t.Context(), withStatus)
-	s.announce()
+	err := a.Status().Update(a.t.Context(), withStatus)
+	a.announce()
 	return err
 }
 
 // replace deletes the object, and creates another one unless that is nil.
-func (s *store) replace(object *unstructured.Unstructured) {
-	s.t.Helper()
-	err := s.Delete(s.t.Context(), s.object())
+func (a *api) replace(object *unstructured.Unstructured) {
+	a.t.Helper()
+	err := a.Delete(a.t.Context(), a.object())
 	if object != nil {
-		err = errors.Join(err, s.Create(s.t.Context(), object))
+		err = errors.Join(err, a.Create(a.t.Context(), object))
 	}
 	if err != nil {
-		s.t.Fatalf("replacing the SidecarSet: %v", err)
+		a.t.Fatalf("replacing the SidecarSet: %v", err)
 	}
-	s.mu.Lock()
-	s.history = fixtures.ConditionHistory{}
-	s.mu.Unlock()
-	s.announce()
+	a.mu.Lock()
+	a.history = fixtures.ConditionHistory{}
+	a.mu.Unlock()
+	a.announce()
 }
 
 // patch records a patch before it is carried out, and fails as the test says.
-func (s *store) patch(ctx context.Context, c client.Client, of string, object client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-	defer s.announce()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (a *api) patch(ctx context.Context, c client.Client, of string, object client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+	defer a.announce()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	data, err := patch.Data(object)
 	if err != nil {
 		return err
@@ -336,9 +368,9 @@ func (s *store) patch(ctx context.Context, c client.Client, of string, object cl
 	if err := json.Unmarshal(data, &body); err != nil {
 		return err
 	}
-	s.patches = append(s.patches, body)
-	if s.err != nil {
-		return s.err
+	a.patches = append(a.patches, body)
+	if a.err != nil {
+		return a.err
 	}
 	if err := c.SubResource(of).Patch(ctx, object, patch, opts...); err != nil {
 		return err
@@ -347,22 +379,22 @@ func (s *store) patch(ctx context.Context, c client.Client, of string, object cl
 	if err != nil {
 		return err
 	}
-	for _, problem := range s.history.Add(object.GetGeneration(), now, time.Now()) {
-		s.t.Error(problem)
+	for _, problem := range a.history.Add(object.GetGeneration(), now, time.Now()) {
+		a.t.Error(problem)
 	}
 	return nil
 }
 
-func (s *store) writes() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.patches)
+func (a *api) writes() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.patches)
 }
 
-func (s *store) fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.err = err
+func (a *api) fail(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.err = err
 }
 
 // webPod has SidecarSet "log" and is ready.

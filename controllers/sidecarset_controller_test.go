@@ -43,7 +43,7 @@ func TestStatusSaysWhatWasCounted(t *testing.T) {
 				}},
 			},
 		}}
-		if diff := cmp.Diff(want, r.store.patches); diff != "" {
+		if diff := cmp.Diff(want, r.api.patches); diff != "" {
 			t.Errorf("patches (-want +got):\n%s", diff)
 		}
 	})
@@ -108,13 +108,13 @@ func TestWriteErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			control(t, 1, func(t *testing.T, r *rig) {
 				r.feed(t, webPod(1))
-				r.store.fail(tc.err)
+				r.api.fail(tc.err)
 				r.pass(writeInterval)
 				r.wantWrites(t, 1)
 				if tc.result != "" && metricsOf(r.m.statusWrites) != 1 {
 					t.Errorf("%d results are counted", metricsOf(r.m.statusWrites))
 				}
-				r.store.fail(nil)
+				r.api.fail(nil)
 				r.pass(tc.retry)
 				if got := r.written(t); got.MatchedPods != 1 {
 					t.Errorf("after %v: %+v", tc.retry, got)
@@ -155,7 +155,7 @@ func TestADeletedSidecarSetIsForgotten(t *testing.T) {
 			}
 		}
 		want(1)
-		r.store.replace(nil)
+		r.api.replace(nil)
 		r.pass(0)
 		want(0)
 	})
@@ -193,7 +193,7 @@ func TestAStatusIsWrittenOnceASecond(t *testing.T) {
 			r.judge("set-1", 1, []status.Readiness{inForce, noReplica}[step%2])
 			r.pass(10 * time.Millisecond)
 		}
-		if n := r.store.writes(); n < 7 || n > 17 || len(r.heard()) > n {
+		if n := r.api.writes(); n < 7 || n > 17 || len(r.heard()) > n {
 			t.Errorf("%d writes and %d Events in 15 seconds, want about one a second", n, len(r.heard()))
 		}
 		r.pass(writeInterval)
@@ -253,7 +253,7 @@ func TestARecreatedSidecarSetInheritsNoStatus(t *testing.T) {
 				}
 				young := fixtures.LogSet(1)
 				young.UID, young.ResourceVersion = "set-2", ""
-				r.store.replace(untyped(t, young))
+				r.api.replace(untyped(t, young))
 				r.feed(t, webPod(2))
 				r.pass(time.Minute)
 				r.wantWrites(t, 1) // nothing of the old one, which the snapshot still has

@@ -63,7 +63,7 @@ func TestAnEditIsHeldBackUntilPodsAreAvailable(t *testing.T) {
 		}
 		wants := func(what, reason, says string, isStable bool) {
 			t.Helper()
-			r.compiled(t, r.setOf(t, r.store.object().GetGeneration(), "2", r.store.object().GetAnnotations()[appsv1beta1.AnnotationNewPods]))
+			r.compiled(t, r.setOf(t, r.api.object().GetGeneration(), "2", r.api.object().GetAnnotations()[appsv1beta1.AnnotationNewPods]))
 			r.pass(2 * time.Second)
 			s := r.written(t)
 			c := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionReady)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,13 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/managedfields"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
@@ -31,70 +25,21 @@ import (
 	"github.com/sidecarset/operator/internal/tracker"
 )
 
-// revisionAPI is an API server whose next write can be made to fail, and a cache
-// of it that can be kept behind.
-type revisionAPI struct {
-	client.Client
-
-	behind bool // the cache has not seen any revision
-
-	mu   sync.Mutex
-	fail error // of writes
-}
-
-// failWith makes writes fail from now on; nil makes them succeed.
-func (a *revisionAPI) failWith(err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.fail = err
-}
-
-func (a *revisionAPI) failure() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.fail
-}
-
-func newRevisionAPI(revisions ...client.Object) *revisionAPI {
-	scheme := runtime.NewScheme()
-	_ = clientgoscheme.AddToScheme(scheme)
-	a := &revisionAPI{}
-	a.Client = fake.NewClientBuilder().WithScheme(scheme).WithTypeConverters(managedfields.NewDeducedTypeConverter()).WithObjects(revisions...).WithInterceptorFuncs(interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.CreateOption) error {
-			object.SetCreationTimestamp(metav1.Now())
-			return unless(a.failure(), func() error { return c.Create(ctx, object, opts...) })
-		},
-		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
-			return unless(a.failure(), func() error { return c.Patch(ctx, object, patch, opts...) })
-		},
-		Delete: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.DeleteOption) error {
-			return unless(a.failure(), func() error { return c.Delete(ctx, object, opts...) })
-		},
-	}).Build()
-	return a
-}
-
-func unless(err error, otherwise func() error) error {
-	if err != nil {
-		return err
-	}
-	return otherwise()
-}
-
-func (a *revisionAPI) keeper() *revisionKeeper {
+// keeper keeps revisions in the API server, and reads them from a cache that can be kept behind.
+func (a *api) keeper() *revisionKeeper {
 	return &revisionKeeper{cached: laggingReader{a}, live: a, writer: a, namespace: "system"}
 }
 
-type laggingReader struct{ *revisionAPI }
+type laggingReader struct{ *api }
 
 func (r laggingReader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	if r.behind {
 		return nil
 	}
-	return r.revisionAPI.List(ctx, list, opts...)
+	return r.api.List(ctx, list, opts...)
 }
 
-func (a *revisionAPI) stored(t *testing.T) []appsv1.ControllerRevision {
+func (a *api) stored(t *testing.T) []appsv1.ControllerRevision {
 	t.Helper()
 	var list appsv1.ControllerRevisionList
 	if err := a.List(t.Context(), &list); err != nil {
@@ -130,7 +75,7 @@ func recorded(t *testing.T, image string, number int64, collisions int32) *appsv
 
 func TestKeepAdoptsWhatTheCacheHasNotSeen(t *testing.T) {
 	own := recorded(t, "log:1", 1, 0)
-	api := newRevisionAPI(own)
+	api := newAPI(t, own)
 	api.behind = true
 	got, _, err := api.keeper().keep(t.Context(), logCompiled("log:1"), specOf("log:1"), 0)
 	if err != nil || got.Name != own.Name || got.CollisionCount != 0 || len(api.stored(t)) != 1 {
@@ -141,7 +86,7 @@ func TestKeepAdoptsWhatTheCacheHasNotSeen(t *testing.T) {
 func TestKeepAvoidsTheRevisionOfADeletedNamesake(t *testing.T) {
 	foreign := recorded(t, "log:1", 4, 0)
 	foreign.OwnerReferences[0].UID = "set-0"
-	api := newRevisionAPI(foreign)
+	api := newAPI(t, foreign)
 	got, _, err := api.keeper().keep(t.Context(), logCompiled("log:1"), specOf("log:1"), 0)
 	want := recorded(t, "log:1", 1, 1)
 	if err != nil || got.Name != want.Name || got.CollisionCount != 1 {
@@ -165,7 +110,7 @@ func TestKeepGivesUpAfterTooManyCollisions(t *testing.T) {
 		foreign.OwnerReferences[0].UID = "set-0"
 		taken = append(taken, foreign)
 	}
-	if got, _, err := newRevisionAPI(taken...).keeper().keep(t.Context(), logCompiled("log:1"), specOf("log:1"), 0); err == nil {
+	if got, _, err := newAPI(t, taken...).keeper().keep(t.Context(), logCompiled("log:1"), specOf("log:1"), 0); err == nil {
 		t.Errorf("recorded as %v", got)
 	}
 }
@@ -274,7 +219,7 @@ func TestCountersFollowWhileRevisionsFail(t *testing.T) {
 }
 
 func TestTruncateReportsWhatItCouldNotDelete(t *testing.T) {
-	api := newRevisionAPI(recorded(t, "log:1", 1, 0), recorded(t, "log:2", 2, 0))
+	api := newAPI(t, recorded(t, "log:1", 1, 0), recorded(t, "log:2", 2, 0))
 	compiled := logCompiled("log:2")
 	compiled.Set.Spec.RevisionHistoryLimit = new(int32(1))
 	kind, refused := appsv1.Resource("controllerrevisions"), errors.New("refused")
@@ -301,7 +246,7 @@ func TestTruncateSparesWhatPodsRun(t *testing.T) {
 		r := recorded(t, image, int64(i+1), 0)
 		all, names = append(all, r), append(names, r.Name)
 	}
-	api := newRevisionAPI(all...)
+	api := newAPI(t, all...)
 	compiled := logCompiled("log:4")
 	compiled.Set.Spec.RevisionHistoryLimit = new(int32(1))
 	got, history, err := api.keeper().keep(t.Context(), compiled, specOf("log:4"), 0)

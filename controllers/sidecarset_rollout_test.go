@@ -91,7 +91,7 @@ func TestARolloutThatDoesNotMoveIsStalled(t *testing.T) {
 				if c := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionDegraded); !strings.Contains(c.Message, "ns/web-1") {
 					t.Errorf("Degraded is %+v", c)
 				}
-				writes := r.store.writes()
+				writes := r.api.writes()
 				r.pass(time.Hour)
 				r.wantWrites(t, writes)
 				r.feed(t, back(webPod(1)))
@@ -154,7 +154,7 @@ func TestANewLeaderTakesOverTheStatus(t *testing.T) {
 					return nil
 				})
 				r.objects.dead.Store(false)
-				stored, writes := r.written(t), r.store.writes()
+				stored, writes := r.written(t), r.api.writes()
 				r.succeed(t)
 				r.pass(time.Minute)
 				r.wantWrites(t, writes)
@@ -176,7 +176,7 @@ func TestANewLeaderTakesOverTheStatus(t *testing.T) {
 				if s := r.written(t); s.DisappearedPods != 0 || s.DisappearedUntil != nil {
 					t.Errorf("after its time, a place is kept: %+v", s)
 				}
-				if n := r.store.writes() - writes; n > 5 {
+				if n := r.api.writes() - writes; n > 5 {
 					t.Errorf("%d writes of the status in half an hour in which nothing happens", n)
 				}
 			})
@@ -231,10 +231,10 @@ func TestASidecarSetThatIsBeingDeletedSaysSo(t *testing.T) {
 		r.pass(time.Minute)
 		before := r.written(t)
 		r.edit(t, func(o *unstructured.Unstructured) error { o.SetFinalizers([]string{"example.com/wait"}); return nil })
-		if err := r.store.Delete(t.Context(), r.store.object()); err != nil {
+		if err := r.api.Delete(t.Context(), r.api.object()); err != nil {
 			t.Fatal(err)
 		}
-		r.store.announce()
+		r.api.announce()
 		r.pass(writeInterval)
 		s := r.written(t)
 		wantReasons(t, s, "Deleting", "AsExpected")
