@@ -2,7 +2,6 @@ package executor
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -118,16 +117,4 @@ func TestLabels(t *testing.T) {
 func said(p *corev1.Pod) *corev1.PodCondition {
 	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: "SidecarSetUpgradable"})
 	return &p.Status.Conditions[len(p.Status.Conditions)-1]
-}
-
-// One Pod's fields must not end the process.
-func TestAPanicIsAnError(t *testing.T) {
-	var none map[string]bool
-	err := contained(t.Context(), func() { none["a"] = true })
-	if err == nil || !strings.Contains(err.Error(), "nil map") {
-		t.Errorf("contained returns %v", err)
-	}
-	if err := contained(t.Context(), func() {}); err != nil {
-		t.Error(err)
-	}
 }

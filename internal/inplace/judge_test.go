@@ -173,17 +173,6 @@ func TestVerdictOnAResize(t *testing.T) {
 	}
 }
 
-func TestTooOld(t *testing.T) {
-	for kubelet, want := range map[string]bool{
-		"v1.31.14": true, "v1.32.0": false, "v1.32.0-rc.1": false, "v1.30.2+k3s1": true, "v1.37.1-gke.5": false, "v2.0.0": false,
-		"1.29": true, "": false, "unknown": false,
-	} {
-		if got := TooOld(kubelet); got != want {
-			t.Errorf("TooOld(%q) = %v, want %v", kubelet, got, want)
-		}
-	}
-}
-
 func TestNodeOf(t *testing.T) {
 	node := func(kubelet string, ready ...corev1.ConditionStatus) *corev1.Node {
 		n := &corev1.Node{}
@@ -197,12 +186,17 @@ func TestNodeOf(t *testing.T) {
 		node *corev1.Node
 		want Node
 	}{
-		"ready":        {node("v1.34.1", corev1.ConditionTrue), Node{}},
-		"not ready":    {node("v1.34.1", corev1.ConditionFalse), Node{NotReady: true}},
-		"unknown":      {node("v1.34.1", corev1.ConditionUnknown), Node{NotReady: true}},
-		"not reported": {node(""), Node{NotReady: true}},
-		"an old one":   {node("v1.31.1", corev1.ConditionTrue), Node{TooOld: true}},
-		"old and lost": {node("v1.31.1", corev1.ConditionUnknown), Node{TooOld: true, NotReady: true}},
+		"ready":         {node("v1.34.1", corev1.ConditionTrue), Node{}},
+		"not ready":     {node("v1.34.1", corev1.ConditionFalse), Node{NotReady: true}},
+		"unknown":       {node("v1.34.1", corev1.ConditionUnknown), Node{NotReady: true}},
+		"not reported":  {node(""), Node{NotReady: true}},
+		"the first":     {node("v1.32.0-rc.1", corev1.ConditionTrue), Node{}},
+		"of a vendor":   {node("v1.30.2+k3s1", corev1.ConditionTrue), Node{TooOld: true}},
+		"without a v":   {node("1.29", corev1.ConditionTrue), Node{TooOld: true}},
+		"of the future": {node("v2.0.0", corev1.ConditionTrue), Node{}},
+		"not a version": {node("unknown", corev1.ConditionTrue), Node{}},
+		"an old one":    {node("v1.31.1", corev1.ConditionTrue), Node{TooOld: true}},
+		"old and lost":  {node("v1.31.1", corev1.ConditionUnknown), Node{TooOld: true, NotReady: true}},
 	} {
 		if got := NodeOf(tc.node); got != tc.want {
 			t.Errorf("%s: %+v, want %+v", name, got, tc.want)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -208,15 +207,11 @@ func TestUpdateInPlaceJudgesTheLivePod(t *testing.T) {
 		next *fixtures.SidecarSetBuilder
 		want inplace.Verdict
 	}{
-		"that is being deleted":     {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: updatedAt} }, nil, inplace.Verdict{Method: inplace.LeaveAlone}},
 		"that has finished":         {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, nil, inplace.Verdict{Method: inplace.LeaveAlone}},
-		"that does not have it":     {func(p *corev1.Pod) { delete(p.Annotations, appsv1beta1.AnnotationInjectedList) }, nil, inplace.Verdict{Method: inplace.LeaveAlone}},
 		"with an unreadable record": {func(p *corev1.Pod) { p.Annotations[appsv1beta1.AnnotationInPlace] = `{"v":2}` }, nil, inplace.Verdict{Method: inplace.LeaveAlone, Reason: inplace.RecordUnreadable}},
 		"without a hash":            {func(p *corev1.Pod) { delete(p.Annotations, appsv1beta1.AnnotationHashWithoutImage) }, nil, inplace.Verdict{Method: inplace.Recreate, Reason: inplace.RevisionUnknown}},
 		"with another container":    {nil, meshSet("2").Container("more", "more:1"), inplace.Verdict{Method: inplace.Recreate, Reason: inplace.ImmutableFieldChanged}},
-		"that runs once":            {func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever }, nil, inplace.Verdict{Method: inplace.LeaveAlone, Reason: inplace.RunToCompletion}},
 		"that is not compared yet":  {nil, sizedMesh("2"), inplace.Verdict{Method: inplace.Unknown}},
-		"of the current revision":   {nil, meshSet("1"), inplace.Verdict{Method: inplace.Current}},
 		"that can follow":           {nil, nil, inplace.Verdict{Method: inplace.Images}},
 	}
 	for name, tc := range tests {

@@ -73,25 +73,6 @@ func TestHashesRenderTheReferenceForm(t *testing.T) {
 	}
 }
 
-func TestHashesAnswerForEachSidecarSet(t *testing.T) {
-	h := podstate.ParseHashes(`{"a":{"hash":"h1"},"b":{"updateTimestamp":"2026-11-20T21:58:28Z","hash":"h2","sidecarList":["x"],"controllerRevision":"b-1"}}`)
-	for name, want := range map[string]string{"a": "h1", "b": "h2", "c": ""} {
-		if got := h.Hash(name); got != want {
-			t.Errorf("Hash(%q) = %q, want %q", name, got, want)
-		}
-	}
-	for name, want := range map[string]string{"a": "", "b": "b-1", "c": ""} {
-		if got := h.Revision(name); got != want {
-			t.Errorf("Revision(%q) = %q, want %q", name, got, want)
-		}
-	}
-	for name, want := range map[string]time.Time{"a": {}, "b": written.Truncate(time.Second), "c": {}} {
-		if got := h.UpdatedAt(name); !got.Equal(want) {
-			t.Errorf("UpdatedAt(%q) = %v, want %v", name, got, want)
-		}
-	}
-}
-
 func TestHashesYieldTheSidecarsThatTheyList(t *testing.T) {
 	h := podstate.ParseHashes(`{"d":{"sidecarList":["y","z"]},"a":"legacy","b":{"sidecarList":["x"]},"c":{"sidecarList":[1]},"e":{"sidecarList":null}}`)
 	var got []string

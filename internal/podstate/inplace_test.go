@@ -49,33 +49,6 @@ func TestEntriesFormat(t *testing.T) {
 	}
 }
 
-// An InPlaceRecord is about the revision that the Pod has, if the Pod has not been updated since.
-func TestInPlaceRecordsOfTheRevisionThatThePodHas(t *testing.T) {
-	entries := podstate.InPlaceRecords{}.With("ant", someRecord)
-	hashes := func(hash string, at time.Time) podstate.Hashes {
-		return podstate.Hashes{}.With(podstate.HashRecord{SidecarSetName: "ant", Hash: hash, UpdateTimestamp: at})
-	}
-	for name, tc := range map[string]struct {
-		set    string
-		hashes podstate.Hashes
-		want   bool
-	}{
-		"as it was written":                       {"ant", hashes("h2", someRecord.At), true},
-		"a hash record without a time":            {"ant", hashes("h2", time.Time{}), true},
-		"written once more":                       {"ant", hashes("h2", someRecord.At.Add(-time.Minute)), true},
-		"OpenKruise's later write":                {"ant", hashes("h3", someRecord.At.Add(time.Second)), false},
-		"OpenKruise's later write, same revision": {"ant", hashes("h2", someRecord.At.Add(time.Second)), false},
-		"OpenKruise's write in the same second":   {"ant", hashes("h3", someRecord.At), false},
-		"a revision of a clock that is late":      {"ant", hashes("h1", someRecord.At.Add(-time.Hour)), false},
-		"no hash record":                          {"ant", podstate.Hashes{}, false},
-		"no record":                               {"bee", hashes("h2", someRecord.At), false},
-	} {
-		if e := entries.Of(tc.set, tc.hashes); (e != nil) != tc.want {
-			t.Errorf("%s: %+v, want one: %v", name, e, tc.want)
-		}
-	}
-}
-
 func TestInPlaceRecordsOf(t *testing.T) {
 	const at = `"at":"2026-01-02T03:04:05Z"`
 	sets := func(sets string) string { return `{"v":1,"uid":"u","sets":` + sets + `}` }

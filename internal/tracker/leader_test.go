@@ -132,31 +132,6 @@ func TestAPodThatDisappearsRightAfterAnEdit(t *testing.T) {
 	c.none("before it is stored")
 }
 
-// A Pod that has failed uses the budget for ten minutes, whether or not that was stored in time, and the
-// end is no reason to wait.
-func TestTenMinutesAfterAPodHasFailed(t *testing.T) {
-	for _, stored := range []bool{true, false} {
-		c := newLeader(t, strategy(logging("log:1"), 1), 3)
-		c.apply(strategy(logging("log:2"), 1))
-		name := c.roll()[0]
-		c.pods[name].Status.Phase = corev1.PodFailed
-		c.show(name)
-		if stored {
-			c.reconcile()
-		}
-		if again := c.plan().Next; again != c.now.Add(10*time.Minute).Unix() {
-			t.Errorf("it looks again at %v", again)
-		}
-		c.wait(10*time.Minute - time.Second)
-		c.none("it uses the budget")
-		c.wait(time.Second)
-		if stored {
-			c.reconcile()
-		}
-		c.one(tracker.Update)
-	}
-}
-
 // How many Pods were down before is known once the first Pod is written.
 func TestPodsThatWereDownBefore(t *testing.T) {
 	c := newLeader(t, logging("log:1"), 4)
