@@ -104,6 +104,11 @@ func TestTheConditionSaysWhetherThePolicyIsBound(t *testing.T) {
 		p.Spec.FailurePolicy = new(admissionregistrationv1.Fail)
 	})
 	g.want(t, "warn", metav1.ConditionFalse, modified, "sidecarset-required is not that of this version")
+	edit(t, g, policy, func(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
+		p.Spec = *g.policy.Spec.DeepCopy()
+		p.Spec.MatchConstraints.NamespaceSelector = nil
+	})
+	g.want(t, "warn", metav1.ConditionFalse, modified, "sidecarset-required is not that of this version")
 	edit(t, g, policy, func(p *admissionregistrationv1.ValidatingAdmissionPolicy) { p.Spec = *g.policy.Spec.DeepCopy() })
 
 	edit(t, g, g.bindings["true"].DeepCopy(), func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {

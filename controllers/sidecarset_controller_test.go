@@ -150,8 +150,13 @@ func TestADeletedSidecarSetIsForgotten(t *testing.T) {
 		r.pass(writeInterval)
 		want := func(n int) {
 			t.Helper()
-			if matched, ready := metricsOf(r.m.matched), metricsOf(r.m.readiness); matched != n || ready != n || len(r.debounce.known) != n {
-				t.Errorf("%d and %d gauges, %d writes are remembered; want %d of each", matched, ready, len(r.debounce.known), n)
+			for name, c := range map[string]prometheus.Collector{"matched": r.m.matched, "ready": r.m.readiness, "phase": r.m.phase} {
+				if got := metricsOf(c); got != n {
+					t.Errorf("%d gauges %s, want %d", got, name, n)
+				}
+			}
+			if len(r.debounce.known) != n {
+				t.Errorf("%d writes are remembered, want %d", len(r.debounce.known), n)
 			}
 		}
 		want(1)

@@ -228,6 +228,9 @@ func TestTruncateReportsWhatItCouldNotDelete(t *testing.T) {
 	if err != nil {
 		t.Fatal("the current revision is written although it stays as it is: ", err)
 	}
+	if _, _, err := api.keeper().keep(t.Context(), logCompiled("log:1"), specOf("log:1"), 0); !errors.Is(err, refused) {
+		t.Errorf("a way back that could not be written: %v", err)
+	}
 	for fails, want := range map[error]error{
 		refused: refused, apierrors.NewNotFound(kind, "x"): nil, apierrors.NewConflict(kind, "x", errors.New("another UID")): nil,
 	} {
