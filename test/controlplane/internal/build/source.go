@@ -52,7 +52,7 @@ func Select(dir, version string) (Source, error) {
 		}
 		known = append(known, has)
 	}
-	return Source{}, fmt.Errorf("no modfile in %s (--module) requires k8s.io/kubernetes %s (there are %s); make one with: go run ./cmd/modfile %s",
+	return Source{}, fmt.Errorf("no modfile in %s (--module) requires k8s.io/kubernetes %s (there are %s); make one with: test/controlplane/modfile.sh %s",
 		dir, version, strings.Join(known, ", "), version)
 }
 
