@@ -109,10 +109,10 @@ func BenchmarkNumberOfSidecarSets(b *testing.B) {
 func BenchmarkAChange(b *testing.B) {
 	sets := sidecarSets(1000)
 	compiled := compile(sets)
-	for b.Loop() {
+	inTurns(b, []string{"change"}, []func(){func() {
 		copy(compiled[500:], compile(sets[500:501]))
 		snapshot(compiled)
-	}
+	}})
 }
 
 // inTurns calls the functions in turns. It reports the median CPU time of a call of each, in µs, and the median of the

@@ -18,7 +18,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/test/await"
@@ -38,6 +40,7 @@ const (
 const siteVariable = "BENCH_SITE"
 
 func TestMain(m *testing.M) {
+	logf.SetLogger(logr.Discard())
 	if name := os.Getenv(siteVariable); name != "" {
 		runtime.GOMAXPROCS(1)
 		fmt.Println(serve(site(name)))
