@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"errors"
 	"strconv"
 	"testing"
 
@@ -50,5 +51,11 @@ func TestShardsKnowTheNewestVersion(t *testing.T) {
 		r.shards.deliver(watch.Added, anew)
 		r.shards.deliver(watch.Deleted, anew)
 		r.knows(shard, "when it was deleted", nil)
+		r.shards.deliver(watch.Added, anew)
+		delete(r.configurations, anew.Name)
+		if _, err := r.Freshness.shards.Read(t.Context(), shard); !errors.Is(err, errNoShard) {
+			t.Errorf("of an object that is gone, it says %v", err)
+		}
+		r.knows(shard, "when a read shows that it is gone", nil)
 	})
 }
