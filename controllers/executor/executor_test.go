@@ -239,3 +239,25 @@ func TestAPodHasOneWorkerAtATime(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The metric says what became of each update. A label of a Pod is no update.
+func TestUpdatesAreCounted(t *testing.T) {
+	for want, result := range map[string]tracker.Result{
+		"written": {Version: 5}, "stale": {}, "rejected": {Reason: inplace.WriteRejected}, "failed": {Reason: inplace.WriteFailed}, "blocked": {Reason: inplace.NodeTooOld},
+	} {
+		r := newRig(t)
+		for _, kind := range []tracker.Kind{tracker.Update, tracker.Label} {
+			r.finish(t.Context(), r.of("p", kind), result)
+		}
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(r.updates)
+		families, err := registry.Gather()
+		if err != nil || len(families[0].GetMetric()) != 1 {
+			t.Fatalf("%s: %v, %v", want, families, err)
+		}
+		m := families[0].GetMetric()[0]
+		if m.GetLabel()[0].GetValue() != want || m.GetCounter().GetValue() != 1 {
+			t.Errorf("%v, want one update that is %s", m, want)
+		}
+	}
+}

@@ -132,6 +132,17 @@ func TestSidecarSetStatus(t *testing.T) {
 	expect(t, looked(of(ready, degraded(appsv1beta1.ReasonBlocked))), "warning|PodsBlocked|status log")
 }
 
+func TestASidecarSetThatCannotBeReadIsAnError(t *testing.T) {
+	f := factsOf()
+	for name, paused := range map[string]any{"fine": true, "odd": "yes"} {
+		f.parts.SidecarSets = append(f.parts.SidecarSets, map[string]any{
+			"apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet", "metadata": map[string]any{"name": name},
+			"spec": map[string]any{"injectionStrategy": map[string]any{"paused": paused}},
+		})
+	}
+	expect(t, func(r *Result) { f.lookAtSidecarSets(t.Context(), r) }, "error SidecarSet odd|spec.injectionStrategy.paused|correct the field")
+}
+
 func TestPodsThatAreRefused(t *testing.T) {
 	security := errors.New(`pods "p" is forbidden: violates PodSecurity "restricted:latest": privileged`)
 	quota := errors.New(`pods "p" is forbidden: exceeded quota: q, requested: limits.cpu=500m`)

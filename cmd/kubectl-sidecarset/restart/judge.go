@@ -108,7 +108,7 @@ func (j *Judge) outdated(pod *corev1.Pod) (reason string) {
 		return string(inplace.UpdateImpossible) // the leader cannot compute it either
 	case v.Method == inplace.Resize && !j.Resizes:
 		return string(inplace.ResizeUnsupported)
-	case v.Method == inplace.Recreate, explain.NewPodHelps(v.Reason):
+	case explain.NewPodHelps(v.Reason):
 		return string(v.Reason)
 	}
 	return ""
