@@ -8,64 +8,61 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
 
-// TestMain lets the test binary act as the launcher, and as the commands that the launcher runs.
+// kindVariable makes this test binary a launcher: its arguments are the command that it runs, in a
+// namespace, or isolated.
+const kindVariable = "NETNS_TEST"
+
 func TestMain(m *testing.M) {
-	if len(os.Args) < 2 {
+	if len(os.Args) > 1 && os.Args[1] == InitCommand {
+		Init(os.Args[2:])
+	}
+	kind := os.Getenv(kindVariable)
+	if kind == "" {
 		os.Exit(m.Run())
 	}
-	switch os.Args[1] {
-	case InitCommand:
-		Init(os.Args[2:])
-	case "run":
-		os.Exit(code(Run(os.Args[2:], Options{})))
-	case "run-isolated":
-		os.Exit(code(Run(os.Args[2:], Options{Isolated: true})))
-	case "leave-a-child":
-		os.Exit(code(leaveChild()))
-	case "exit-0":
-		os.Exit(0)
-	case "exit-7":
-		os.Exit(7)
-	case "wait":
-		fmt.Println("waiting")
-		select {}
-	}
-	os.Exit(m.Run())
-}
-
-func code(err error) int {
+	err := Run(os.Args[1:], Options{Isolated: kind == "isolated"})
 	var exit *exec.ExitError
 	switch {
-	case err == nil:
-		return 0
 	case errors.As(err, &exit):
-		return exit.ExitCode()
+		os.Exit(exit.ExitCode())
+	case err != nil:
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(99)
 	}
-	fmt.Fprintln(os.Stderr, err)
-	return 99
 }
 
-// inside returns a command that runs this binary in a namespace.
-func inside(t *testing.T, args ...string) *exec.Cmd {
+// launch returns a launcher of a command of the shell.
+func launch(t *testing.T, kind, command string) *exec.Cmd {
 	t.Helper()
+	if kind == "isolated" && os.Geteuid() != 0 {
+		t.Skip("SKIP: an isolated command needs root")
+	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command(self, "run", self, "exit-0").CombinedOutput(); err != nil {
-		t.Skipf("SKIP: no network namespace can be made here: %s", out)
+	launcher := func(command string) *exec.Cmd {
+		cmd := exec.Command(self, "sh", "-c", command)
+		cmd.Env = append(os.Environ(), kindVariable+"="+kind)
+		return cmd
 	}
-	return exec.Command(self, append([]string{"run", self}, args...)...)
+	if out, err := launcher("exit 0").CombinedOutput(); err != nil {
+		t.Skipf("SKIP: no such namespace can be made here: %s", out)
+	}
+	return launcher(command)
 }
 
-func TestAddressesStayInside(t *testing.T) {
-	if out, err := inside(t, "exit-0").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+// If the exit code were lost, suites that fail would pass.
+func TestExitCodeIsTheCommands(t *testing.T) {
+	for _, kind := range []string{"namespace", "isolated"} {
+		var exit *exec.ExitError
+		if err := launch(t, kind, "exit 7").Run(); !errors.As(err, &exit) || exit.ExitCode() != 7 {
+			t.Errorf("%s: it ended with %v, want exit status 7", kind, err)
+		}
 	}
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -78,48 +75,11 @@ func TestAddressesStayInside(t *testing.T) {
 	}
 }
 
-func TestExitCodeIsTheCommands(t *testing.T) {
-	var exit *exec.ExitError
-	if err := inside(t, "exit-7").Run(); !errors.As(err, &exit) || exit.ExitCode() != 7 {
-		t.Errorf("it ended with %v, want exit status 7", err)
-	}
-}
-
-// leaveChild mounts a file system, starts a process that waits, and ends before that process.
-func leaveChild() error {
-	if err := syscall.Mount("isolated-test", os.Getenv("MOUNT_AT"), "tmpfs", 0, ""); err != nil {
-		return err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	child := exec.Command(self, "wait")
-	child.Stdout = os.Stdout
-	return child.Start()
-}
-
-// isolated returns a command that runs this binary as process 1.
-func isolated(t *testing.T, args ...string) *exec.Cmd {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("SKIP: an isolated command needs root")
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command(self, "run-isolated", self, "exit-0").CombinedOutput(); err != nil {
-		t.Skipf("SKIP: no mount and PID namespace can be made here: %s", out)
-	}
-	return exec.Command(self, append([]string{"run-isolated", self}, args...)...)
-}
-
-// If the launcher is killed, the command ends too, in either kind of namespace.
+// If the launcher is killed, the command ends too.
 func TestACommandDiesWithItsLauncher(t *testing.T) {
-	for name, command := range map[string]func(*testing.T, ...string) *exec.Cmd{"inside": inside, "isolated": isolated} {
-		t.Run(name, func(t *testing.T) {
-			cmd := command(t, "wait")
+	for _, kind := range []string{"namespace", "isolated"} {
+		t.Run(kind, func(t *testing.T) {
+			cmd := launch(t, kind, "echo waiting; exec sleep 1000")
 			stdout, err := cmd.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -150,9 +110,8 @@ func TestACommandDiesWithItsLauncher(t *testing.T) {
 }
 
 func TestNothingOutlivesAnIsolatedCommand(t *testing.T) {
-	cmd := isolated(t, "leave-a-child")
-	cmd.Env = append(os.Environ(), "MOUNT_AT="+t.TempDir())
-	cmd.WaitDelay = 10 * time.Second // a child that still runs would keep standard output open
+	cmd := launch(t, "isolated", "set -e; mount -t tmpfs isolated-test '"+t.TempDir()+"'; sleep 1000 &")
+	cmd.WaitDelay = 10 * time.Second // a process that still runs would keep standard output open
 	if out, err := cmd.Output(); err != nil {
 		t.Errorf("it left a process behind, or failed: %v: %s", err, out)
 	}
