@@ -23,7 +23,6 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 BIN := $(CURDIR)/bin
 # The suites and the demo read these. A suite builds what is not named.
 export STAND              ?= $(BIN)/stand
-export SPLICE             ?= $(BIN)/splice
 export OPERATOR           ?= $(BIN)/sidecarset-operator
 export PLUGIN             ?= $(BIN)/kubectl-sidecarset
 export CERTMANAGER        ?= $(BIN)/certmanager
@@ -47,10 +46,10 @@ build: ## Build the operator into bin/
 build-plugin: ## Build the kubectl plugin into bin/
 	@$(GO) build -C cmd/kubectl-sidecarset -ldflags '$(LDFLAGS)' -o '$(PLUGIN)' .
 
-# On the cluster of your kubeconfig, only replicas on this machine need something to be built.
+# On the cluster of your kubeconfig, only an operator on this machine needs to be built.
 EXISTING := $(filter existing,$(CLUSTER))
 .PHONY: demo
-demo: build-plugin $(if $(EXISTING),$(if $(WEBHOOK_HOST),launcher build),stand build) ## Show what the operator does on a real control plane, or with CLUSTER=existing on yours
+demo: build-plugin $(if $(EXISTING),$(if $(WEBHOOK_HOST),build),stand build) ## Show what the operator does on a real control plane, or with CLUSTER=existing on yours
 	@STATE='$(STATE)/demo' hack/demo.sh up
 
 .PHONY: demo-down
@@ -168,14 +167,11 @@ verify: generate ## Regenerate everything; the tree must stay clean
 ##@
 
 # The packages of the stand that do not compile Kubernetes itself.
-export STAND_PACKAGES := ./internal/... ./cmd/splice ./cmd/stand ./stages
-
-.PHONY: launcher
-launcher:
-	@mkdir -p '$(BIN)' && $(GO) build -C test/controlplane -o '$(BIN)/' ./cmd/stand ./cmd/splice
+export STAND_PACKAGES := ./internal/... ./cmd/stand ./stages
 
 .PHONY: stand # builds the control plane once; later runs find it in the user's cache directory
-stand: launcher
+stand:
+	@mkdir -p '$(BIN)' && $(GO) build -C test/controlplane -o '$(BIN)/stand' ./cmd/stand
 	@'$(STAND)' build >/dev/null
 
 # The operator against the Kubernetes libraries of the minor version before.

@@ -2,7 +2,7 @@
 # The demo tells a story: what a user sees of the operator. `demo.sh up` tells it on a control
 # plane of its own (hack/demo/embedded.sh), or, with CLUSTER=existing, on the cluster of the
 # current kubeconfig (hack/demo/existing.sh). `demo.sh down` removes what is left. Called by
-# make, which sets STATE, STAND, OPERATOR, SPLICE and PLUGIN.
+# make, which sets STATE, STAND, OPERATOR and PLUGIN.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 : "${STATE:?where the demo keeps its state}"
@@ -53,11 +53,7 @@ stop() { # stop NAME PROGRAM: the process that `start NAME` started, if it is st
   rm -f "$file"
 }
 
-stop_replicas() {
-  stop replica-1 "${OPERATOR:-bin/sidecarset-operator}"
-  stop replica-2 "${OPERATOR:-bin/sidecarset-operator}"
-  stop splice "${SPLICE:-bin/splice}"
-}
+stop_operator() { stop operator "${OPERATOR:-bin/sidecarset-operator}"; }
 
 stop_watch() {
   [ -z "$WATCH" ] || kill "$WATCH" 2>/dev/null || true
@@ -83,7 +79,7 @@ ready() {
 }
 
 # by_url ADDRESS: the whole install, except that API servers call webhooks by URL at
-# that address, and replicas run as processes.
+# that address, and one replica runs as a process.
 by_url() { "$KUBECTL" kustomize test/overlays/demo | sed "s#https://127.0.0.1:9443/#https://$1/#"; }
 
 install_operator() { # install_operator FILE
@@ -106,29 +102,22 @@ operator_kubeconfig() {
   "$KUBECTL" --kubeconfig "$file" config set-context --current --user operator >/dev/null
 }
 
-# start_replicas HOST ADDRESS: two replicas on loopback, behind one address of this host, as a
-# Service would do it. The addresses of their metrics are in METRICS.
-start_replicas() {
-  local i webhook probe metrics backends=() probes=()
-  METRICS=()
-  for i in 1 2; do
-    webhook=$(free_port) probe=$(free_port) metrics=$(free_port)
-    POD_NAME=replica-$i start "replica-$i" "$OPERATOR" --kubeconfig "$STATE/operator.kubeconfig" --namespace "$NAMESPACE" \
-      --webhook-bind-address "127.0.0.1:$webhook" --webhook-san "$1" --pod-webhook-url "https://$2" \
-      --health-probe-bind-address "127.0.0.1:$probe" --metrics-bind-address "127.0.0.1:$metrics" --drain-grace 0s
-    backends+=(-to "127.0.0.1:$webhook") probes+=("$probe") METRICS+=("127.0.0.1:$metrics")
-  done
-  start splice "$SPLICE" -listen "$2" "${backends[@]}"
-  wait_for "the address $2" test -s "$STATE/splice.log"
-  ! grep 'splice: ' "$STATE/splice.log" >&2 || fail "no process of this machine can listen on $2"
-  for probe in "${probes[@]}"; do wait_for "a replica of the operator" ready "$probe"; done
+# start_operator HOST ADDRESS: one replica, as a process that API servers call at the address of this host. The address of its
+# metrics is in METRICS.
+start_operator() {
+  local probe
+  probe=$(free_port) METRICS=127.0.0.1:$(free_port)
+  POD_NAME=demo start operator "$OPERATOR" --kubeconfig "$STATE/operator.kubeconfig" --namespace "$NAMESPACE" \
+    --webhook-bind-address "$2" --webhook-san "$1" --pod-webhook-url "https://$2" \
+    --health-probe-bind-address "127.0.0.1:$probe" --metrics-bind-address "$METRICS" --drain-grace 0s
+  wait_for "the operator, which ends if no process of this machine can listen on $2" ready "$probe"
 }
 
 # story tells what a user sees. The manifests are in the directory MANIFESTS; their images are
 # APP_IMAGE and others, and SIDECAR_IMAGE_V2 is the one that the sidecar is updated to.
 story() {
   title "A SidecarSet: a sidecar, a native sidecar and a volume"
-  # The API server may read a new CA bundle a moment after the replicas are ready.
+  # The API server may read a new CA bundle a moment after the operator is ready.
   wait_for "the webhooks" "$KUBECTL" apply --dry-run=server -f "$MANIFESTS/sidecarset.yaml"
   run apply -f "$MANIFESTS/sidecarset.yaml"
   run wait --for=condition=Ready sidecarset/demo --timeout=120s

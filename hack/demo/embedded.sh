@@ -10,8 +10,8 @@ SIDECAR_IMAGE_V2=example.com/log-agent:v2
 ABOUT_NODES="(The nodes are simulated; test/node shows the same on a real kubelet.)"
 
 up() {
-  : "${OPERATOR:?the operator}" "${SPLICE:?the TCP splice}"
-  if [ -f "$STATE/replica-1.pid" ]; then
+  : "${OPERATOR:?the operator}"
+  if [ -f "$STATE/operator.pid" ]; then
     echo "The demo runs already. Stop it with: make demo-down"
     exit 0
   fi
@@ -27,25 +27,25 @@ up() {
   export KUBECONFIG=$PLANE/kubeconfig
   echo "ready after $((SECONDS - seconds)) s"
 
-  title "Installing the operator, 2 replicas"
+  title "Installing the operator"
   address=127.0.0.1:$(free_port)
   by_url "$address" >"$STATE/operator.yaml"
   install_operator "$STATE/operator.yaml"
   operator_kubeconfig
-  start_replicas 127.0.0.1 "$address"
-  echo "both replicas are ready: each serves a certificate that the API server has been told to trust"
+  start_operator 127.0.0.1 "$address"
+  echo "it is ready: it serves a certificate that the API server has been told to trust"
 
   story
   scraping
   yours_to_try "$(dirname "$KUBECTL")"
   cat <<TXT
 
-The metrics of a replica, and a Prometheus of yours that reads those of both, with the alerts (docs/monitoring.md has more):
+The metrics, and a Prometheus of yours that reads them, with the alerts (docs/monitoring.md has more):
 
-  curl --cacert $STATE/ca.crt -H @$STATE/scraper.header https://${METRICS[0]}/metrics
+  curl --cacert $STATE/ca.crt -H @$STATE/scraper.header https://$METRICS/metrics
   prometheus --config.file $STATE/prometheus.yml --storage.tsdb.path $STATE/prometheus --web.listen-address 127.0.0.1:9090
 
-Logs of the replicas are $STATE/replica-1.log and replica-2.log. Stop everything with:
+The log of the operator is $STATE/operator.log. Stop everything with:
 
   make demo-down
 TXT
@@ -68,7 +68,7 @@ scrape_configs:
   scheme: https
   authorization: {credentials_file: $STATE/scraper.token}
   tls_config: {ca_file: $STATE/ca.crt, server_name: sidecarset-webhook.$NAMESPACE.svc}
-  static_configs: [{targets: ['${METRICS[0]}', '${METRICS[1]}']}]
+  static_configs: [{targets: ['$METRICS']}]
 YAML
 }
 
@@ -83,7 +83,7 @@ finish() {
 }
 
 stop_all() {
-  stop_replicas
+  stop_operator
   stop stand "$STAND"
 }
 

@@ -3,7 +3,7 @@
 # none of its objects is there. It removes what it made, also after a failure or Ctrl-C; with
 # KEEP=1, `demo.sh down` does. hack/demo.sh has the story.
 #
-# The operator runs in the cluster, from a pushed image (IMAGE), or as processes on this machine,
+# The operator runs in the cluster, from a pushed image (IMAGE), or as a process on this machine,
 # at an address of it that API servers reach (WEBHOOK_HOST, and WEBHOOK_PORT if a firewall
 # admits one port only).
 STATE=$STATE-existing
@@ -29,14 +29,14 @@ up() {
   refuse_what_is_there # the answer may have taken long
 
   touch "$STATE/made"
-  title "Installing the operator, 2 replicas"
+  title "Installing the operator"
   install_operator "$STATE/operator.yaml"
   if [ -n "$IMAGE" ]; then
     run -n "$NAMESPACE" rollout status deployment/sidecarset-operator --timeout="${PATIENCE}s"
   else
     operator_kubeconfig
-    start_replicas "$WEBHOOK_HOST" "$ADDRESS"
-    echo "both replicas are ready"
+    start_operator "$WEBHOOK_HOST" "$ADDRESS"
+    echo "it is ready"
   fi
   story
 }
@@ -64,10 +64,10 @@ write_manifests() {
     WHERE="a Deployment with 2 replicas of $IMAGE"
     "$KUBECTL" kustomize config/default | sed "s|image: registry.invalid/sidecarset-operator:.*|image: $IMAGE|" >"$STATE/operator.yaml"
   else
-    : "${OPERATOR:?the operator}" "${SPLICE:?the TCP splice}"
+    : "${OPERATOR:?the operator}"
     case $host in *:*) host=[$host] ;; esac # IPv6
     ADDRESS=$host:${WEBHOOK_PORT:-$(free_port)}
-    WHERE="2 processes on this machine, which API servers call at https://$ADDRESS"
+    WHERE="a process on this machine, which API servers call at https://$ADDRESS"
     by_url "$ADDRESS" >"$STATE/operator.yaml"
   fi
   for file in sidecarset deployments broken; do
@@ -154,7 +154,7 @@ delete_all() {
     run delete sidecarsets --all --timeout=120s; } &&
     run delete namespace "$PODS" --ignore-not-found --timeout=180s &&
     run delete -f "$STATE/operator.yaml" --ignore-not-found --timeout=180s | awk 'NR == 1; END {print NR - 1 " objects deleted"}' &&
-    stop_replicas &&
+    stop_operator &&
     "$KUBECTL" -n default delete events --field-selector reportingComponent=sidecarset-operator >/dev/null &&
     left=$(present) && [ -z "$left" ]
 }
