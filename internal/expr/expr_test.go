@@ -40,6 +40,7 @@ func TestEval(t *testing.T) {
 		"a number is cut off when it is added":             {expr.CPU, "cpu+0.0019", "1", "1001m"},
 		"a product is cut off toward zero":                 {expr.CPU, "1+cpu*-0.3335", "1", "667m"},
 		"numbers are exact: beyond 2^53 thousandths":       {expr.Memory, "memory*1", "9007199254740993", "9007199254740993"},
+		"also where they are written":                      {expr.Memory, "9007199254740993", "0", "9007199254740993"},
 		"finer than thousandths is rounded up when read":   {expr.CPU, "0.5m*2", "0", "2m"},
 		"so is the variable":                               {expr.CPU, "cpu*2", "100u", "2m"},
 		"beyond the largest quantity on the way":           {expr.Memory, "memory*1000000000000/1000000000000", "1Pi", "1Pi"},

@@ -207,16 +207,6 @@ func TestPodsOnDeadNodes(t *testing.T) {
 			t.Errorf("%s: %d Pods, of which %d use the budget, want %d and %d; told: %v", step.name, plan.Total, plan.BudgetUsed, step.total, uses, told)
 		}
 	}
-	c.SetNode(node, nil)
-	c.pods[victim].Spec.NodeName = "node"
-	c.ready(victim, false)
-	c.edit(strategy(logging("log:2"), 1))
-	c.wait(9*time.Minute + 50*time.Second)
-	c.none("its node died after the update")
-	c.wait(10 * time.Second)
-	if next := c.one(tracker.Update).Summary.Name; next == victim {
-		t.Errorf("Pod %s is written again", next)
-	}
 }
 
 func TestAKubeletThatIsTooOldBlocksItsPods(t *testing.T) {
