@@ -48,10 +48,10 @@ const (
 
 // firstSeeds are the seeds from which each mistake is tried: earlier ones find nothing.
 var firstSeeds = map[mistake]uint64{
-	counterReset: 0, noProbe: 0, noSerialRaise: 0, wrongShard: 0, noAlwaysWrite: 0, replaceUID: 0,
-	staleDependencies: 0, ignoreUID: 0, keepNotStored: 0, joinRead: 0, downgrade: 0, ruleShard: 90,
-	dropWithoutRead: 0, otherSelectors: 0, otherUID: 0, timerByDependency: 0, dropNotLower: 240, moveEarly: 0, dropSatisfied: 0,
-	asksNoNamespace: 130, shortTimer: 0, inUseBySnapshot: 110, failedIsNone: 0, readOlderThanKnown: 0, goesBackUnmended: 330,
+	counterReset: 6, noProbe: 0, noSerialRaise: 1, wrongShard: 0, noAlwaysWrite: 12, replaceUID: 22,
+	staleDependencies: 0, ignoreUID: 0, keepNotStored: 0, joinRead: 8, downgrade: 9, ruleShard: 94,
+	dropWithoutRead: 3, otherSelectors: 2, otherUID: 25, timerByDependency: 25, dropNotLower: 270, moveEarly: 0, dropSatisfied: 0,
+	asksNoNamespace: 138, shortTimer: 26, inUseBySnapshot: 115, failedIsNone: 5, readOlderThanKnown: 8, goesBackUnmended: 334,
 }
 
 // decide decides about a dependency as the leader does.
