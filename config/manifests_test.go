@@ -162,9 +162,15 @@ func render(t *testing.T, profile string) string {
 	return rendered[profile]
 }
 
+var parsed = map[string][]map[string]any{} // by profile
+
+// built returns the objects of a profile, which no test changes.
 func built(t *testing.T, profile string) []map[string]any {
 	t.Helper()
-	return parse(t, profile, render(t, profile))
+	if parsed[profile] == nil {
+		parsed[profile] = parse(t, profile, render(t, profile))
+	}
+	return parsed[profile]
 }
 
 var update = flag.Bool("update", false, "write the chart's copies instead of comparing them")
