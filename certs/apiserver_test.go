@@ -31,8 +31,7 @@ import (
 )
 
 // The same invariants hold in every mode, with the times of production. Mode cert-manager differs from mode files only in where the files
-// come from; test/chaos/certificates has a real cert-manager. Here the API server is a stand-in; TestRotationLosesNoCall in
-// test/chaos has real ones.
+// come from. Here the API server is a stand-in; TestRotationLosesNoCall and TestCertManager in test/chaos have real ones.
 func TestInvariants(t *testing.T) {
 	for name, configure := range map[string]func(*mode, *testing.T){"self": (*mode).selfManaged, "files": (*mode).mounted} {
 		for invariant, test := range invariants {

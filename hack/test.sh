@@ -77,7 +77,7 @@ for tier; do
   hostile) tests . -count=1 -p=1 ./test/hostile/... ;;
   chaos)
     [ -x "$OPERATOR_PREVIOUS" ] || unset OPERATOR_PREVIOUS # of a shallow clone
-    tests . -count=1 -p=4 ./test/chaos/... ./test/stand
+    tests . -count=1 -p=2 ./test/chaos ./test/stand
     ;;
   charts) tests test/ecosystem -count=1 ./... ;; # a module of its own, which compiles Helm and Prometheus
   *)

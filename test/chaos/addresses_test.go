@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -19,33 +20,15 @@ import (
 func publishAPIServers(t *testing.T) {
 	t.Helper()
 	stand.NeedNamespace(t)
-	addresses := make([]string, 0, len(cluster.APIServers))
-	for i, server := range hostsOfAPIServers() {
-		addresses = append(addresses, stand.Address(18+i)) // no replica has this address
-		splice(t, addresses[i]+":6443", server)
-	}
-	publish(t, addresses...)
-}
-
-// hostsOfAPIServers returns the host and port of each.
-func hostsOfAPIServers() []string {
-	hosts := make([]string, 0, len(cluster.APIServers))
-	for _, url := range cluster.APIServers {
-		hosts = append(hosts, strings.TrimPrefix(url, "https://"))
-	}
-	return hosts
-}
-
-// publish makes the Service kubernetes name these addresses, until the end of the test.
-func publish(t *testing.T, addresses ...string) {
-	t.Helper()
 	const port = 6443
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: new("https"), Port: new(int32(port))}},
 	}
-	for _, address := range addresses {
+	for i, url := range cluster.APIServers {
+		address := stand.Address(18 + i) // no replica has this address
+		splice(t, fmt.Sprintf("%s:%d", address, port), strings.TrimPrefix(url, "https://"))
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
 	}
 	slices := clients[0].DiscoveryV1().EndpointSlices(metav1.NamespaceDefault)
@@ -59,9 +42,8 @@ func publish(t *testing.T, addresses ...string) {
 	})
 }
 
-// splice passes on each connection to an address, to the next of some targets, until the
-// end of the test.
-func splice(t *testing.T, from string, to ...string) {
+// splice passes on each connection from one address to another, until the end of the test.
+func splice(t *testing.T, from, to string) {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", from)
 	if err != nil {
@@ -73,12 +55,12 @@ func splice(t *testing.T, from string, to ...string) {
 		_ = listener.Close()
 	})
 	go func() {
-		for i := 0; ; i++ {
+		for {
 			incoming, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			go join(ctx, incoming, to[i%len(to)])
+			go join(ctx, incoming, to)
 		}
 	}()
 }

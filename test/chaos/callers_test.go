@@ -56,7 +56,7 @@ func newCallers(t *testing.T, every time.Duration) *callers {
 
 // callAll makes every kind of call that uses the operator's certificate, five times a second: to each replica,
 // and through each API server.
-func callAll(t *testing.T, replicas []*deploy.Replica, namespace, sidecarSet string) *callers {
+func callAll(t *testing.T, clients []kubernetes.Interface, replicas []*deploy.Replica, namespace, sidecarSet string) *callers {
 	c := newCallers(t, 200*time.Millisecond)
 	for _, replica := range replicas {
 		c.repeat("calling "+replica.Name+" directly", func(ctx context.Context) error {

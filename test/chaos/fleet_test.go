@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -18,6 +20,12 @@ type fleet struct {
 	replicas []*deploy.Replica // a restarted one takes the place of the old
 	args     []string
 	serving  bool // whether the replicas answer webhooks
+}
+
+// amendOperator changes how replicas are started, until the test ends.
+func amendOperator(t *testing.T, amend func(*stand.Command)) {
+	operator.Amend = amend
+	t.Cleanup(func() { operator.Amend = nil })
 }
 
 // startReplicas starts replicas, numbered from 1, at the same time, and returns
@@ -137,20 +145,33 @@ func (f *fleet) stop(t *testing.T) {
 	stopping.Wait()
 }
 
-// awaitLeader waits until a replica leads, and returns its index. A replica that has lost
-// the Lease has ended, so a running one that once led still leads.
+// awaitLeader waits until a replica leads, and returns its index.
 func (f *fleet) awaitLeader(t *testing.T) int {
 	t.Helper()
-	leader := -1
+	var leader int
 	await.Eventually(t, "a leader", func(context.Context) error {
 		f.revive(t)
-		for i, replica := range f.replicas {
-			if replica.Running() && strings.Contains(replica.Log(), "Successfully acquired lease") {
-				leader = i
-				return nil
-			}
+		leader = slices.IndexFunc(f.replicas, leads)
+		if leader < 0 {
+			return errors.New("no running replica says that it leads")
 		}
-		return errors.New("no running replica says that it leads")
+		return nil
 	})
 	return leader
+}
+
+// awaitAnotherLeader waits until another replica than old leads.
+func (f *fleet) awaitAnotherLeader(t *testing.T, old *deploy.Replica) {
+	t.Helper()
+	await.Eventually(t, "another leader", func(context.Context) error {
+		if !slices.ContainsFunc(f.replicas, func(r *deploy.Replica) bool { return r != old && leads(r) }) {
+			return errors.New("no other replica says that it leads")
+		}
+		return nil
+	})
+}
+
+// leads reports whether a replica leads. One that has lost the Lease has ended, so a running one that once led still leads.
+func leads(r *deploy.Replica) bool {
+	return r.Running() && strings.Contains(r.Log(), "Successfully acquired lease")
 }

@@ -27,7 +27,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	options := stand.Options{Full: true, Kwok: true, APIServers: 2, Namespace: true, Processes: 3}
+	options := stand.Options{APIServers: 2, Namespace: true, Processes: 3}
+	if os.Getenv("K8S_VERSION") == "" { // an earlier version does not know these gates
+		options.Args = []string{newGates}
+	}
 	os.Exit(stand.Main(m, options, begin))
 }
 
@@ -66,14 +69,6 @@ func awaitCalls(t *testing.T) {
 			return err
 		})
 	}
-}
-
-// newNamespace makes a namespace in which Pods can be created.
-func newNamespace(t *testing.T) string {
-	t.Helper()
-	namespace := testkit.Namespace(t, api, nil)
-	testkit.AwaitServiceAccount(t, api, namespace)
-	return namespace
 }
 
 // awaitInjection waits until each replica injects the SidecarSet, and each API

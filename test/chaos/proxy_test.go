@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -21,7 +20,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/sidecarset/operator/test/deploy"
 )
@@ -31,7 +29,7 @@ import (
 type proxy struct {
 	server *httptest.Server
 	fault  atomic.Pointer[fault] // nil: none
-	lag    lag                   // set before replicas start
+	lag    string                // the resource whose watches are late; set before replicas start
 
 	mu      sync.Mutex
 	watches map[*http.Request]func() // what ends each of the watches
@@ -54,13 +52,16 @@ func startProxy(t *testing.T) (*proxy, []string) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
-	reverse := &httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		Transport:     transport,
-		FlushInterval: -1,                         // watches are passed on at once
-		ErrorLog:      log.New(io.Discard, "", 0), // of the faults that the test imposes
-	}
 	p := &proxy{watches: map[*http.Request]func(){}}
+	reverse := &httputil.ReverseProxy{
+		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport:      transport,
+		ModifyResponse: p.delay,
+		FlushInterval:  -1,                         // watches are passed on at once
+		ErrorLog:       log.New(io.Discard, "", 0), // of the faults that the test imposes
+		// An API server that has ended closes its connections.
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+	}
 	p.server = httptest.NewUnstartedServer(p.handle(reverse))
 	p.server.EnableHTTP2 = true
 	p.server.Config.ErrorLog = reverse.ErrorLog
@@ -77,21 +78,13 @@ func startProxy(t *testing.T) (*proxy, []string) {
 // kubeconfig writes a copy of the operator's kubeconfig that names the proxy.
 func (p *proxy) kubeconfig(t *testing.T) string {
 	t.Helper()
-	return amendedKubeconfig(t, func(webhook *clientcmdapi.Cluster) {
-		webhook.Server = p.server.URL
-		webhook.CertificateAuthority = ""
-		webhook.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
-	})
-}
-
-// amendedKubeconfig writes a copy of the operator's kubeconfig with another cluster in it.
-func amendedKubeconfig(t *testing.T, amend func(*clientcmdapi.Cluster)) string {
-	t.Helper()
 	config, err := clientcmd.LoadFromFile(filepath.Join(cluster.Dir, deploy.ServiceAccount+".kubeconfig"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	amend(config.Clusters[config.Contexts[config.CurrentContext].Cluster])
+	server := config.Clusters[config.Contexts[config.CurrentContext].Cluster]
+	server.Server, server.CertificateAuthority = p.server.URL, ""
+	server.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := clientcmd.WriteToFile(*config, file); err != nil {
 		t.Fatal(err)
@@ -118,64 +111,25 @@ func (p *proxy) handle(next http.Handler) http.HandlerFunc {
 			defer p.mu.Unlock()
 			delete(p.watches, r)
 		}()
-		if p.lag.concerns(r) {
-			late := startLate(w, p.lag.by)
-			defer late.stop()
-			w = late
-		}
 		next.ServeHTTP(w, r.WithContext(ctx))
 	}
 }
 
-// lag delays the watches of one resource.
-type lag struct {
-	resource string
-	by       time.Duration
+// lateBody passes on some time later what it reads.
+type lateBody struct{ io.ReadCloser }
+
+func (b lateBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	<-time.After(300 * time.Millisecond)
+	return n, err
 }
 
-func (l lag) concerns(r *http.Request) bool {
-	return l.by > 0 && strings.HasSuffix(r.URL.Path, "/"+l.resource)
-}
-
-// lateWriter passes on each chunk of data some time later, in order.
-type lateWriter struct {
-	http.ResponseWriter
-	by    time.Duration
-	queue chan lateChunk
-	done  chan struct{}
-}
-
-type lateChunk struct {
-	due  time.Time
-	data []byte
-}
-
-func startLate(w http.ResponseWriter, by time.Duration) *lateWriter {
-	l := &lateWriter{ResponseWriter: w, by: by, queue: make(chan lateChunk, 1024), done: make(chan struct{})}
-	go func() {
-		defer close(l.done)
-		for chunk := range l.queue {
-			<-time.After(time.Until(chunk.due))
-			if _, err := w.Write(chunk.data); err == nil {
-				_ = http.NewResponseController(w).Flush()
-			}
-		}
-	}()
-	return l
-}
-
-func (l *lateWriter) Write(p []byte) (int, error) {
-	l.queue <- lateChunk{time.Now().Add(l.by), bytes.Clone(p)}
-	return len(p), nil
-}
-
-// FlushError does nothing: each chunk is flushed when it is passed on.
-func (l *lateWriter) FlushError() error { return nil }
-
-// stop returns when all has been passed on.
-func (l *lateWriter) stop() {
-	close(l.queue)
-	<-l.done
+// delay makes the events of a response late if it is a watch of that resource.
+func (p *proxy) delay(response *http.Response) error {
+	if url := response.Request.URL; p.lag != "" && strings.HasSuffix(url.Path, "/"+p.lag) && url.Query().Get("watch") == "true" {
+		response.Body = lateBody{response.Body}
+	}
+	return nil
 }
 
 // impose applies the fault to every request until it is lifted.

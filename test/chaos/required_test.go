@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	appsv1alpha1 "github.com/sidecarset/operator/apis/apps/v1alpha1"
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/podwebhook"
 	"github.com/sidecarset/operator/test/await"
@@ -159,16 +157,15 @@ func stripper(t *testing.T, namespace string) (stop func()) {
 // Whatever happens to webhooks and replicas, no Pod is created without the sidecar of a required
 // SidecarSet. The same faults let Pods through without the sidecar of another SidecarSet.
 func TestNoFaultLetsAPodWithoutARequiredSidecarThrough(t *testing.T) {
-	startControllers(t, 1)
+	controllers := startControllers(t, 1)
 	replicas := startReplicas(t, 1, "--role=webhook")
-	namespace := newNamespace(t)
+	namespace := testkit.Namespace(t, api, nil)
 	installRequired(t)
+	t.Run("a Namespace is labelled under load", func(t *testing.T) { labelUnderLoad(t, controllers) })
 	createSets(t, []*unstructured.Unstructured{require(lenient("must", namespace)), lenient("may", namespace)})
-	createAlpha(t, "must-alpha", namespace)
-	testkit.AwaitReady(t, api, "must", "may", "must-alpha")
+	testkit.AwaitReady(t, api, "must", "may")
 	awaitInjection(t, replicas, namespace, "must", 5)
 	awaitInjection(t, replicas, namespace, "may", 5)
-	awaitInjection(t, replicas, namespace, "must-alpha", 1)
 	frozen := func(signal syscall.Signal) {
 		for _, replica := range replicas.replicas {
 			if err := replica.Signal(signal); err != nil {
@@ -221,37 +218,12 @@ func TestNoFaultLetsAPodWithoutARequiredSidecarThrough(t *testing.T) {
 			}
 		})
 	}
-	awaitRefusals(t, namespace, "must-alpha")
-	if _, err := clients[0].CoreV1().Pods(newNamespace(t)).Create(t.Context(), testkit.NewPod(testkit.AppLabels("must-alpha")), metav1.CreateOptions{}); err != nil {
-		t.Errorf("a Pod of another namespace than that of the v1alpha1 manifest: %v", err)
-	}
-}
-
-// createAlpha creates a required SidecarSet of v1alpha1 for one namespace.
-func createAlpha(t *testing.T, name, namespace string) {
-	t.Helper()
-	set := require(lenient(name, namespace))
-	set.SetAPIVersion(appsv1alpha1.GroupVersion.String())
-	spec := set.Object["spec"].(map[string]any)
-	delete(spec, "namespaceSelector")
-	spec["namespace"] = namespace
-	if err := api.Create(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := deleteSet(context.WithoutCancel(t.Context()), name); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 // A Namespace gets the label that a required SidecarSet selects, while Pods are created in it and no webhook is called. From the first
 // refusal of an API server on, this API server creates no Pod. The earlier ones are reported.
-func TestANamespaceThatIsLabelledUnderLoad(t *testing.T) {
-	controllers := startControllers(t, 1)
-	startReplicas(t, 1, "--role=webhook")
-	installRequired(t)
-	namespace := newNamespace(t)
+func labelUnderLoad(t *testing.T, controllers *fleet) {
+	namespace := testkit.Namespace(t, api, nil)
 	set := require(lenient("labelled", namespace))
 	set.Object["spec"].(map[string]any)["namespaceSelector"] = map[string]any{"matchLabels": map[string]any{"team": "labelled"}}
 	createSets(t, []*unstructured.Unstructured{set})
@@ -308,129 +280,4 @@ func TestANamespaceThatIsLabelledUnderLoad(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-const workloads = `
-apiVersion: v1
-kind: Node
-metadata: {name: required, annotations: {kwok.x-k8s.io/node: fake}}
-status: {capacity: {cpu: "8", memory: 8Gi, pods: "20"}, allocatable: {cpu: "8", memory: 8Gi, pods: "20"}}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: deployment}
-spec: {replicas: 2, selector: SELECTOR, template: TEMPLATE}
----
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: statefulset}
-spec: {replicas: 1, serviceName: none, selector: SELECTOR, template: TEMPLATE}
----
-apiVersion: apps/v1
-kind: DaemonSet
-metadata: {name: daemonset}
-spec: {selector: SELECTOR, template: TEMPLATE}
----
-apiVersion: batch/v1
-kind: Job
-metadata: {name: job}
-spec: {template: JOBTEMPLATE}
-`
-
-// Controllers create the Pods of a required SidecarSet, and none is refused. A copy by kubectl debug and a
-// Pod that is restored from a backup are created too.
-func TestNoPodOfAWorkloadIsRefused(t *testing.T) {
-	startControllers(t, 1)
-	replicas := startReplicas(t, 1, "--role=webhook")
-	namespace := newNamespace(t)
-	installRequired(t)
-	createSets(t, []*unstructured.Unstructured{require(testkit.NewPatientSet("work", namespace))})
-	testkit.AwaitReady(t, api, "work")
-	awaitInjection(t, replicas, namespace, "work", 5)
-	template := `{metadata: {labels: {app: work, of: KIND}}, spec: {tolerations: [{operator: Exists}], containers: [{name: app, image: "example.com/app:v1"}]}}`
-	manifest := workloads
-	for _, kind := range []string{"deployment", "statefulset", "daemonset"} {
-		manifest = strings.Replace(strings.Replace(manifest, "SELECTOR", "{matchLabels: {of: "+kind+"}}", 1), "template: TEMPLATE", "template: "+strings.Replace(template, "KIND", kind, 1), 1)
-	}
-	manifest = strings.Replace(manifest, "JOBTEMPLATE", strings.Replace(strings.Replace(template, "KIND", "job", 1), "spec: {", "spec: {restartPolicy: Never, ", 1), 1)
-	testkit.Kubectl(t, cluster, manifest, "apply", "-n", namespace, "-f", "-")
-	t.Cleanup(func() {
-		if _, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "", "delete", "node", "required", "--wait=false"); err != nil {
-			t.Error(err)
-		}
-	})
-	var pods []corev1.Pod
-	await.Eventually(t, "the Pods of all workloads", func(ctx context.Context) error {
-		list, err := clients[0].CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
-		if err == nil && len(list.Items) < 5 {
-			err = fmt.Errorf("there are %d", len(list.Items))
-		}
-		if err == nil {
-			pods = list.Items
-		}
-		return err
-	})
-	testkit.Kubectl(t, cluster, "", "debug", "-n", namespace, "pod/statefulset-0", "--copy-to=copied", "--keep-labels", "--image=example.com/debug:v1", "--attach=false")
-	backup := testkit.Kubectl(t, cluster, "", "get", "-n", namespace, "pod", "copied", "-o", "json")
-	testkit.Kubectl(t, cluster, "", "delete", "-n", namespace, "pod", "copied", "--now")
-	testkit.Kubectl(t, cluster, backup, "create", "-n", namespace, "-f", "-")
-	for _, pod := range pods {
-		if !slices.Contains(testkit.ContainerNames(pod.Spec.Containers), "work") {
-			t.Errorf("Pod %s has the containers %v", pod.Name, testkit.ContainerNames(pod.Spec.Containers))
-		}
-	}
-	events, err := clients[0].CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=FailedCreate"})
-	if err != nil || len(events.Items) > 0 {
-		t.Errorf("refusals: %v, %v", events.Items, err)
-	}
-}
-
-// No leader runs, and edits add init containers to a required SidecarSet with new-pods: Stable. New Pods get the revision before, and
-// none is refused.
-func TestNoPodOfAStableRevisionIsRefused(t *testing.T) {
-	controllers := startControllers(t, 1)
-	replicas := startReplicas(t, 1, "--role=webhook")
-	namespace := newNamespace(t)
-	installRequired(t)
-	set := require(testkit.NewPatientSet("held", namespace))
-	annotations := set.GetAnnotations()
-	annotations[appsv1beta1.AnnotationNewPods] = appsv1beta1.StableNewPods
-	set.SetAnnotations(annotations)
-	set.Object["spec"].(map[string]any)["updateStrategy"] = map[string]any{"type": "RollingUpdate"} // with NotUpdate, nothing is held back
-	createSets(t, []*unstructured.Unstructured{set})
-	testkit.AwaitReady(t, api, "held")
-	stop := unregister(t)
-	awaitRefusals(t, namespace, "held") // each API server has the policy
-	stop()
-	awaitInjection(t, replicas, namespace, "held", 5)
-	controllers.await(t, "held", "the stable revision", func(set *appsv1beta1.SidecarSet) error {
-		if set.Status.StableRevision == "" || set.Status.StableRevision != set.Status.LatestRevision {
-			return fmt.Errorf("%+v", set.Status)
-		}
-		return nil
-	})
-	controllers.kill()
-	for i := range 3 {
-		// The hash does not cover init containers: an edit of these alone is not held back.
-		body := fmt.Sprintf(`{"spec":{"containers":[{"name":"held","image":"example.com/sidecar:edit-%d"}],"initContainers":[{"name":"prepare-%[1]d","image":"example.com/prepare:v1"}]}}`, i)
-		if _, err := sets[0].Patch(t.Context(), "held", types.MergePatchType, []byte(body), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		load := testkit.Load{Clients: clients, Namespace: namespace, Labels: testkit.AppLabels("held"), Sidecars: []string{"held"}, Rate: testkit.Scaled(20, 40), DryRun: true}.Start(t.Context())
-		await.Within(t, 20*time.Minute, "Pods", func(context.Context) error {
-			if f := load.Figures(); f.Created+f.Failed < testkit.Scaled(80, 1000) {
-				return errors.New(f.String())
-			}
-			return nil
-		})
-		figures := load.Stop()
-		testkit.Report(t, "edit %d: %s", i+1, &figures)
-		if figures.Failed > 0 || figures.Uninjected > 0 {
-			t.Errorf("edit %d: %s %v", i+1, &figures, figures.Errors)
-		}
-		pod, err := clients[0].CoreV1().Pods(namespace).Create(t.Context(), testkit.NewPod(testkit.AppLabels("held")), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if err != nil || len(pod.Spec.InitContainers) > 0 {
-			t.Errorf("edit %d: a new Pod has %d init containers, error %v; want the revision before, without them", i+1, len(pod.Spec.InitContainers), err)
-		}
-	}
 }

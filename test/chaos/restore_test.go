@@ -65,7 +65,8 @@ func newRestoring(t *testing.T) *restoring {
 
 func (r *restoring) start(t *testing.T, i int) {
 	t.Helper()
-	replica, err := r.operator.StartReplica(t.Context(), i+1, [2][]string{1: {"--role=webhook"}}[i]...)
+	args := [][]string{takeoverLeases, {"--role=webhook"}}[i] // the backup holds the Lease of the leader before
+	replica, err := r.operator.StartReplica(t.Context(), i+1, args...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,17 +2,25 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -36,7 +44,7 @@ type rolled struct {
 // newRolled creates the SidecarSet and its Pods, and returns when the Pods run.
 func newRolled(t *testing.T, pods, budget int) *rolled {
 	t.Helper()
-	r := &rolled{name: "rolled", pods: pods, budget: budget, namespace: newNamespace(t)}
+	r := &rolled{name: "rolled", pods: pods, budget: budget, namespace: testkit.Namespace(t, api, nil)}
 	r.controllers = startControllers(t, 2, append([]string{"--rollout-qps=400"}, takeoverLeases...)...)
 	webhooks := startReplicas(t, 1, "--role=webhook")
 	set := testkit.NewPatientSet(r.name, r.namespace)
@@ -84,11 +92,27 @@ func (r *rolled) end(t *testing.T, image string) {
 	r.wantPods(t, image)
 }
 
-// The leader is killed at random moments of rollouts: the next one continues from
-// what the Pods say, and at no time are more Pods disturbed than the budget allows.
-func TestKillingTheLeaderInARolloutKeepsTheBudget(t *testing.T) {
-	r := newRolled(t, 500, 25)
-	for kills, most := 0, testkit.Scaled(5, 50); kills < most; {
+// Whatever happens to leaders and to Pods in a rollout, at no time are more Pods disturbed than the budget allows. The next
+// leader continues from what the Pods say. Each Pod is written once in each rollout.
+func TestFaultsInARolloutKeepTheBudget(t *testing.T) {
+	r := newRolled(t, testkit.Scaled(120, 500), testkit.Scaled(6, 25))
+	t.Run("leaders are killed", r.killLeaders)
+	t.Run("leaders are paused until another one leads", r.pauseLeaders)
+	t.Run("another version takes over", r.changeVersions)
+	if !t.Failed() { // a subtest may not have run
+		r.disturbed.Want(t, r.budget, r.pods)
+	}
+	t.Run("Pods leave", r.leave)
+	r.disturbed.CatchUp(t)
+	most, _ := r.disturbed.Count()
+	testkit.Report(t, "pods=%d budget=%d rollouts=%d most disturbed at once=%d", r.pods, r.budget, r.rounds, most)
+	if most > r.budget {
+		t.Errorf("%d Pods were disturbed at the same time, want %d at most", most, r.budget)
+	}
+}
+
+func (r *rolled) killLeaders(t *testing.T) {
+	for kills, most := 0, testkit.Scaled(3, 50); kills < most && !t.Failed(); {
 		image := r.begin(t)
 		for kills < most {
 			leader := r.controllers.replicas[r.controllers.awaitLeader(t)]
@@ -101,19 +125,131 @@ func TestKillingTheLeaderInARolloutKeepsTheBudget(t *testing.T) {
 			r.controllers.revive(t)
 		}
 		r.end(t, image)
+	}
+}
+
+// A leader that continues after another one leads writes nothing more, and ends.
+func (r *rolled) pauseLeaders(t *testing.T) {
+	for range testkit.Scaled(1, 20) {
+		old := r.controllers.replicas[r.controllers.awaitLeader(t)]
+		image := r.begin(t)
+		r.awaitBegun(t, image, 1+rand.N(r.pods/2))
+		if err := old.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		if done := r.with(image); done >= r.pods {
+			t.Errorf("%d of %d Pods had their image when the leader was stopped", done, r.pods)
+		}
+		r.controllers.awaitAnotherLeader(t, old)
+		if err := old.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		await.Eventually(t, "the end of the old leader", func(context.Context) error {
+			if old.Running() {
+				return errors.New(old.Name + " runs")
+			}
+			return nil
+		})
+		if !strings.Contains(old.Log(), "leader election lost") {
+			t.Errorf("%s does not say that it has lost its Lease:\n%s", old.Name, old.Tail(10))
+		}
+		r.end(t, image)
 		if t.Failed() {
 			return
 		}
 	}
-	r.report(t, "kills", testkit.Scaled(5, 50))
 }
 
-// report prints the figures, and fails the test if the budget was exceeded.
-func (r *rolled) report(t *testing.T, faults string, count int) {
-	t.Helper()
-	most, _ := r.disturbed.Count()
-	testkit.Report(t, "pods=%d budget=%d rollouts=%d %s=%d most disturbed at once=%d", r.pods, r.budget, r.rounds, faults, count, most)
-	r.disturbed.Want(t, r.budget, r.pods)
+// The operator is rolled back in the middle of a rollout, and upgraded in the middle of the next one.
+func (r *rolled) changeVersions(t *testing.T) {
+	previous := os.Getenv(previousOperator)
+	if previous == "" {
+		t.Skip("SKIP: there is no operator of an earlier commit; make chaos builds one where the history of the repository is there")
+	}
+	old := false
+	amendOperator(t, func(c *stand.Command) {
+		if old {
+			c.Path = previous
+		}
+	})
+	for _, toOld := range []bool{true, false} {
+		image := r.begin(t)
+		r.awaitBegun(t, image, r.pods/4)
+		old = toOld
+		r.controllers.kill()
+		r.controllers.revive(t)
+		r.controllers.awaitLeader(t)
+		if done := r.with(image); done >= r.pods {
+			t.Errorf("%d of %d Pods had their image before the other version led", done, r.pods)
+		}
+		r.end(t, image)
+	}
+}
+
+// Pods are evicted, deleted, relabelled and finished while they are updated: fewer than may be down,
+// because some of them keep their place. The rollout ends, and the status is right about the Pods
+// that are left.
+func (r *rolled) leave(t *testing.T) {
+	leaving := r.budget - 1 // Pods that have disappeared use the budget for ten minutes
+	left := map[string]int{}
+	leave := []struct {
+		how string
+		do  func(context.Context, *corev1.Pod) error
+	}{
+		{"evicted", func(ctx context.Context, p *corev1.Pod) error {
+			return api.SubResource("eviction").Create(ctx, p, &policyv1.Eviction{})
+		}},
+		{"deleted", func(ctx context.Context, p *corev1.Pod) error { return api.Delete(ctx, p) }},
+		{"relabelled", func(ctx context.Context, p *corev1.Pod) error {
+			return api.Patch(ctx, p, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"app":"other"}}}`)))
+		}},
+		{"finished", func(ctx context.Context, p *corev1.Pod) error {
+			return api.Status().Patch(ctx, p, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`)))
+		}},
+		{"failed", func(ctx context.Context, p *corev1.Pod) error {
+			return api.Status().Patch(ctx, p, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Failed"}}`)))
+		}},
+	}
+	next := 0
+	for range testkit.Scaled(1, 10) {
+		image := r.begin(t)
+		r.awaitBegun(t, image, r.pods/4)
+		for most := leaving; most > 0; {
+			under := r.updating(image)
+			if len(under) == 0 && r.with(image) == len(r.seen()) {
+				break
+			}
+			for _, p := range under[:min(len(under), most, 3)] {
+				how := leave[next%len(leave)]
+				switch err := how.do(t.Context(), p.DeepCopy()); {
+				case apierrors.IsConflict(err): // the kubelet wrote the Pod at the same time as the eviction
+					continue
+				case client.IgnoreNotFound(err) != nil:
+					t.Fatalf("a Pod is to be %s: %v", how.how, err)
+				}
+				left[how.how]++
+				next++
+				most--
+			}
+			<-time.After(50 * time.Millisecond)
+		}
+		r.await(t)
+		r.pods = len(r.list(t))
+		r.end(t, image)
+	}
+	testkit.Report(t, "in the middle were %v", left)
+	for _, how := range leave {
+		if left[how.how] == 0 {
+			t.Errorf("no Pod was %s", how.how)
+		}
+	}
+}
+
+// updating returns the Pods whose sidecar is to have an image, and which are disturbed.
+func (r *rolled) updating(image string) []*corev1.Pod {
+	return slices.DeleteFunc(r.seen(), func(p *corev1.Pod) bool {
+		return testkit.WantedImage(p, r.name) != image || !testkit.IsDisturbed(p)
+	})
 }
 
 // await waits until the status says that all Pods that are left are updated and ready.

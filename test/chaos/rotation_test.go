@@ -23,20 +23,6 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// useQuickOperator has the replicas of a test be quick about certificates.
-func useQuickOperator(t *testing.T) {
-	t.Helper()
-	program, err := deploy.QuickProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
-	operator.Amend = func(c *stand.Command) { c.Path = program }
-	t.Cleanup(func() {
-		operator.Amend = nil
-		forgetCAs(t)
-	})
-}
-
 // forgetCAs removes the CA Secret and all CA bundles. Otherwise a replica of the next test would wait for
 // two minutes until it is ready, because the CAs have changed a short while ago.
 func forgetCAs(t *testing.T) {
@@ -45,85 +31,86 @@ func forgetCAs(t *testing.T) {
 	defer cancel()
 	err := await.Until(ctx, func(ctx context.Context) error {
 		errs := []error{client.IgnoreNotFound(clients[0].CoreV1().Secrets(deploy.Namespace).Delete(ctx, deploy.CertSecret, metav1.DeleteOptions{}))}
-		mutating, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=sidecarset"})
+		mutating, validating, err := configurations(ctx)
 		if err != nil {
 			return err
 		}
-		for i := range mutating.Items {
-			c := &mutating.Items[i]
-			for at := range c.Webhooks {
-				c.Webhooks[at].ClientConfig.CABundle = nil
+		for i := range mutating {
+			for at := range mutating[i].Webhooks {
+				mutating[i].Webhooks[at].ClientConfig.CABundle = nil
 			}
-			errs = append(errs, api.Update(ctx, c))
-		}
-		validating := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-		if err := api.Get(ctx, client.ObjectKey{Name: validatingConfiguration}, validating); err != nil {
-			return err
+			errs = append(errs, api.Update(ctx, &mutating[i]))
 		}
 		for at := range validating.Webhooks {
 			validating.Webhooks[at].ClientConfig.CABundle = nil
 		}
-		errs = append(errs, api.Update(ctx, validating))
 		crd := &unstructured.Unstructured{}
 		crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 		crd.SetName(deploy.CRD)
 		none := []byte(`{"spec":{"conversion":{"webhook":{"clientConfig":{"caBundle":null}}}}}`)
-		return errors.Join(append(errs, api.Patch(ctx, crd, client.RawPatch(types.MergePatchType, none)))...)
+		return errors.Join(append(errs, api.Update(ctx, validating), api.Patch(ctx, crd, client.RawPatch(types.MergePatchType, none)))...)
 	})
 	if err != nil {
 		t.Errorf("removing the CAs: %v", err)
 	}
 }
 
-const validatingConfiguration = "sidecarset-validating-webhook"
+// configurations reads the operator's webhook configurations.
+func configurations(ctx context.Context) ([]admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration, error) {
+	mutating, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=sidecarset"})
+	if err != nil {
+		return nil, nil, err
+	}
+	validating, err := clients[0].AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, "sidecarset-validating-webhook", metav1.GetOptions{})
+	return mutating.Items, validating, err
+}
 
 // CAs change, and the CA Secret is deleted, damaged and restored. Meanwhile Pods are created, objects
 // converted and SidecarSets admitted, all through two API servers, and the test calls every replica
 // with a handshake for each call.
 func TestRotationLosesNoCall(t *testing.T) {
-	useQuickOperator(t)
+	program, err := deploy.QuickProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	amendOperator(t, func(c *stand.Command) { c.Path = program })
+	t.Cleanup(func() { forgetCAs(t) })
 	f := startReplicas(t, 2)
 	d := startDrill(t, f, "rotating")
 	first := caSecret(t)
-	d.phase(t, "rotations", func() {
-		for range testkit.Scaled(2, 20) {
-			before := caSecret(t)
-			rotateSoon(t)
+	secrets := clients[0].CoreV1().Secrets(deploy.Namespace)
+	for _, change := range []struct {
+		name   string
+		rounds int
+		begin  func()
+	}{
+		{"a rotation", testkit.Scaled(1, 20), func() { rotateSoon(t) }},
+		{"the Secret is deleted", 1, func() {
+			if err := secrets.Delete(t.Context(), deploy.CertSecret, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"keys are garbage", 1, func() {
+			updateCASecret(t, func(secret *corev1.Secret) { secret.Data[corev1.TLSPrivateKeyKey] = []byte("garbage") })
+		}},
+		{"a Secret of long ago is restored", 1, func() {
+			updateCASecret(t, func(secret *corev1.Secret) { secret.Data = first.Data })
+		}},
+	} {
+		for range change.rounds {
+			before, begun, created := caSecret(t), time.Now(), d.load.Figures().Created
+			change.begin()
 			d.followed(t, before)
+			await.Eventually(t, "Pods enough to show something", func(context.Context) error {
+				if made, want := d.load.Figures().Created-created, testkit.Scaled(50, 250); made < want {
+					return fmt.Errorf("%d of %d", made, want)
+				}
+				return nil
+			})
+			figures := d.load.Figures()
+			testkit.Report(t, "%s: took=%s so far: %s; other calls: %s", change.name, testkit.Rounded(time.Since(begun)), &figures, d.callers.count())
 		}
-	})
-	d.phase(t, "Secret deleted", func() {
-		before, begun := caSecret(t), time.Now()
-		if err := clients[0].CoreV1().Secrets(deploy.Namespace).Delete(t.Context(), deploy.CertSecret, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		d.followed(t, before)
-		testkit.Report(t, "the old CA was trusted for %s after the deletion, in times that are divided by %d", testkit.Rounded(time.Since(begun)), deploy.Quicker)
-	})
-	d.phase(t, "keys are garbage", func() {
-		before := caSecret(t)
-		updateCASecret(t, func(secret *corev1.Secret) { secret.Data[corev1.TLSPrivateKeyKey] = []byte("garbage") })
-		d.followed(t, before)
-	})
-	d.phase(t, "a Secret of type Opaque, with garbage", func() {
-		before := caSecret(t)
-		remakeCASecret(t, func(secret *corev1.Secret) { secret.Type = corev1.SecretTypeOpaque })
-		d.followed(t, before)
-	})
-	d.phase(t, "an immutable Secret, with garbage, that is deleted", func() {
-		before := caSecret(t)
-		remakeCASecret(t, func(secret *corev1.Secret) { secret.Immutable = new(true) })
-		<-time.After(certs.DefaultTimes.Remove / deploy.Quicker)
-		if err := clients[0].CoreV1().Secrets(deploy.Namespace).Delete(t.Context(), deploy.CertSecret, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		d.followed(t, before)
-	})
-	d.phase(t, "a Secret of long ago restored", func() {
-		before := caSecret(t)
-		updateCASecret(t, func(secret *corev1.Secret) { secret.Data = first.Data })
-		d.followed(t, before)
-	})
+	}
 	d.end(t)
 }
 
@@ -148,11 +135,11 @@ type drill struct {
 }
 
 func startDrill(t *testing.T, f *fleet, sidecarSet string) *drill {
-	namespace := newNamespace(t)
+	namespace := testkit.Namespace(t, api, nil)
 	applySidecarSet(t, namespace, sidecarSet)
 	awaitInjection(t, f, namespace, sidecarSet, 5)
 	load := testkit.Load{Clients: clients, Namespace: namespace, Labels: testkit.AppLabels(sidecarSet), Sidecars: []string{sidecarSet}, Rate: 25}
-	return &drill{load.Start(t.Context()), callAll(t, f.replicas, namespace, sidecarSet), f}
+	return &drill{load.Start(t.Context()), callAll(t, clients, f.replicas, namespace, sidecarSet), f}
 }
 
 // followed waits until another CA than before signs, all replicas serve leaves of it, and every bundle
@@ -190,41 +177,20 @@ func (d *drill) followed(t *testing.T, before *corev1.Secret) {
 
 // everyBundle reads what API servers trust, by place.
 func everyBundle(ctx context.Context) (map[string][]byte, error) {
-	bundles := map[string][]byte{}
-	mutating, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=sidecarset"})
+	mutating, validating, err := configurations(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range mutating.Items {
+	bundles := map[string][]byte{validating.Name: validating.Webhooks[0].ClientConfig.CABundle}
+	for _, c := range mutating {
 		for _, w := range c.Webhooks {
 			bundles[c.Name+" "+w.Name] = w.ClientConfig.CABundle
 		}
 	}
-	validating, err := clients[0].AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, validatingConfiguration, metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	bundles[validating.Name] = validating.Webhooks[0].ClientConfig.CABundle
 	if len(bundles) < 18 { // the shards have a probe each
 		return nil, fmt.Errorf("there are %d", len(bundles))
 	}
 	return bundles, nil
-}
-
-// phase calls happen, and reports the figures of that time.
-func (d *drill) phase(t *testing.T, name string, happen func()) {
-	begin, calls, figures := time.Now(), d.callers.count(), d.load.Figures()
-	happen()
-	await.Eventually(t, "Pods enough to show something", func(context.Context) error {
-		if made, want := d.load.Figures().Created-figures.Created, testkit.Scaled(50, 250); made < want {
-			return fmt.Errorf("%d of %d", made, want)
-		}
-		return nil
-	})
-	called, now := d.callers.count(), d.load.Figures()
-	testkit.Report(t, "%s: took=%s pods=%d failed=%d uninjected=%d; other calls: made=%d failed=%d", name, testkit.Rounded(time.Since(begin)),
-		now.Created-figures.Created, now.Failed-figures.Failed, now.Uninjected-figures.Uninjected,
-		called.made-calls.made, called.failed-calls.failed)
 }
 
 // end reports, and fails the test if a call has failed.
@@ -247,22 +213,6 @@ func caSecret(t *testing.T) *corev1.Secret {
 		t.Fatal(err)
 	}
 	return secret
-}
-
-// remakeCASecret makes the Secret again, as a restore does, with keys that cannot be used.
-func remakeCASecret(t *testing.T, change func(*corev1.Secret)) {
-	t.Helper()
-	secrets, secret := clients[0].CoreV1().Secrets(deploy.Namespace), caSecret(t)
-	secret.ObjectMeta = metav1.ObjectMeta{Name: secret.Name, Labels: secret.Labels}
-	secret.Data[corev1.TLSPrivateKeyKey], secret.Data["next.key"] = []byte("garbage"), []byte("garbage")
-	change(secret)
-	await.Eventually(t, "another Secret", func(ctx context.Context) error { // the leader may be faster
-		if err := secrets.Delete(ctx, secret.Name, metav1.DeleteOptions{}); client.IgnoreNotFound(err) != nil {
-			return err
-		}
-		_, err := secrets.Create(ctx, secret, metav1.CreateOptions{})
-		return err
-	})
 }
 
 // updateCASecret changes the Secret, even if another client writes it at the same time.

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/internal/podwebhook"
 	"github.com/sidecarset/operator/test/await"
@@ -42,12 +42,14 @@ type creation struct {
 // may have been stored so late that the leader had removed its webhook.
 func (c creation) mayMiss() bool { return c.warned || c.took >= podwebhook.StoredSoon }
 
-// create creates a SidecarSet.
-func create(ctx context.Context, client dynamic.ResourceInterface, set *unstructured.Unstructured) (creation, error) {
+// create creates a SidecarSet, and deletes it after the test.
+func create(t *testing.T, through dynamic.ResourceInterface, set *unstructured.Unstructured) (creation, error) {
+	t.Helper()
+	deleteAfter(t, set.GetName())
 	var noted atomic.Bool
 	for begin := time.Now(); ; <-time.After(time.Second) { // on a busy machine, a replica asks to try again
 		sent := time.Now()
-		_, err := client.Create(context.WithValue(ctx, warningHandler{}, &noted), set, metav1.CreateOptions{})
+		_, err := through.Create(context.WithValue(t.Context(), warningHandler{}, &noted), set, metav1.CreateOptions{})
 		if err == nil || !strings.Contains(err.Error(), "try again") || time.Since(begin) > await.Patience {
 			return creation{noted.Load(), time.Since(sent)}, err
 		}
@@ -63,12 +65,9 @@ func applySidecarSet(t *testing.T, namespace, name string) {
 // createSets creates SidecarSets, several at the same time, and deletes them after the test.
 func createSets(t *testing.T, all []*unstructured.Unstructured) {
 	t.Helper()
-	t.Cleanup(func() {
-		ctx := context.WithoutCancel(t.Context())
-		if err := testkit.Each(all, 16, func(set *unstructured.Unstructured) error { return deleteSet(ctx, set.GetName()) }); err != nil {
-			t.Error(err)
-		}
-	})
+	for _, set := range all {
+		deleteAfter(t, set.GetName())
+	}
 	err := testkit.Each(all, 16, func(set *unstructured.Unstructured) error {
 		_, err := sets[0].Create(t.Context(), set, metav1.CreateOptions{})
 		return err
@@ -78,26 +77,22 @@ func createSets(t *testing.T, all []*unstructured.Unstructured) {
 	}
 }
 
-// deleteSet deletes a SidecarSet if there is one.
-func deleteSet(ctx context.Context, name string) error {
-	err := sets[0].Delete(ctx, name, metav1.DeleteOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+// deleteAfter deletes a SidecarSet, if there is one, after the test.
+func deleteAfter(t *testing.T, name string) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := sets[0].Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}); client.IgnoreNotFound(err) != nil {
+			t.Error(err)
+		}
+	})
 }
 
-// changeImage changes what a SidecarSet injects, and so its generation.
-func changeImage(ctx context.Context, sidecarSet, image string) error {
-	patch := fmt.Sprintf(`[{"op": "replace", "path": "/spec/containers/0/image", "value": %q}]`, image)
-	_, err := sets[0].Patch(ctx, sidecarSet, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
-	return err
-}
-
-// mustChangeImage is changeImage, and tries again if it fails.
+// mustChangeImage changes what a SidecarSet injects, and so its generation. It tries again if that fails.
 func mustChangeImage(t *testing.T, sidecarSet, image string) {
 	t.Helper()
 	await.Eventually(t, "a change of SidecarSet "+sidecarSet, func(ctx context.Context) error {
-		return changeImage(ctx, sidecarSet, image)
+		patch := fmt.Sprintf(`[{"op": "replace", "path": "/spec/containers/0/image", "value": %q}]`, image)
+		_, err := sets[0].Patch(ctx, sidecarSet, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
+		return err
 	})
 }

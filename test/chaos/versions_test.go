@@ -2,11 +2,8 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,145 +29,69 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	if previous == "" {
 		t.Skip("SKIP: there is no operator of an earlier commit; make chaos builds one where the history of the repository is there")
 	}
-	var old [2]atomic.Bool
 	quick, err := deploy.QuickProgram()
 	if err != nil {
 		t.Fatal(err)
 	}
-	operator.Amend = func(c *stand.Command) {
-		c.Path = quick // the earlier version leaves a Secret that the new one writes again
-		if number := strings.TrimPrefix(c.Name, "operator-"); number == "1" && old[0].Load() || number == "2" && old[1].Load() {
-			c.Path = previous
-		}
-	}
-	t.Cleanup(func() {
-		operator.Amend = nil
-		forgetCAs(t)
-	})
-	old[0].Store(true)
-	old[1].Store(true)
+	programs := map[string]string{"operator-1": previous, "operator-2": previous}
+	// The quick one is used because the earlier version leaves a Secret that the new one writes again.
+	amendOperator(t, func(c *stand.Command) { c.Path = programs[c.Name] })
+	t.Cleanup(func() { forgetCAs(t) })
 	publishAPIServers(t) // so that the operator waits for both
 	f := startReplicas(t, 2, "--drain-grace=5s")
 	leader := f.awaitLeader(t)
-	namespace := newNamespace(t)
+	namespace := testkit.Namespace(t, api, nil)
 	applySidecarSet(t, namespace, "versions")
 	testkit.AwaitReady(t, api, "versions")
 	awaitInjected(t, namespace, "versions", 3)
 
-	v := &versions{namespace: namespace}
 	load := testkit.Load{Clients: clients, Namespace: namespace, Labels: testkit.AppLabels("versions"), Sidecars: []string{"versions"}, Rate: 20, DryRun: testkit.Scaled(true, false)}
 	running := load.Start(t.Context())
-	follower := func(byOld bool) { // the follower is replaced
-		old[1-leader].Store(byOld)
-		if err := f.restart(t, 1-leader); err != nil {
-			t.Fatal(err)
+	follower := f.replicas[1-leader]
+	programs[follower.Process.Name] = quick
+	if err := f.restart(t, 1-leader); err != nil {
+		t.Fatal(err)
+	}
+	for step, name := range []string{"old leads, new beside it", "new leads, old beside it", "old leads again, new beside it"} {
+		if step > 0 { // the leader is started again when the other one leads
+			old := f.replicas[leader]
+			if err := old.Stop(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			f.awaitAnotherLeader(t, old)
+			if err := f.start(t, leader); err != nil {
+				t.Fatal(err)
+			}
+			leader = 1 - leader
 		}
+		checkVersions(t, namespace, step, name)
 	}
-	takeOver := func(byOld bool) { // the follower takes over; the leader is replaced
-		old[leader].Store(byOld)
-		handOver(t, f, leader)
-		leader = 1 - leader
-	}
-	v.check(t, "old alone")
-	follower(false)
-	v.check(t, "old leads, new beside it")
-	takeOver(true)
-	v.check(t, "new leads, old beside it")
-	follower(false)
-	v.check(t, "new alone")
-	// And back.
-	follower(true)
-	v.check(t, "new leads, old beside it, rolling back")
-	takeOver(false)
-	v.check(t, "old leads, new beside it, rolling back")
-	follower(true)
-	v.check(t, "old alone again")
-
 	figures := running.Stop()
 	testkit.Report(t, "%s", &figures)
-	if figures.Failed > 0 || figures.Uninjected > 0 {
-		t.Errorf("Pods: %s; %q", &figures, figures.Errors)
-	}
+	check(t, figures)
 }
 
-// The operator is upgraded in the middle of a rollout, and rolled back in the middle of the next one.
-// Both rollouts continue from what the Pods say, and keep the budget.
-func TestARolloutGoesOnWithAnotherVersion(t *testing.T) {
-	previous := os.Getenv(previousOperator)
-	if previous == "" {
-		t.Skip("SKIP: there is no operator of an earlier commit; make chaos builds one where the history of the repository is there")
-	}
-	var old atomic.Bool
-	operator.Amend = func(c *stand.Command) {
-		if old.Load() {
-			c.Path = previous
-		}
-	}
-	t.Cleanup(func() { operator.Amend = nil })
-	r := newRolled(t, 200, 10)
-	for _, byOld := range []bool{true, false} {
-		old.Store(byOld)
-		r.replaceControllers(t)
-		r.await(t)
-		image := r.begin(t)
-		r.awaitBegun(t, image, r.pods/4)
-		old.Store(!byOld)
-		r.replaceControllers(t)
-		if done := r.with(image); done >= r.pods {
-			t.Errorf("%d of %d Pods had their image before the other version led", done, r.pods)
-		}
-		r.end(t, image)
-		if t.Failed() {
-			return
-		}
-	}
-	r.report(t, "versions", 2)
-}
-
-// replaceControllers kills the controllers, and starts others.
-func (r *rolled) replaceControllers(t *testing.T) {
-	t.Helper()
-	r.controllers.kill()
-	r.controllers.revive(t)
-	r.controllers.awaitLeader(t)
-}
-
-// versions is what happens at every step.
-type versions struct {
-	namespace string
-	step      int
-}
-
-// check applies SidecarSets, and looks at Pods directly behind them and after they are
+// checkVersions applies SidecarSets, and looks at Pods directly behind them and after they are
 // Ready. Then it changes nothing for a while.
-func (v *versions) check(t *testing.T, name string) {
+func checkVersions(t *testing.T, namespace string, step int, name string) {
 	t.Helper()
-	v.step++
 	pods := watchMisses(t)
 	const count = 3
 	for i := range count {
-		app := fmt.Sprintf("versions-%d-%d", v.step, i)
-		set := testkit.NewPatientSet(app, v.namespace)
-		t.Cleanup(func() {
-			if err := deleteSet(context.WithoutCancel(t.Context()), app); err != nil {
-				t.Error(err)
-			}
-		})
-		how, err := create(t.Context(), sets[i%len(sets)], set)
+		app := fmt.Sprintf("versions-%d-%d", step, i)
+		how, err := create(t, sets[i%len(sets)], testkit.NewPatientSet(app, namespace))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		pod, err := clients[i%len(clients)].CoreV1().Pods(v.namespace).Create(t.Context(), testkit.NewPod(testkit.AppLabels(app)), metav1.CreateOptions{})
+		pod, err := clients[i%len(clients)].CoreV1().Pods(namespace).Create(t.Context(), testkit.NewPod(testkit.AppLabels(app)), metav1.CreateOptions{})
 		if err != nil {
 			t.Errorf("%s: a Pod directly behind %s: %v", name, app, err)
 		} else {
 			pods.add(pod, how, app)
 		}
 		testkit.AwaitReady(t, api, app)
-		for _, client := range clients {
-			if pod, err := client.CoreV1().Pods(v.namespace).Create(t.Context(), testkit.NewPod(testkit.AppLabels(app)), metav1.CreateOptions{}); err != nil || !testkit.Injected(pod, []string{app}) {
-				t.Errorf("%s: %s is ready, and a Pod is created without it: %v", name, app, err)
-			}
+		if err := injects(t.Context(), namespace, app, "", 1); err != nil {
+			t.Errorf("%s: %s is ready: %v", name, app, err)
 		}
 	}
 	pods.check(t)
@@ -222,22 +143,4 @@ func objectVersions(ctx context.Context) (map[string]string, error) {
 		versions[list.Items[i].Name] = list.Items[i].ResourceVersion
 	}
 	return versions, nil
-}
-
-// handOver stops the leader of two replicas, and starts it again when the other one leads.
-func handOver(t *testing.T, f *fleet, leader int) {
-	t.Helper()
-	if err := f.replicas[leader].Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	heir := f.replicas[1-leader]
-	await.Eventually(t, heir.Name+" leads", func(context.Context) error {
-		if !strings.Contains(heir.Log(), "Successfully acquired lease") {
-			return errors.New("it does not say so")
-		}
-		return nil
-	})
-	if err := f.start(t, leader); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -1,4 +1,4 @@
-package certificates
+package chaos
 
 import (
 	"bytes"
@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,27 +18,48 @@ import (
 	certmanagermetav1 "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
-// installation is the operator on a cluster.
-type installation struct {
+// certManagerVariable is the environment variable with the path of cert-manager's controllers.
+const certManagerVariable = "CERTMANAGER"
+
+// certManaged is a cluster of its own whose operator serves what a real cert-manager issues.
+type certManaged struct {
 	*deploy.Operator
-	api      client.WithWatch
-	replicas []*deploy.Replica
+	api client.WithWatch
+}
+
+// startCertManager applies the CustomResourceDefinitions that come with cert-manager's module, and runs its
+// controllers until the cluster ends.
+func (i *certManaged) startCertManager(t *testing.T) {
+	t.Helper()
+	source, err := exec.CommandContext(t.Context(), "go", "-C", filepath.Join(deploy.Root(), "test/ecosystem"), "list", "-m", "-f", "{{.Dir}}", "github.com/cert-manager/cert-manager").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	crds := filepath.Join(strings.TrimSpace(string(source)), "deploy/crds")
+	testkit.Kubectl(t, i.Cluster, "", "apply", "--server-side", "-f", crds)
+	if err := i.Cluster.Established(t.Context(), "-f", crds); err != nil {
+		t.Fatal(err)
+	}
+	await.Eventually(t, "the new kinds", func(ctx context.Context) error { // API servers serve a kind a little after the CRD is Established
+		_, err := i.Cluster.Kubectl(ctx, "", "get", "issuers.cert-manager.io,certificates.cert-manager.io", "--all-namespaces")
+		return err
+	})
+	stand.RunProcess(t, stand.Command{Name: "cert-manager", Path: os.Getenv(certManagerVariable), Args: []string{"--kubeconfig", i.Cluster.Kubeconfig}, LogDir: filepath.Join(i.Cluster.Dir, "logs")})
 }
 
 // start starts two replicas, numbered from first.
-func (i *installation) start(t *testing.T, first int, args ...string) (started []*deploy.Replica) {
+func (i *certManaged) start(t *testing.T, first int, args ...string) (started []*deploy.Replica) {
 	t.Helper()
 	for number := first; number < first+2; number++ {
 		replica, err := i.StartReplicaUnready(t.Context(), number, args...)
@@ -48,12 +69,11 @@ func (i *installation) start(t *testing.T, first int, args ...string) (started [
 		t.Cleanup(replica.Process.Stop)
 		started = append(started, replica)
 	}
-	i.replicas = append(i.replicas, started...)
 	return started
 }
 
 // serve waits until replicas are ready, and has API servers call them.
-func (i *installation) serve(t *testing.T, replicas []*deploy.Replica) {
+func (i *certManaged) serve(t *testing.T, replicas []*deploy.Replica) {
 	t.Helper()
 	for _, replica := range replicas {
 		if err := errors.Join(replica.AwaitReady(t.Context()), i.AddEndpoint(t.Context(), replica)); err != nil {
@@ -62,92 +82,23 @@ func (i *installation) serve(t *testing.T, replicas []*deploy.Replica) {
 	}
 }
 
-const sidecarSet = `
-apiVersion: apps.kruise.io/v1beta1
-kind: SidecarSet
-metadata: {name: called}
-spec:
-  selector: {matchLabels: {call: "yes"}}
-  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}
-  updateStrategy: {type: NotUpdate}
-  containers:
-  - {name: called, image: "example.com/sidecar:v1", podInjectPolicy: AfterAppContainer}
-`
-
-// call makes the API server call a replica by the webhooks of the operator: for a Pod, for a
-// SidecarSet, and for conversions.
-func (i *installation) call(ctx context.Context) error {
-	if err := i.createPod(ctx); err != nil {
-		return err
-	}
-	set := &unstructured.Unstructured{}
-	set.SetGroupVersionKind(schema.GroupVersionKind{Group: "apps.kruise.io", Version: "v1alpha1", Kind: "SidecarSet"})
-	if err := i.api.Get(ctx, client.ObjectKey{Name: "called"}, set); err != nil {
-		return err
-	}
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/at":%q}}}`, time.Now())
-	return i.api.Patch(ctx, set, client.RawPatch(types.MergePatchType, patch), client.DryRunAll)
-}
-
-// createPod creates a Pod in a dry run, and returns an error unless it is injected.
-func (i *installation) createPod(ctx context.Context) error {
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "call-", Labels: map[string]string{"call": "yes"}},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "example.com/app:v1"}}},
-	}
-	if err := i.api.Create(ctx, pod, client.DryRunAll); err != nil {
-		return err
-	}
-	if len(pod.Spec.Containers) != 2 {
-		return errors.New("the Pod has no sidecar")
-	}
-	return nil
-}
-
-// during makes calls, up to a hundred in a second, while do runs. No call may fail.
-func (i *installation) during(t *testing.T, do func()) {
+// during makes calls of every kind while do runs. No call may fail.
+func (i *certManaged) during(t *testing.T, do func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	var calls atomic.Int64
-	var failed []error
-	wg.Go(func() {
-		for pause := time.Tick(10 * time.Millisecond); ctx.Err() == nil; <-pause {
-			calls.Add(1)
-			if err := i.call(ctx); err != nil && ctx.Err() == nil {
-				failed = append(failed, err)
-			}
-		}
-	})
+	calls := callAll(t, []kubernetes.Interface{i.Clients}, nil, metav1.NamespaceDefault, "called")
+	calls.repeat("creating a Pod", i.createPod)
 	do()
 	await.Eventually(t, "calls enough to show something", func(context.Context) error {
-		if made := calls.Load(); made < 10 {
+		if made := calls.count().made; made < 10 {
 			return fmt.Errorf("%d were made", made)
 		}
 		return nil
 	})
-	cancel()
-	wg.Wait()
-	t.Logf("%d calls, %d failed", calls.Load(), len(failed))
-	if len(failed) > 0 {
-		t.Errorf("%d of %d calls failed: %v", len(failed), calls.Load(), errors.Join(failed...))
-	}
+	calls.end().check(t)
 }
 
-// checkRights fails if a replica lacked a right.
-func (i *installation) checkRights(t *testing.T) {
-	t.Helper()
-	for _, replica := range i.replicas {
-		log, err := os.ReadFile(replica.LogFile)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(log)) {
-			if strings.Contains(line, "forbidden") {
-				t.Errorf("%s lacks a right: %s", replica.Name, line)
-			}
-		}
-	}
+func (i *certManaged) createPod(ctx context.Context) error {
+	return testkit.TryPod(ctx, i.Clients, metav1.NamespaceDefault, "called", "")
 }
 
 // The operator is installed with the rights of config/certmanager/operator, before cert-manager is. A replica's
@@ -155,15 +106,19 @@ func (i *installation) checkRights(t *testing.T) {
 // CA and the leaf are renewed. Then the cluster changes to config/certmanager/cainjector: cainjector publishes
 // the CA, a kubelet mounts the Secret, and the operator only reads. No call fails meanwhile.
 func TestCertManager(t *testing.T) {
-	stand.NeedNamespace(t)
-	needCertManager(t)
-	o, err := deploy.InstallProfile(t.Context(), cluster, deploy.CertManager)
+	operator.NeedReplicas(t)
+	if os.Getenv(certManagerVariable) == "" {
+		t.Skip("SKIP: there is no cert-manager: make chaos builds it and sets " + certManagerVariable)
+	}
+	c := testkit.StartCluster(t, stand.Options{})
+	o, err := deploy.InstallProfile(t.Context(), c, deploy.CertManager)
+	api, clientErr := testkit.NewClient(c, certs.AddToScheme)
 	program, buildErr := deploy.QuickProgram()
-	if err := errors.Join(err, buildErr); err != nil {
+	if err := errors.Join(err, clientErr, buildErr); err != nil {
 		t.Fatal(err)
 	}
 	o.Amend = func(c *stand.Command) { c.Path = program }
-	i := &installation{Operator: o, api: api}
+	i := &certManaged{o, api}
 
 	declaring := i.start(t, 1, "--cert-mode=cert-manager", "--drain-grace=5s")
 	expectReason(t, declaring[1], "`kubectl describe -n sidecarset-system issuers,certificates` says what is missing")
@@ -173,30 +128,22 @@ func TestCertManager(t *testing.T) {
 		}
 		return nil
 	})
-	if err := installCertManager(t.Context(), cluster); err != nil {
-		t.Fatal(err)
-	}
-	if err := startCertManager(t.Context(), cluster); err != nil {
-		t.Fatal(err)
-	}
+	i.startCertManager(t)
 	i.serve(t, declaring)
 	await.Eventually(t, "a SidecarSet", func(ctx context.Context) error {
-		_, err := cluster.Kubectl(ctx, sidecarSet, "apply", "-f", "-")
-		return err
+		return i.api.Create(ctx, testkit.NewPatientSet("called", metav1.NamespaceDefault))
 	})
-	await.Eventually(t, "calls of every kind", i.call)
-	i.wantBundle(t)
+	await.Eventually(t, "a Pod with a sidecar", i.createPod)
+	if err := i.bundled(t.Context()); err != nil {
+		t.Error(err)
+	}
 	err = i.api.Get(t.Context(), client.ObjectKey{Namespace: deploy.Namespace, Name: deploy.CertSecret}, &corev1.Secret{})
 	if client.IgnoreNotFound(err) != nil || err == nil {
 		t.Errorf("the Secret of self-managed certificates is there: %v", err)
 	}
 	i.during(t, func() { i.reissueAll(t) })
-	i.checkRights(t)
 
-	overlay := filepath.Join(deploy.Root(), "test/overlays/cert-manager-cainjector")
-	if _, err := cluster.Kubectl(t.Context(), "", "apply", "--server-side", "--force-conflicts", "-k", overlay); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Kubectl(t, c, "", "apply", "--server-side", "--force-conflicts", "-k", filepath.Join(deploy.Root(), "test/overlays/cert-manager-cainjector"))
 	dir := t.TempDir()
 	i.mount(t, dir)
 	reading := i.start(t, 3, "--cert-mode=files", "--cert-dir="+dir, "--cert-publish-bundle=false")
@@ -216,31 +163,32 @@ func TestCertManager(t *testing.T) {
 	if configuration.Annotations["cert-manager.io/inject-ca-from"] == "" {
 		t.Error("cainjector does not look after the bundle")
 	}
+	for _, replica := range append(declaring, reading...) {
+		for line := range strings.Lines(replica.Log()) {
+			if strings.Contains(line, "forbidden") {
+				t.Errorf("%s lacks a right: %s", replica.Name, line)
+			}
+		}
+	}
 	for _, replica := range reading {
-		if log := replica.Log(); strings.Contains(log, "Published the CA bundle") {
+		if strings.Contains(replica.Log(), "Published the CA bundle") {
 			t.Errorf("%s wrote a bundle that cainjector looks after", replica.Name)
 		}
 	}
+	i.applyOverlays(t)
 }
 
 // reissueAll has cert-manager renew the CA, with the same key, and the serving certificate, and waits until
 // API servers trust the renewed CA.
-func (i *installation) reissueAll(t *testing.T) {
+func (i *certManaged) reissueAll(t *testing.T) {
 	t.Helper()
-	reissue(t, i.api, deploy.Namespace, "sidecarset-ca")
-	reissue(t, i.api, deploy.Namespace, "sidecarset-serving")
+	i.reissue(t, "sidecarset-ca")
+	i.reissue(t, "sidecarset-serving")
 	await.Eventually(t, "the renewed CA in the bundle", i.bundled)
 }
 
-func (i *installation) wantBundle(t *testing.T) {
-	t.Helper()
-	if err := i.bundled(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
 // bundled returns an error unless the CA of the serving certificate is published.
-func (i *installation) bundled(ctx context.Context) error {
+func (i *certManaged) bundled(ctx context.Context) error {
 	serving := &corev1.Secret{}
 	if err := i.api.Get(ctx, client.ObjectKey{Namespace: deploy.Namespace, Name: "sidecarset-serving"}, serving); err != nil {
 		return err
@@ -253,12 +201,12 @@ func (i *installation) bundled(ctx context.Context) error {
 }
 
 // reissue does what `cmctl renew` does, and waits for the outcome.
-func reissue(t *testing.T, api client.Client, namespace, name string) {
+func (i *certManaged) reissue(t *testing.T, name string) {
 	t.Helper()
 	certificate := &certmanagerv1.Certificate{}
 	revision := 0
 	await.Eventually(t, "asking for Certificate "+name, func(ctx context.Context) error {
-		if err := api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, certificate); err != nil {
+		if err := i.api.Get(ctx, client.ObjectKey{Namespace: deploy.Namespace, Name: name}, certificate); err != nil {
 			return err
 		}
 		if certificate.Status.Revision == nil {
@@ -270,10 +218,10 @@ func reissue(t *testing.T, api client.Client, namespace, name string) {
 			Type: certmanagerv1.CertificateConditionIssuing, Status: certmanagermetav1.ConditionTrue,
 			Reason: "ManuallyTriggered", Message: "Certificate re-issuance manually triggered", LastTransitionTime: &now,
 		})
-		return api.Status().Update(ctx, certificate)
+		return i.api.Status().Update(ctx, certificate)
 	})
 	await.Eventually(t, "issuing Certificate "+name, func(ctx context.Context) error {
-		if err := api.Get(ctx, client.ObjectKeyFromObject(certificate), certificate); err != nil && !apierrors.IsNotFound(err) {
+		if err := i.api.Get(ctx, client.ObjectKeyFromObject(certificate), certificate); err != nil {
 			return err
 		}
 		if certificate.Status.Revision == nil || *certificate.Status.Revision == revision {
@@ -297,7 +245,7 @@ func expectReason(t *testing.T, replica *deploy.Replica, want string) {
 }
 
 // mount does what a kubelet does with the Secret of the serving certificate, until the test ends.
-func (i *installation) mount(t *testing.T, dir string) {
+func (i *certManaged) mount(t *testing.T, dir string) {
 	t.Helper()
 	last := ""
 	update := func(ctx context.Context) error {
@@ -344,25 +292,14 @@ func replaceFiles(dir, version string, files map[string][]byte) error {
 	return errors.Join(append(errs, os.Symlink(version, link+"_tmp"), os.Rename(link+"_tmp", link))...)
 }
 
-// The documented overlays can be built on top of either profile, and the API server accepts them.
-func TestOverlaysApply(t *testing.T) { // after TestCertManager, which installs cert-manager's kinds
-	needCertManager(t)
-	if err := installCertManager(t.Context(), cluster); err != nil {
-		t.Fatal(err)
-	}
-	// Namespaced objects need a Namespace, and a dry run does not create it.
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: deploy.Namespace}}
-	if err := client.IgnoreAlreadyExists(api.Create(t.Context(), namespace)); err != nil {
-		t.Fatal(err)
-	}
+// applyOverlays builds the documented overlays on top of either profile, and has the API server accept them.
+func (i *certManaged) applyOverlays(t *testing.T) {
 	overlays := map[string]struct{ annotated, rights int }{"cert-manager": {0, 3}, "cert-manager-cainjector": {3, 0}}
 	for overlay, wants := range overlays {
 		for profile, processes := range map[string]int{"../../default": 1, "../hardened": 2} {
 			t.Run(overlay+" on "+profile, func(t *testing.T) {
-				manifests := buildOverlay(t, overlay, profile)
-				if out, err := cluster.Kubectl(t.Context(), manifests, "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-"); err != nil {
-					t.Errorf("%v\n%s", err, out)
-				}
+				manifests := i.buildOverlay(t, overlay, profile)
+				testkit.Kubectl(t, i.Cluster, manifests, "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
 				for want, count := range map[string]int{
 					"cert-manager.io/inject-ca-from":       wants.annotated,
 					"--cert-mode=":                         processes,
@@ -380,7 +317,7 @@ func TestOverlaysApply(t *testing.T) { // after TestCertManager, which installs 
 }
 
 // buildOverlay builds an overlay on another profile, as the overlay's comment says.
-func buildOverlay(t *testing.T, overlay, profile string) string {
+func (i *certManaged) buildOverlay(t *testing.T, overlay, profile string) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -399,9 +336,5 @@ func buildOverlay(t *testing.T, overlay, profile string) string {
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(replaced), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	manifests, err := cluster.Kubectl(t.Context(), "", "kustomize", dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return manifests
+	return testkit.Kubectl(t, i.Cluster, "", "kustomize", dir)
 }
