@@ -349,26 +349,32 @@ func TestNextAgreesWithTheEngine(t *testing.T) {
 	}
 }
 
-// While a revision is held back, explain says which one the next Pod gets, and why; the SidecarSet is not called
-// "not Ready" for that.
-func TestAHeldRevisionIsSaid(t *testing.T) {
-	set := stored(logging().Annotation(appsv1beta1.AnnotationNewPods, appsv1beta1.StableNewPods), condition("Ready", "False", appsv1beta1.ReasonRevisionNotStable))
-	set["status"].(members)["stableRevision"] = "r0"
-	e := explainer(t, set)
-	e.World = clusterview.New(clusterview.Parts{SidecarSets: []members{set}, Revisions: e.Revisions, Namespaces: map[string]labels.Set{"default": {}}, Now: now})
-	report, err := e.Next(t.Context(), "default", fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj())
-	if err != nil {
-		t.Fatal(err)
+// What is said about the next Pod besides the decision: which revision is held back (it is not called "not Ready" for that), the
+// condition Required, and the warnings of this SidecarSet.
+func TestNextSaysMore(t *testing.T) {
+	held := stored(logging().Annotation(appsv1beta1.AnnotationNewPods, appsv1beta1.StableNewPods), condition("Ready", "False", appsv1beta1.ReasonRevisionNotStable))
+	held["status"].(members)["stableRevision"] = "r0"
+	required := stored(logging(), condition("Required", "False", "PolicyMissing"))
+	required["metadata"].(members)["labels"] = members{appsv1beta1.LabelRequired: "true"}
+	copies := stored(fixtures.SidecarSet("log").Spec("containers", []any{members{
+		"name": "log", "image": "log:v1", "transferEnv": []any{members{"sourceContainerName": "nothing", "envName": "A"}},
+	}}))
+	other := stored(fixtures.SidecarSet("mesh").Container("proxy", "proxy:v1"))
+	for says, set := range map[string]members{
+		"New Pods get r0, because too few running Pods are available with r1 (sidecarset.io/new-pods: Stable).": held,
+		"It has the label sidecarset.io/required (Required is False, PolicyMissing): because of it":             required,
+		`"nothing"`: copies,
+	} {
+		e := explainer(t, set, other)
+		e.World = clusterview.New(clusterview.Parts{SidecarSets: []members{set, other}, Revisions: e.Revisions, Namespaces: map[string]labels.Set{"default": {}}, Now: now})
+		report, err := e.Next(t.Context(), "default", fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj())
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, report, "log", explain.Injects, says)
+		check(t, report, "mesh", explain.Injects)
+		if about := report.SidecarSets[slices.IndexFunc(report.SidecarSets, func(a explain.Answer) bool { return a.SidecarSet == "mesh" })]; len(about.Reasons) != 1 {
+			t.Errorf("of another SidecarSet it says %q", about.Reasons)
+		}
 	}
-	check(t, report, "log", explain.Injects, "New Pods get r0, because too few running Pods are available with r1 (sidecarset.io/new-pods: Stable).")
-}
-
-func TestRequiredIsSaid(t *testing.T) {
-	set := stored(logging(), condition("Required", "False", "PolicyMissing"))
-	set["metadata"].(members)["labels"] = members{appsv1beta1.LabelRequired: "true"}
-	report, err := explainer(t, set).Next(t.Context(), "default", fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj())
-	if err != nil {
-		t.Fatal(err)
-	}
-	check(t, report, "log", explain.Injects, "It has the label sidecarset.io/required (Required is False, PolicyMissing): because of it")
 }
