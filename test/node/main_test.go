@@ -97,7 +97,7 @@ func outside(ctx context.Context) (code int, err error) {
 			err = failed
 		}
 	}()
-	return stand.Isolated(stand.Options{}, dirVariable+"="+dir)
+	return stand.Isolated(dirVariable + "=" + dir)
 }
 
 // prefix begins the names of the directory and of the cgroups. The process id of their owner

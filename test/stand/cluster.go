@@ -49,9 +49,6 @@ type Options struct {
 	// Tests wait more than they compute, so two processors are enough for several processes.
 	// 0 means one, whatever SHARDS says. Only Main looks at it.
 	Processes int
-	// K8sVersion is the Kubernetes version, as v1.36.4; empty means K8S_VERSION
-	// of the environment, or that of test/controlplane/go.mod.
-	K8sVersion string
 	// Args are additional flags, as
 	// "kube-apiserver=--feature-gates=H2CContainerProbe=true".
 	Args []string
@@ -66,9 +63,6 @@ func (o Options) flags(dir string) []string {
 		"run", "--orders", "--temporary", "--dir=" + dir, "--control-plane=" + level,
 		"--nodes=" + strconv.Itoa(o.Nodes), "--apiservers=" + strconv.Itoa(max(o.APIServers, 1)),
 		"--kwok=" + strconv.FormatBool(o.Kwok), "--audit=" + strconv.FormatBool(o.Audit),
-	}
-	if o.K8sVersion != "" {
-		flags = append(flags, "--k8s-version="+o.K8sVersion)
 	}
 	for _, arg := range o.Args {
 		flags = append(flags, "--arg="+arg)
@@ -339,15 +333,12 @@ func (c *Cluster) ask(order string) ([]Component, error) {
 }
 
 // built returns the path of the launcher, and makes it build the control plane if it is not built.
-func built(version string) (path string, err error) {
+func built() (path string, err error) {
 	path, module, err := launcher()
 	if err != nil {
 		return "", err
 	}
 	cmd := exec.CommandContext(context.Background(), path, "build", "--module="+module)
-	if version != "" {
-		cmd.Args = append(cmd.Args, "--k8s-version="+version)
-	}
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	if err := cmd.Run(); err != nil {

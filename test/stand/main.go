@@ -42,7 +42,7 @@ func Main(m *testing.M, o Options, begin func(context.Context, *Cluster) error) 
 		return runShares(dealt)
 	}
 	if o.Namespace {
-		if err := InNamespace(o); err != nil {
+		if err := InNamespace(); err != nil {
 			fmt.Fprintln(os.Stderr, "stand:", err)
 			return 1
 		}

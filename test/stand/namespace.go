@@ -26,11 +26,11 @@ const environment = "STAND_NAMESPACE"
 //
 // If no namespace can be made, the binary runs again outside. Then Namespace is false, and
 // tests that need a namespace skip themselves.
-func InNamespace(o Options) error {
+func InNamespace() error {
 	if os.Getenv(environment) != "" {
 		return nil
 	}
-	path, err := built(o.K8sVersion)
+	path, err := built()
 	if err != nil {
 		return err
 	}
@@ -49,8 +49,8 @@ func InNamespace(o Options) error {
 // it starts, mounts or connects there outlives it. It needs root. The addresses
 // are those of InNamespace, and one more: 10.96.0.1, at which Pods look for the
 // API server; nothing listens there yet.
-func Isolated(o Options, env ...string) (int, error) {
-	path, err := built(o.K8sVersion)
+func Isolated(env ...string) (int, error) {
+	path, err := built()
 	if err != nil {
 		return 1, err
 	}
