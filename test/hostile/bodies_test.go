@@ -3,6 +3,7 @@ package hostile
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -19,6 +20,10 @@ import (
 const (
 	// halfOfLimit is half of the container's memory limit.
 	halfOfLimit = 512 << 20
+	// maxMemory is resident in a replica at most while bodies arrive that do not end. 30 MiB are pages of the program. Live are
+	// 10 MiB of an idle process, 39 MiB of large bodies (the sum of Limits.Large), and 40 MiB for the buffers and TLS of 224
+	// connections. The heap may grow to one and a half times that before it is collected (GOGC=50, as in the Deployment).
+	maxMemory = 192 << 20
 	// atATime is how many senders send the same body at the same time.
 	atATime = 7
 	// handshakeTime is less than each time that the server waits for a client: for a handshake
@@ -26,6 +31,8 @@ const (
 	// may be the reason and not the attack.
 	handshakeTime = 3 * time.Second
 )
+
+var webhookPaths = []string{"/pods", "/mutate-apps-kruise-io-sidecarset", "/validate-apps-kruise-io-sidecarset", "/convert"}
 
 // Some bodies need much memory when they are decoded. Seven at a time, again and again, keep
 // the process below half of its memory limit, and a Pod that is sent meanwhile is answered.
@@ -120,5 +127,32 @@ func isAnswered(t *testing.T, client *http.Client, good string) {
 			return
 		case <-time.After(time.Second): // as Retry-After says
 		}
+	}
+}
+
+// answersWell waits until a good request is answered on each path, because the requests of an
+// attack may take a while to end.
+func answersWell(t *testing.T, replica *deploy.Replica) {
+	t.Helper()
+	good := unauthenticated.PodReview("default", `{"metadata":{"name":"p"},"spec":{"containers":[]}}`)
+	sidecarSet := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u-1","kind":{"group":"apps.kruise.io","version":"v1beta1","kind":"SidecarSet"},` +
+		`"resource":{"group":"apps.kruise.io","version":"v1beta1","resource":"sidecarsets"},"operation":"CREATE","name":"s","object":` +
+		`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"s"},"spec":{"selector":{"matchLabels":{"a":"b"}},"containers":[{"name":"c","image":"i"}]}}}}`
+	conversion := `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"u-1","desiredAPIVersion":"apps.kruise.io/v1alpha1","objects":[` +
+		`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"s"}}]}}`
+	for path, body := range map[string]string{webhookPaths[0]: good, webhookPaths[1]: sidecarSet, webhookPaths[2]: sidecarSet, webhookPaths[3]: conversion} {
+		httpClient := replica.Trusting(t, "")
+		await.Eventually(t, "the answer to a good request for "+path, func(context.Context) error {
+			response, err := httpClient.Post("https://"+deploy.ServerName+path, "application/json", strings.NewReader(body))
+			if err != nil {
+				return err
+			}
+			defer response.Body.Close()
+			answer, err := io.ReadAll(response.Body)
+			if err == nil && (response.StatusCode != http.StatusOK || !strings.Contains(string(answer), `"uid":"u-1"`)) {
+				err = fmt.Errorf("%d %s", response.StatusCode, answer)
+			}
+			return err
+		})
 	}
 }

@@ -36,21 +36,23 @@ type targets struct {
 
 // attack is one kind of traffic that count unauthenticated clients send again and again.
 type attack struct {
-	name  string
-	count int
-	send  func(ctx context.Context, at targets, i int)
+	name   string
+	count  int
+	memory int // that may be resident in a replica
+	send   func(ctx context.Context, at targets, i int)
 }
 
 // unverified is the configuration of unauthenticated clients: they do not verify the server's certificate.
 var unverified = &tls.Config{ServerName: deploy.ServerName, InsecureSkipVerify: true}
 
 var attacks = []attack{
-	{"bodies that become much", 14, sendBodies()},
-	{"calls that no replica can answer", 56, sendUnknown()},
-	{"bodies that stall", 1200, func(ctx context.Context, at targets, i int) {
+	{"bodies that do not end", 112, maxMemory, sendEndless()}, // the first one: after others, a process may keep more
+	{"bodies that become much", 14, halfOfLimit, sendBodies()},
+	{"calls that no replica can answer", 56, halfOfLimit, sendUnknown()},
+	{"bodies that stall", 1200, halfOfLimit, func(ctx context.Context, at targets, i int) {
 		unauthenticated.Stall(ctx, one(at.Webhook, i), unauthenticated.Address(i%4), []string{"/convert", "/pods"}[i/2%2], 270<<10, unverified)
 	}},
-	{"headers that do not end", 3000, func(ctx context.Context, at targets, i int) {
+	{"headers that do not end", 3000, halfOfLimit, func(ctx context.Context, at targets, i int) {
 		switch i / 2 % 3 {
 		case 0:
 			unauthenticated.Unfinished(ctx, one(at.Webhook, i), unauthenticated.Address(i%4), unverified)
@@ -60,13 +62,26 @@ var attacks = []attack{
 			unauthenticated.Unfinished(ctx, one(at.Probes, i), unauthenticated.Address(i%4), nil)
 		}
 	}},
-	{"busy connections", 3000, func(ctx context.Context, at targets, i int) {
+	{"busy connections", 3000, halfOfLimit, func(ctx context.Context, at targets, i int) {
 		unauthenticated.KeepBusy(ctx, one(at.Webhook, i), unauthenticated.Address(i%4), unverified)
 	}},
 }
 
 // one returns the address that the i-th unauthenticated client attacks.
 func one(addresses []string, i int) string { return addresses[i%len(addresses)] }
+
+// sendEndless has unauthenticated clients send 256 MiB in chunks, on each path for webhooks.
+func sendEndless() func(context.Context, targets, int) {
+	block := strings.Repeat("{\"x", 16<<10)
+	clients := [...]*http.Client{from(unauthenticated.Address(0)), from(unauthenticated.Address(1)), from(unauthenticated.Address(2)), from(unauthenticated.Address(3))}
+	return func(ctx context.Context, at targets, i int) {
+		body := make([]io.Reader, 256<<20/len(block))
+		for i := range body {
+			body[i] = strings.NewReader(block)
+		}
+		post(ctx, clients[i%len(clients)], "https://"+one(at.Webhook, i)+webhookPaths[i/2%len(webhookPaths)], io.MultiReader(body...))
+	}
+}
 
 // sendBodies has unauthenticated clients send one body after the other over connections that stay
 // open.
@@ -76,7 +91,7 @@ func sendBodies() func(context.Context, targets, int) {
 	var next atomic.Int64
 	return func(ctx context.Context, at targets, i int) {
 		body := bodies[int(next.Add(1))%len(bodies)]
-		post(ctx, clients[i%len(clients)], "https://"+one(at.Webhook, i)+body.Path, body.Body)
+		post(ctx, clients[i%len(clients)], "https://"+one(at.Webhook, i)+body.Path, strings.NewReader(body.Body))
 	}
 }
 
@@ -86,13 +101,13 @@ func sendUnknown() func(context.Context, targets, int) {
 	review := unauthenticated.PodReview("default", `{"metadata":{"name":"p","labels":{"app":"visited"}},"spec":{"containers":[]}}`)
 	clients := [...]*http.Client{from(unauthenticated.Address(0)), from(unauthenticated.Address(1))}
 	return func(ctx context.Context, at targets, i int) {
-		post(ctx, clients[i%len(clients)], "https://"+one(at.Webhook, i)+podwebhook.PodsPath(i%podwebhook.Shards, math.MaxUint64)+"?timeout=1s", review)
+		post(ctx, clients[i%len(clients)], "https://"+one(at.Webhook, i)+podwebhook.PodsPath(i%podwebhook.Shards, math.MaxUint64)+"?timeout=1s", strings.NewReader(review))
 	}
 }
 
 // post sends a body, and reads the answer.
-func post(ctx context.Context, client *http.Client, url, body string) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+func post(ctx context.Context, client *http.Client, url string, body io.Reader) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
 	if err != nil {
 		return
 	}
