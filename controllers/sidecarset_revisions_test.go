@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -115,20 +114,6 @@ func TestKeepGivesUpAfterTooManyCollisions(t *testing.T) {
 	}
 }
 
-// change gives the SidecarSet another generation with that image.
-func (r *rig) change(t *testing.T, generation int64, image string) {
-	t.Helper()
-	set := fixtures.LogSet(generation)
-	set.Annotations[appsv1beta1.AnnotationHash] = "hash of " + image
-	set.Spec.Containers[0].Image = image
-	next := untyped(t, set)
-	r.edit(t, func(o *unstructured.Unstructured) error {
-		o.SetGeneration(generation)
-		return unstructured.SetNestedField(o.Object, next.Object["spec"], "spec")
-	})
-	r.compiled(t, set)
-}
-
 // due is how many Pods the executor was given since the last call, and for which image. They are not
 // written.
 func (r *rig) due(t *testing.T) (pods int, image string) {
@@ -154,7 +139,7 @@ func TestNoPodIsUpdatedWhileItsRevisionCannotBeRecorded(t *testing.T) {
 		wantReasons(t, r.written(t), "Complete", "AsExpected")
 
 		r.api.failWith(errors.New("exceeded quota"))
-		r.change(t, 2, "log:2")
+		r.storeSet(t, 2, "2", "Latest")
 		r.pass(time.Millisecond)
 		wantReasons(t, r.written(t), "Complete", "AsExpected")
 		r.pass(time.Hour)
@@ -192,7 +177,7 @@ func TestARolloutBeginsAtOnce(t *testing.T) {
 		r.pass(writeInterval)
 		r.feed(t, webPod(2))
 		r.pass(time.Millisecond)
-		r.change(t, 2, "log:2") // the cache first
+		r.storeSet(t, 2, "2", "Latest") // the cache first
 		r.pass(time.Millisecond)
 		if n, _ := r.due(t); n != 1 {
 			t.Errorf("%d Pods are due, want 1", n)
