@@ -3,6 +3,7 @@ package podstate_test
 import (
 	"maps"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,7 +62,10 @@ func TestFromPodActiveAndReady(t *testing.T) {
 		"succeeded": {func(p *corev1.Pod) {
 			p.Status.Phase, p.Spec.RestartPolicy = corev1.PodSucceeded, corev1.RestartPolicyOnFailure
 		}, false, false, 0},
-		"evicted, and exited with 0":      {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, false, false, 0},
+		"evicted, and exited with 0": {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, false, false, 0},
+		"deleted, and exited with 0": {func(p *corev1.Pod) {
+			p.Status.Phase, p.DeletionTimestamp = corev1.PodSucceeded, &metav1.Time{Time: time.Unix(1, 0)}
+		}, false, false, 0},
 		"failed":                          {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, false, false, 0},
 		"being deleted while it is ready": {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, false, false, 0},
 	}
@@ -72,6 +76,9 @@ func TestFromPodActiveAndReady(t *testing.T) {
 			r := podstate.FromPod(pod)
 			if r.Active != tc.active || r.Ready != tc.ready || r.Succeeded != (name == "succeeded") {
 				t.Errorf("active, ready, succeeded = %v, %v, %v; want %v, %v", r.Active, r.Ready, r.Succeeded, tc.active, tc.ready)
+			}
+			if failed := name == "failed" || strings.HasPrefix(name, "evicted"); r.Failed != failed {
+				t.Errorf("it has failed: %v, want %v", r.Failed, failed)
 			}
 			if r.Order.Phase != tc.phase {
 				t.Errorf("its phase is %v, want %v", r.Order.Phase, tc.phase)
