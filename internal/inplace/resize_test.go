@@ -162,6 +162,8 @@ func TestPlanResizeComparesThreeWays(t *testing.T) {
 	)}}
 	elsewhere := foreign[0].DeepCopy()
 	elsewhere.FieldsV1.SetRawString(`{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`)
+	unreadable := foreign[0].DeepCopy()
+	unreadable.FieldsV1.SetRawString(`{`)
 	own := foreign[0].DeepCopy()
 	own.Manager = inplace.FieldManager
 	const other = inplace.ResourcesHeldElsewhere
@@ -184,6 +186,7 @@ func TestPlanResizeComparesThreeWays(t *testing.T) {
 		"a default of the namespace":                     {"", "", "3", "500m", nil, "3", ""},
 		"a default, another container is held elsewhere": {"", "", "3", "500m", []metav1.ManagedFieldsEntry{*elsewhere, *own}, "3", ""},
 		"no default, but the value of another writer":    {"", "", "3", "500m", foreign, "", other},
+		"perhaps that of another writer":                 {"", "", "3", "500m", []metav1.ManagedFieldsEntry{*unreadable}, "", other},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -157,6 +157,10 @@ func TestUnknownMembersFollowOnALineOfTheirOwn(t *testing.T) {
 			plain + "\n" + `{"containers":{"a":{"novel":{"a":["x",null,1.5],"z":1}}}}`,
 			"42fvffzd9ff64689bw2f8f444z6c64bdbcc77642v5z7c29wd7x4z4z5w82c4bz4", "59x9xcbwddd5d7c8xb2v2c9zf6xv68948dv448b4cwf957242z88d4472z42447c",
 		},
+		"numbers, as encoding/json writes them": {
+			`containers: [{name: a, image: b, novel: [1.5e-9, 1.5e-10, 1.5e30]}]`,
+			plain + "\n" + `{"containers":{"a":{"novel":[1.5e-9,1.5e-10,1.5e+30]}}}`, "", "",
+		},
 		"in a list, under the index": {
 			`containers: [{name: a, image: b, env: [{name: x}, {name: "y", novel: true}]}]`,
 			`{"containers":[{"name":"a","image":"b","env":[{"name":"x"},{"name":"y"}],"resources":{},"upgradeStrategy":{},"shareVolumePolicy":{}}]}` +
