@@ -82,13 +82,14 @@ func TestEqualQuestions(t *testing.T) {
 	first := question(t, containers)
 	for spec, want := range map[string]bool{
 		containers: true,
-		containers + `, injectionStrategy: {paused: true}`:         true,
-		`containers: [{name: a, image: b, transferEnv: [{}]}]`:     true,
-		containers + `, volumes: [{name: v}]`:                      false,
-		containers + `, imagePullSecrets: [{name: v}]`:             false,
-		`containers: [{name: a, image: b, novel: 1}]`:              false,
-		containers + `, initContainers: [{name: i, image: b}]`:     false,
-		containers + `, patchPodMetadata: [{annotations: {a: b}}]`: true,
+		containers + `, injectionStrategy: {paused: true}`:                                         true,
+		`containers: [{name: a, image: b, transferEnv: [{}]}]`:                                     true,
+		containers + `, volumes: [{name: v}]`:                                                      false,
+		containers + `, imagePullSecrets: [{name: v}]`:                                             false,
+		`containers: [{name: a, image: b, novel: 1}]`:                                              false,
+		`containers: [{name: a, image: b, securityContext: {windowsOptions: {runAsUserName: c}}}]`: false,
+		containers + `, initContainers: [{name: i, image: b}]`:                                     false,
+		containers + `, patchPodMetadata: [{annotations: {a: b}}]`:                                 true,
 	} {
 		if got := question(t, spec).Equal(first); got != want {
 			t.Errorf("%s: equal is %v, want %v", spec, got, want)
