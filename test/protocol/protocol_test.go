@@ -73,7 +73,7 @@ func TestTheSimulationFindsEveryMistake(t *testing.T) {
 
 // Without faults, each SidecarSet becomes Ready, and no other dependency remains.
 func TestWithoutFaultsNothingIsLeft(t *testing.T) {
-	for seed := range rounds.Of(uint64(20), 4) {
+	for seed := range rounds.Of(uint64(20), 2) {
 		w := live(seed, none, false, false)
 		if w.violation != "" {
 			t.Fatalf("seed %d: %s", seed, w.violation)
