@@ -23,7 +23,6 @@ import (
 
 var (
 	cluster  *stand.Cluster
-	second   *stand.Cluster // see apart
 	operator *deploy.Operator
 	replicas []*deploy.Replica
 	api      client.Client
@@ -33,7 +32,6 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	deploy.Leases = []string{"--leader-elect-lease-duration=25s", "--leader-elect-renew-deadline=20s", "--leader-elect-retry-period=500ms"}
 	os.Exit(stand.Main(m, stand.Options{Full: true, Kwok: true, Namespace: true}, begin))
 }
 
@@ -55,7 +53,7 @@ func begin(ctx context.Context, c *stand.Cluster) error {
 	if api, operator, replicas, err = testkit.Begin(ctx, cluster); err != nil {
 		return err
 	}
-	return joinNodes(ctx, 3)
+	return joinNodes(ctx, 6)
 }
 
 // awaitOwnPods waits until the Deployment has its Pods, and returns them.
@@ -91,23 +89,29 @@ func joinNodes(ctx context.Context, count int) error {
 	return nil
 }
 
-// apart returns a second cluster, with one node, on which tests install the operator one after the
-// other. The operator is uninstalled when the test ends. The test stops its replicas before.
-func apart(t *testing.T) *stand.Cluster {
+// crash kills all replicas, and removes their endpoints, as a cluster does. The next leader need not
+// wait for the end of the Lease.
+func crash(t *testing.T) {
 	t.Helper()
-	if second == nil {
-		var err error
-		if second, err = stand.Start(stand.Options{Full: true, Nodes: 1}); err != nil {
+	for _, replica := range replicas {
+		replica.Kill()
+		if err := operator.RemoveEndpoint(t.Context(), replica); err != nil {
 			t.Fatal(err)
 		}
-		cluster.BeforeStop(func() { _ = second.Stop() })
 	}
-	t.Cleanup(func() {
-		if _, err := second.Kubectl(context.WithoutCancel(t.Context()), "", uninstall...); err != nil {
-			t.Error(err)
+	testkit.Kubectl(t, cluster, "", "-n", deploy.Namespace, "delete", "lease", deploy.Lease, "--ignore-not-found")
+}
+
+// restart starts all replicas again.
+func restart(t *testing.T) {
+	t.Helper()
+	for i, replica := range replicas {
+		started, err := operator.StartReplica(t.Context(), replica.Number)
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
-	return second
+		replicas[i] = started
+	}
 }
 
 // uninstall are the arguments of the README's command.

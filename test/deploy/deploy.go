@@ -24,8 +24,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -154,28 +152,6 @@ func (o *Operator) begin(ctx context.Context) (err error) {
 	return nil
 }
 
-// Uninstall deletes what was applied, as kubectl delete does, and returns when it is gone. The
-// Namespace goes only on a whole control plane. The caller has stopped the replicas.
-func (o *Operator) Uninstall(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, await.Patience)
-	defer cancel()
-	err := o.each(func(api client.Client, object *unstructured.Unstructured) error {
-		return client.IgnoreNotFound(api.Delete(ctx, object))
-	})
-	if err != nil {
-		return fmt.Errorf("deleting %w", err)
-	}
-	return await.Until(ctx, func(ctx context.Context) error {
-		return o.each(func(api client.Client, object *unstructured.Unstructured) error {
-			err := api.Get(ctx, client.ObjectKeyFromObject(object), object)
-			if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-				return nil
-			}
-			return errors.Join(err, errors.New("it is there"))
-		})
-	})
-}
-
 // each calls do with each object of the manifests, and a client of the administrator.
 func (o *Operator) each(do func(client.Client, *unstructured.Unstructured) error) error {
 	api, err := client.New(o.Cluster.Config(), client.Options{})
@@ -280,10 +256,9 @@ func (o *Operator) StartReplicas(ctx context.Context) ([]*Replica, error) {
 	return replicas, nil
 }
 
-// Leases are the flags of each replica for its Lease. A leader that cannot renew it ends, and no
-// kubelet starts it again here: the times are long enough for a busy machine. A suite that kills
-// leaders sets shorter ones, before it starts a replica.
-var Leases = []string{"--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=50s", "--leader-elect-retry-period=500ms"}
+// leases are the flags of each replica for its Lease. A leader that cannot renew it ends, and no
+// kubelet starts it again here: the times are long enough for a busy machine.
+var leases = []string{"--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=50s", "--leader-elect-retry-period=500ms"}
 
 // StartReplicaUnready starts a replica and does not wait until it is ready. API servers do not call it.
 func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...string) (*Replica, error) {
@@ -311,7 +286,7 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 			"--health-probe-bind-address=" + probes,
 			"--metrics-bind-address=" + metrics,
 			"--drain-grace=1s",
-		}, slices.Concat(Leases, args)...),
+		}, slices.Concat(leases, args)...),
 		Env:    []string{"GOGC=50", "GOMEMLIMIT=896MiB"}, // as in config/manager
 		LogDir: filepath.Join(o.Cluster.Dir, "logs"),
 	}

@@ -1,18 +1,15 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,53 +17,31 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/conversion"
-	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/hub"
-	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/testkit"
 )
-
-// otherVersion has, for each served version, the other one.
-var otherVersion = map[string]string{"v1alpha1": "v1beta1", "v1beta1": "v1alpha1"}
 
 // If a client writes the same SidecarSet again, in either version and in whichever way, nothing
 // changes, no new warning comes, and kubectl diff shows nothing.
 func TestApplyingAgainChangesNothing(t *testing.T) {
-	allowAnnotations(t)
-	var stored, refused atomic.Int32
-	t.Cleanup(func() {
-		t.Logf("%d manifests were stored, %d refused", stored.Load(), refused.Load())
-		if stored.Load() < 2*refused.Load() {
-			t.Error("too many manifests were refused")
-		}
-	})
-	manifests, forms := manifestsToApply(t)
-	for i, manifest := range manifests {
-		for version := range otherVersion {
-			if i >= forms && version != "v1beta1" { // the forms show what conversion does
-				continue
-			}
+	for i, manifest := range formsOfValues(t) {
+		for version, other := range map[string]string{"v1alpha1": "v1beta1", "v1beta1": "v1alpha1"} {
 			t.Run(fmt.Sprintf("%d %s as %s", i, hub.NameOf(manifest), version), func(t *testing.T) {
 				t.Parallel()
 				a := newAuthor(t, apart(asVersion(t, manifest, version), fmt.Sprintf("again-%d-%s", i, version)))
 				first, err := a.apply(t)
-				if apierrors.IsInvalid(err) {
-					refused.Add(1)
-					t.Logf("refused: %v", err)
-					return
-				}
 				if err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { deleteSidecarSet(t, first) })
-				stored.Add(1)
 				a.unchanged(t, "at first", "kubectl diff", func(a *author, t *testing.T) (*unstructured.Unstructured, error) { return a.apply(t, metav1.DryRunAll) })
 				for _, way := range ways {
 					a.unchanged(t, "at first", way.name, way.write)
 				}
-				other := newAuthor(t, asVersion(t, a.manifest, otherVersion[version]))
-				other.warnings = a.warnings
-				other.unchanged(t, "in "+other.version, "an update of what was read", (*author).update)
-				other.unchanged(t, "in "+other.version, "server-side apply", (*author).applyByServer)
+				b := newAuthor(t, asVersion(t, a.manifest, other))
+				b.warnings = a.warnings
+				b.unchanged(t, "in "+b.version, "an update of what was read", (*author).update)
+				b.unchanged(t, "in "+b.version, "server-side apply", (*author).applyByServer)
 				a.unchanged(t, "after that", "kubectl apply", kubectlApply)
 				a.unchanged(t, "after that", "server-side apply", (*author).applyByServer)
 			})
@@ -107,71 +82,14 @@ func apart(manifest object, name string) object {
 	return manifest
 }
 
-// manifestsToApply returns manifests with a value in each form that a round trip could change (the
-// first ones, of that number), the samples, and the golden SidecarSets. It leaves out those that have
-// no member that no manifest before them has.
-func manifestsToApply(t *testing.T) (manifests []object, forms int) {
-	t.Helper()
-	manifests = formsOfValues(t)
-	forms = len(manifests)
-	for _, pattern := range []string{"config/samples/*.yaml", "config/samples/pod-annotations/sidecarset.yaml"} {
-		files, err := filepath.Glob(filepath.Join(deploy.Root(), pattern))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("samples: %v, %v", files, err)
-		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			manifests = append(manifests, documents(t, string(text))...)
-		}
-	}
-	for _, c := range fixtures.Cases(t) {
-		manifests = append(manifests, c.Manifests...)
-	}
-	known := map[string]bool{}
-	for _, manifest := range manifests[:forms] {
-		addMembers(known, "", manifest)
-	}
-	others := slices.DeleteFunc(manifests[forms:], func(manifest object) bool {
-		before := len(known)
-		addMembers(known, "", manifest)
-		return len(known) == before
-	})
-	return manifests[:forms+len(others)], forms
-}
-
 // formsOfValues are manifests with a value in each form that a round trip could change.
-func formsOfValues(t *testing.T) []object {
+func formsOfValues(t *testing.T) (sets []object) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/forms.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return documents(t, string(text))
-}
-
-// addMembers adds the paths of all members in a value.
-func addMembers(paths map[string]bool, path string, value any) {
-	switch value := value.(type) {
-	case object:
-		for name, member := range value {
-			addMembers(paths, path+"."+name, member)
-		}
-	case []any:
-		for _, element := range value {
-			addMembers(paths, path+"[]", element)
-		}
-	default:
-		paths[fmt.Sprintf("%s %T", path, value)] = true
-	}
-}
-
-// documents returns the SidecarSets in a YAML file.
-func documents(t *testing.T, text string) (sets []object) {
-	t.Helper()
-	for document := range strings.SplitSeq(text, "\n---\n") {
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
 		if set := parse(t, document, "NS"); set.GetKind() == "SidecarSet" {
 			sets = append(sets, set.Object)
 		}
@@ -248,31 +166,20 @@ func TestChangesOfNamespacesInV1alpha1(t *testing.T) {
 
 // kubectl itself, because the other tests only do what it does.
 func TestKubectlAppliesV1alpha1Again(t *testing.T) {
-	sets := formsOfValues(t)
 	manifest := ""
-	for i, set := range sets[:3] {
-		text, err := yaml.Marshal(apart(set, fmt.Sprintf("kubectl-%d", i)))
+	for i, set := range formsOfValues(t)[:3] {
+		text, err := yaml.Marshal(apart(set, fmt.Sprint("kubectl-", i)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		manifest += "---\n" + string(text)
 	}
-	if _, err := cluster.Kubectl(t.Context(), manifest, "apply", "-f", "-"); err != nil {
-		t.Fatal(err)
+	t.Cleanup(func() { _, _ = cluster.Kubectl(context.WithoutCancel(t.Context()), manifest, "delete", "-f", "-") })
+	for _, command := range []string{"apply", "diff", "apply"} {
+		testkit.Kubectl(t, cluster, manifest, command, "-f", "-")
 	}
 	for i := range 3 {
-		name := fmt.Sprintf("kubectl-%d", i)
-		t.Cleanup(func() {
-			deleteSidecarSet(t, parse(t, "{apiVersion: apps.kruise.io/v1beta1, kind: SidecarSet, metadata: {name: "+name+"}}", ""))
-		})
-	}
-	for _, command := range []string{"diff", "apply"} {
-		if _, err := cluster.Kubectl(t.Context(), manifest, command, "-f", "-"); err != nil {
-			t.Error(err)
-		}
-	}
-	for i := range 3 {
-		if generation := field(readAs(t, fmt.Sprintf("kubectl-%d", i), v1alpha1), "metadata", "generation"); generation != int64(1) {
+		if generation := field(readAs(t, fmt.Sprint("kubectl-", i), v1alpha1), "metadata", "generation"); generation != int64(1) {
 			t.Errorf("kubectl-%d has generation %v", i, generation)
 		}
 	}

@@ -34,10 +34,8 @@ type listener struct {
 
 // A replica listens where its flags say and nowhere else.
 func TestAReplicaListensOnlyOnItsPorts(t *testing.T) {
-	spare := operator.StartSpare(t)
 	tests := map[string]listener{
 		"with all roles": {replicas[0], []string{"webhook", "probes", "metrics"}},
-		"a spare":        {spare, []string{"webhook", "probes", "metrics"}},
 	}
 	if stand.Namespace() {
 		tests["of role webhook"] = listener{operator.StartApart(t, 4, "--role=webhook"), []string{"webhook", "probes", "metrics"}}

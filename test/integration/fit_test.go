@@ -10,8 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/internal/fixtures"
-	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -36,31 +34,6 @@ func TestPodsThatDoNotFitTheirSidecarsAreRefusedByName(t *testing.T) {
 					t.Errorf("error %v\nwant one that says %q", err, part)
 				}
 			}
-		})
-	}
-}
-
-// The gates have other values than by default, so that the API server keeps and drops other members.
-func TestWithOtherFeatureGatesPodsAreCreatedAsByHand(t *testing.T) {
-	t.Parallel()
-	needServer(t, 37) // which has these gates
-	const gates = "kube-apiserver=--feature-gates=ContainerStopSignals=true,ContainerRestartRules=false,RestartAllContainersOnContainerExits=false,PodLevelResources=false,InPlacePodLevelResourcesVerticalScaling=false,PodLevelResourcesFixKubeletQOSClass=false,PodLevelResourcesFixDefaulting=false"
-	i := install(t, testkit.StartCluster(t, stand.Options{Args: []string{gates}}), deploy.Default)
-	i.start(t, 47)
-	testkit.AwaitCalled(t, i.api)
-	namespace := testkit.Namespace(t, i.api, nil)
-	var names []string
-	for n, fit := range fixtures.Fits {
-		set := newSidecarSet(t, namespace, fmt.Sprintf("selector: {matchLabels: {app: gates-%d}}\nupdateStrategy: {type: NotUpdate}\n", n)+inNamespace+fit.Set)
-		if err := i.api.Create(t.Context(), set); err != nil {
-			t.Fatalf("%s: %v", fit.Name, err)
-		}
-		names = append(names, set.GetName())
-	}
-	testkit.AwaitReady(t, i.api, names...)
-	for n, fit := range fixtures.Fits {
-		t.Run(fit.Name, func(t *testing.T) {
-			_ = createdAsByHand(t, i.api, fit, namespace, fmt.Sprint("gates-", n))
 		})
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/manifests"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -26,33 +27,17 @@ import (
 // this, so the operator cannot have written them again.
 func TestApplyingAgainKeepsTheBundle(t *testing.T) {
 	operator.NeedReplicas(t)
-	manifests, err := cluster.Kubectl(t.Context(), "", "kustomize", filepath.Join(deploy.Root(), "test/overlays/processes"))
+	text, err := manifests.Build(filepath.Join(deploy.Root(), "test/overlays/processes"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, flags := range [][]string{{}, {"--server-side", "--force-conflicts"}} {
 		for _, timeout := range []string{"11", "10"} { // the last one is the original
-			changed := strings.ReplaceAll(manifests, "timeoutSeconds: 10", "timeoutSeconds: "+timeout)
-			out, err := cluster.Kubectl(t.Context(), changed, append([]string{"apply", "-o", "json", "-f", "-"}, flags...)...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			changed := strings.ReplaceAll(text, "timeoutSeconds: 10", "timeoutSeconds: "+timeout)
+			out := testkit.Kubectl(t, cluster, changed, append([]string{"apply", "-o", "json", "-f", "-"}, flags...)...)
 			// Bundles are in two webhook configurations, in the CRD, and in each present entry.
 			if bundles, clients := strings.Count(out, `"caBundle": "`), strings.Count(out, `"clientConfig": {`); bundles != clients || bundles < 3 {
 				t.Errorf("after apply %v there are %d bundles for %d clients, want one for each, of which there are three at least", flags, bundles, clients)
-			}
-		}
-	}
-}
-
-// Replicas have the rights of the operator's ServiceAccount. If a right is missing, it is in
-// their logs. API servers forbid other things as well, for instance to create Events in a
-// Namespace that is being deleted.
-func TestNoReplicaLacksARight(t *testing.T) {
-	for _, replica := range replicas {
-		for line := range strings.Lines(replica.Log()) {
-			if strings.Contains(line, "forbidden") && strings.Contains(line, " cannot ") {
-				t.Errorf("replica %d: %s", replica.Number, line)
 			}
 		}
 	}
@@ -77,37 +62,72 @@ func leaseHolder(ctx context.Context) (string, error) {
 	return cluster.Kubectl(ctx, "", "-n", deploy.Namespace, "get", "lease", deploy.Lease, "-o", "jsonpath={.spec.holderIdentity}")
 }
 
-func TestTheLeaseIsReleasedOnExit(t *testing.T) {
+// A leader that is asked to stop releases the Lease, and the other replica leads. A leader that loses
+// its Lease ends as well; until its endpoint is removed, it answers requests: its drain is long enough for that.
+func TestALeaderThatLeavesFailsNoCall(t *testing.T) {
 	operator.NeedReplicas(t)
+	namespace := testkit.Namespace(t, api, nil)
+	createSidecarSet(t, namespace, onlyHere("web"))
 	before, err := leaseHolder(t.Context())
 	if err != nil || before == "" {
 		t.Fatalf("holder %q, %v", before, err)
 	}
-	i := leader(t)
-	if err := errors.Join(operator.RemoveEndpoint(t.Context(), replicas[i]), replicas[i].Signal(syscall.SIGTERM)); err != nil {
-		t.Fatal(err)
-	}
-	await.Eventually(t, "its end", func(context.Context) error { return ended(replicas[i]) })
-	if code := replicas[i].ExitCode(); code != 0 {
-		t.Errorf("%s ended with %d after it was asked to stop", replicas[i].Name, code)
-	}
-	if err := replicas[i].Stop(t.Context()); err != nil { // removes its other endpoint
-		t.Fatal(err)
-	}
-	// If the leader had not released the Lease, the Lease would still name it.
-	if now, err := leaseHolder(t.Context()); err != nil || now == before {
-		t.Errorf("the lease is held by %q after its holder ended, %v", now, err)
-	}
-	if replicas[i], err = operator.StartReplica(t.Context(), replicas[i].Number); err != nil {
-		t.Fatal(err)
-	}
-	await.Eventually(t, "a new leader", func(ctx context.Context) error {
-		now, err := leaseHolder(ctx)
-		if err == nil && (now == "" || now == before) {
-			err = fmt.Errorf("the holder is %q", now)
+	first := leader(t)
+	for _, i := range []int{first, 1 - first} {
+		if err := replicas[i].Stop(t.Context()); err != nil {
+			t.Fatal(err)
 		}
-		return err
+		if code := replicas[i].ExitCode(); code != 0 {
+			t.Errorf("%s ended with %d after it was asked to stop", replicas[i].Name, code)
+		}
+		// If the leader had not released the Lease, the Lease would still name it.
+		if now, err := leaseHolder(t.Context()); err != nil || now == before {
+			t.Errorf("the lease is held by %q after its holder ended, %v", now, err)
+		}
+	}
+	start := func(i int, args ...string) {
+		if replicas[i], err = operator.StartReplica(t.Context(), i+1, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start(0, "--drain-grace=5s", "--leader-elect-renew-deadline=5s") // leads, because it is alone
+	start(1)
+	leads := replicas[0]
+	testkit.AwaitCalled(t, api)
+
+	ctx, stop := context.WithCancel(t.Context())
+	var calling sync.WaitGroup
+	var failed error
+	calling.Go(func() {
+		for pause := time.Tick(10 * time.Millisecond); ctx.Err() == nil; <-pause {
+			p := pod(namespace, "p", "app=web")
+			if err := api.Create(ctx, p, client.DryRunAll); ctx.Err() == nil && (err != nil || len(p.Spec.Containers) != 2) {
+				failed = fmt.Errorf("%d containers: %w", len(p.Spec.Containers), err)
+			}
+		}
 	})
+	steal := []byte(`{"spec": {"holderIdentity": "another", "leaseDurationSeconds": 8}}`)
+	if _, err := operator.Clients.CoordinationV1().Leases(deploy.Namespace).Patch(t.Context(), deploy.Lease, types.MergePatchType, steal, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await.Eventually(t, "the leader to leave", func(ctx context.Context) error {
+		if leads.Ready(ctx) == nil {
+			return errors.New("it is ready")
+		}
+		return operator.RemoveEndpoint(ctx, leads)
+	})
+	await.Eventually(t, "its end", func(context.Context) error {
+		if leads.Running() {
+			return errors.New("it runs")
+		}
+		return nil
+	})
+	stop()
+	calling.Wait()
+	if failed != nil {
+		t.Errorf("a Pod: %v", failed)
+	}
+	start(0)
 }
 
 // While API servers may still call a replica that has been asked to stop, the replica learns
@@ -132,50 +152,6 @@ func TestADrainingReplicaLearnsOfNewSidecarSets(t *testing.T) {
 		return replica.Injects(ctx, set.GetName(), namespace, map[string]string{"app": "web"})
 	})
 	replica.Kill()
-}
-
-func ended(replica *deploy.Replica) error {
-	if replica.Running() {
-		return fmt.Errorf("%s runs", replica.Name)
-	}
-	return nil
-}
-
-// A leader that loses its Lease must end. It answers requests until its endpoint is removed:
-// its drain is long enough for that.
-func TestALostLeaseFailsNoCall(t *testing.T) {
-	i := installApart(t, deploy.Default)
-	leads := i.start(t, 34, "--drain-grace=5s", "--leader-elect-renew-deadline=5s")
-	i.start(t, 35)
-	testkit.AwaitCalled(t, i.api)
-	i.applySet(t, "web")
-	ctx, stop := context.WithCancel(t.Context())
-	var calling sync.WaitGroup
-	var failed error
-	calling.Go(func() {
-		for pause := time.Tick(10 * time.Millisecond); ctx.Err() == nil; <-pause {
-			p := pod("default", "p", "app=web")
-			if err := i.api.Create(ctx, p, client.DryRunAll); ctx.Err() == nil && (err != nil || len(p.Spec.Containers) != 2) {
-				failed = fmt.Errorf("%d containers: %w", len(p.Spec.Containers), err)
-			}
-		}
-	})
-	steal := []byte(`{"spec": {"holderIdentity": "another", "leaseDurationSeconds": 15}}`)
-	if _, err := i.Clients.CoordinationV1().Leases(deploy.Namespace).Patch(t.Context(), deploy.Lease, types.MergePatchType, steal, metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	await.Eventually(t, "the leader to leave", func(ctx context.Context) error {
-		if leads.Ready(ctx) == nil {
-			return errors.New("it is ready")
-		}
-		return i.RemoveEndpoint(ctx, leads)
-	})
-	await.Eventually(t, "its end", func(context.Context) error { return ended(leads) })
-	stop()
-	calling.Wait()
-	if failed != nil {
-		t.Errorf("a Pod: %v", failed)
-	}
 }
 
 // watchesOfPods returns how many watches of Pods the API server serves.

@@ -39,7 +39,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	options := stand.Options{Namespace: true}
+	options := stand.Options{Namespace: true, Audit: true}
 	if stand.Namespace() { // code before stand.Main runs outside the namespace as well
 		var err error
 		if identity, err = newAPIServerIdentity(); err != nil {
@@ -60,7 +60,7 @@ func TestMain(m *testing.M) {
 // inParallel is how many parallel tests run at once: they wait most of the time.
 const inParallel = 16
 
-// begin installs the operator and waits until the API server reaches its webhooks.
+// begin installs the operator, and checks the conditions of all SidecarSets from then on.
 func begin(ctx context.Context, c *stand.Cluster) error {
 	cluster = c
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
@@ -70,19 +70,24 @@ func begin(ctx context.Context, c *stand.Cluster) error {
 	if api, err = testkit.NewClient(cluster); err != nil {
 		return err
 	}
-	if operator, err = deploy.Install(ctx, cluster); err != nil {
+	if watchesBefore, err = watchesOfPods(ctx); err != nil {
 		return err
 	}
-	if watchesBefore, err = watchesOfPods(ctx); err != nil {
+	if err = installOperator(ctx); err != nil {
+		return err
+	}
+	return conditions.follow(ctx, api)
+}
+
+// installOperator installs the operator that most tests use.
+func installOperator(ctx context.Context) (err error) {
+	if operator, err = deploy.Install(ctx, cluster); err != nil {
 		return err
 	}
 	if replicas, err = operator.StartReplicas(ctx); err != nil {
 		return err
 	}
-	if err := testkit.UntilCalled(ctx, api); err != nil {
-		return err
-	}
-	return conditions.follow(ctx, api)
+	return testkit.UntilCalled(ctx, api)
 }
 
 // serverMinor is the minor version of the API server.

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,11 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -160,56 +156,5 @@ func TestNewPodsDoNotGetAnImageThatBreaksLater(t *testing.T) {
 				t.Errorf("the images are %v, want 1 to %d that break", got, most)
 			}
 		})
-	}
-}
-
-// A client of v1alpha1 reads and keeps the annotation and status.stableRevision, also by a write of the
-// whole object. Nothing is held back if the stored status has no such field: the CRD of OpenKruise drops it.
-func TestNewPodsOfOtherVersions(t *testing.T) {
-	t.Parallel()
-	f := newStableFleet(t, 3)
-	f.setImage(t, badImage)
-	stable := f.awaitHeld(t).Status.StableRevision
-	check := func(object *unstructured.Unstructured) {
-		t.Helper()
-		got, _, _ := unstructured.NestedString(object.Object, "status", "stableRevision")
-		if value := object.GetAnnotations()[appsv1beta1.AnnotationNewPods]; got != stable || value != appsv1beta1.StableNewPods {
-			t.Errorf("%s has the stable revision %q and the annotation %q, want %q and %q", object.GetAPIVersion(), got, value, stable, appsv1beta1.StableNewPods)
-		}
-	}
-	for _, write := range []func(context.Context, client.Object) error{
-		func(ctx context.Context, set client.Object) error { return api.Update(ctx, set) },
-		func(ctx context.Context, set client.Object) error { return api.Status().Update(ctx, set) },
-	} {
-		await.Within(t, rolloutPatience, "a write in v1alpha1", func(ctx context.Context) error { // the leader writes the status too
-			old := f.reference("v1alpha1")
-			if err := api.Get(ctx, client.ObjectKeyFromObject(old), old); err != nil {
-				return err
-			}
-			check(old)
-			labels := old.GetLabels()
-			if labels == nil {
-				labels = map[string]string{}
-			}
-			labels["touched"] = "true"
-			old.SetLabels(labels)
-			return write(ctx, old)
-		})
-		now := f.reference(appsv1beta1.Kind.Version)
-		if err := api.Get(t.Context(), client.ObjectKeyFromObject(now), now); err != nil {
-			t.Fatal(err)
-		}
-		check(now)
-	}
-	if got := f.createPods(t, "held", 3); got[firstImage] != 3 {
-		t.Errorf("after the writes, new Pods got %v", got)
-	}
-
-	insist(t, func(ctx context.Context) error {
-		return api.Status().Patch(ctx, f.reference(appsv1beta1.Kind.Version), client.RawPatch(types.MergePatchType, []byte(`{"status":{"stableRevision":null}}`)))
-	})
-	f.await(t, "the latest revision to be stable", testkit.Ready)
-	if got := f.createPods(t, "latest", 3); got[badImage] != 3 {
-		t.Errorf("without the field, new Pods got %v", got)
 	}
 }

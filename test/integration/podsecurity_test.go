@@ -1,8 +1,6 @@
 package integration
 
 import (
-	"context"
-	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,16 +8,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/testkit"
+	"github.com/sidecarset/operator/test/manifests"
 )
 
 // The API server enforces the restricted Pod Security Standard in the operator's Namespace. It
@@ -48,12 +42,12 @@ func TestOurPodsAreAdmittedUnderTheRestrictedStandard(t *testing.T) {
 // deploymentsOf builds a directory of config/.
 func deploymentsOf(t *testing.T, directory string) []appsv1.Deployment {
 	t.Helper()
-	manifests, err := cluster.Kubectl(t.Context(), "", "kustomize", directory)
+	text, err := manifests.Build(directory)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var deployments []appsv1.Deployment
-	for document := range strings.SplitSeq(manifests, "\n---\n") {
+	for document := range strings.SplitSeq(text, "\n---\n") {
 		var d appsv1.Deployment
 		if !strings.Contains("\n"+document, "\nkind: Deployment\n") {
 			continue
@@ -64,69 +58,4 @@ func deploymentsOf(t *testing.T, directory string) []appsv1.Deployment {
 		deployments = append(deployments, d)
 	}
 	return deployments
-}
-
-// A Namespace refuses Pods because of a sidecar, and their authors are not told why. The author of
-// the SidecarSet is: when it is applied, even right after the Namespace, and as long as it lasts.
-func TestTheAuthorIsToldWhatPodSecurityRefuses(t *testing.T) {
-	author := newUser(t, cluster, api, "author", "cluster-admin")
-	namespace := testkit.Namespace(t, api, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
-	told := fmt.Sprintf("Pod Security (restricted) refuses Pods with these sidecars in namespace %s: container \"side\" must set securityContext.allowPrivilegeEscalation=false; ", namespace)
-	set := newSidecarSet(t, namespace, requesterSpec+inNamespace)
-	if err := author.Create(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { deleteSidecarSet(t, set) })
-	if warnings := author.told(); !strings.Contains(warnings, told) {
-		t.Errorf("warned of %q, want %q", warnings, told)
-	}
-	says := func(want bool) {
-		t.Helper()
-		testkit.Await(t, api, set.GetName(), fmt.Sprintf("the refusal (%v) in condition Ready", want), func(set *appsv1beta1.SidecarSet) error {
-			if err := testkit.Ready(set); err != nil {
-				return err
-			}
-			if message := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionReady).Message; strings.Contains(message, told) != want {
-				return fmt.Errorf("it says %q", message)
-			}
-			return nil
-		})
-	}
-	says(true)
-
-	p := pod(namespace, "web", "app=web")
-	p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsNonRoot: new(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
-	p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
-	if err := api.Create(t.Context(), p.DeepCopy(), client.DryRunAll); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `container "side"`) {
-		t.Errorf("the Pod is answered with %v, want a refusal because of the sidecar", err)
-	}
-
-	relabel := func(level string) {
-		t.Helper()
-		patch := fmt.Sprintf(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":%q}}}`, level)
-		if err := api.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	relabel("baseline")
-	says(false)
-	relabel("restricted")
-	says(true)
-
-	const fields = `[{"op":"add","path":"/spec/containers/0/securityContext","value":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"runAsNonRoot":true,"seccompProfile":{"type":"RuntimeDefault"}}}]`
-	author.told()
-	if err := author.Patch(t.Context(), set, client.RawPatch(types.JSONPatchType, []byte(fields))); err != nil {
-		t.Fatal(err)
-	}
-	if warnings := author.told(); strings.Contains(warnings, "Pod Security") {
-		t.Errorf("warned of %q, although the fields are set", warnings)
-	}
-	says(false)
-	await.Eventually(t, "a Pod with the sidecar", func(ctx context.Context) error {
-		injected := p.DeepCopy()
-		if err := api.Create(ctx, injected, client.DryRunAll); err != nil || len(injected.Spec.Containers) != 2 {
-			return fmt.Errorf("it has %v: %w", testkit.ContainerNames(injected.Spec.Containers), err)
-		}
-		return nil
-	})
 }

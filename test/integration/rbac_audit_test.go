@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/test/deploy"
@@ -53,7 +55,7 @@ func (r right) covers(q request) bool {
 // requestsOf reads an audit log and returns each kind of request of the operator once.
 func requestsOf(t *testing.T, i *installation) []request {
 	t.Helper()
-	file, err := os.Open(i.auditLog())
+	file, err := os.Open(auditLog())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,53 +100,47 @@ func requestsOf(t *testing.T, i *installation) []request {
 }
 
 // rightsOf returns the rights that the operator's ServiceAccounts have been granted.
-func rightsOf(t *testing.T, i *installation) map[string][]right {
+func rightsOf(t *testing.T) map[string][]right {
 	t.Helper()
 	granted := map[string][]right{}
-	var clusterBindings rbacv1.ClusterRoleBindingList
+	var everywhere rbacv1.ClusterRoleBindingList
 	var bindings rbacv1.RoleBindingList
-	for _, list := range []client.ObjectList{&clusterBindings, &bindings} {
-		if err := i.api.List(t.Context(), list); err != nil {
+	for _, list := range []client.ObjectList{&everywhere, &bindings} {
+		if err := api.List(t.Context(), list); err != nil {
 			t.Fatal(err)
 		}
 	}
-	add := func(namespace string, subjects []rbacv1.Subject, ref rbacv1.RoleRef) {
-		for _, subject := range subjects {
-			if subject.Kind == rbacv1.ServiceAccountKind && subject.Namespace == deploy.Namespace {
-				granted[subject.Name] = append(granted[subject.Name], rightsIn(t, i, namespace, ref)...)
-			}
-		}
-	}
-	for _, b := range clusterBindings.Items {
-		add("", b.Subjects, b.RoleRef)
+	for _, b := range everywhere.Items {
+		bindings.Items = append(bindings.Items, rbacv1.RoleBinding{Subjects: b.Subjects, RoleRef: b.RoleRef})
 	}
 	for _, b := range bindings.Items {
-		add(b.Namespace, b.Subjects, b.RoleRef)
+		for _, subject := range b.Subjects {
+			if subject.Kind == rbacv1.ServiceAccountKind && subject.Namespace == deploy.Namespace {
+				granted[subject.Name] = append(granted[subject.Name], rightsIn(t, b.Namespace, b.RoleRef)...)
+			}
+		}
 	}
 	return granted
 }
 
-// rightsIn returns the rights in the role to which a binding in a namespace refers.
-func rightsIn(t *testing.T, i *installation, namespace string, ref rbacv1.RoleRef) []right {
+// rightsIn returns the rights in the role to which a binding in a namespace refers; "" is everywhere.
+func rightsIn(t *testing.T, namespace string, ref rbacv1.RoleRef) (rights []right) {
 	t.Helper()
-	name := ref.Kind + " " + ref.Name
-	var rules []rbacv1.PolicyRule
-	if ref.Kind == "ClusterRole" {
-		var role rbacv1.ClusterRole
-		if err := i.api.Get(t.Context(), client.ObjectKey{Name: ref.Name}, &role); err != nil {
-			t.Fatal(err)
-		}
-		rules = role.Rules
-	} else {
-		var role rbacv1.Role
-		if err := i.api.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: ref.Name}, &role); err != nil {
-			t.Fatal(err)
-		}
-		rules = role.Rules
-		name = ref.Kind + " " + namespace + "/" + ref.Name
+	role := &unstructured.Unstructured{}
+	role.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind(ref.Kind))
+	key := client.ObjectKey{Name: ref.Name}
+	if ref.Kind == "Role" {
+		key.Namespace = namespace
 	}
-	var rights []right
-	for _, rule := range rules {
+	if err := api.Get(t.Context(), key, role); err != nil {
+		t.Fatal(err)
+	}
+	var read rbacv1.ClusterRole // a Role has the same rules
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(role.Object, &read); err != nil {
+		t.Fatal(err)
+	}
+	name := ref.Kind + " " + key.String()
+	for _, rule := range read.Rules {
 		for _, group := range rule.APIGroups {
 			for _, resource := range rule.Resources {
 				for _, verb := range rule.Verbs {
@@ -188,43 +184,28 @@ func (r right) isRare() (key string, yes bool) {
 	return "", false
 }
 
-// unused returns the rights that no request needed, without the rare ones.
-func unused(granted map[string][]right, requests []request) []string {
-	used := map[right]bool{}
-	for _, rights := range granted {
+// unused returns the rights that no request needed, without the rare ones. It fails the test if no
+// account has one of the rare rights.
+func unused(t *testing.T, granted map[string][]right, requests []request) (idle []string) {
+	t.Helper()
+	used, rareOnes := map[right]bool{}, map[string]bool{}
+	for account, rights := range granted {
 		for _, r := range rights {
-			used[r] = false
+			key, isRare := r.isRare()
+			rareOnes[key] = true
+			used[r] = used[r] || isRare || slices.ContainsFunc(requests, func(q request) bool { return q.account == account && !q.denied && r.covers(q) })
 		}
 	}
-	for _, q := range requests {
-		for _, r := range granted[q.account] {
-			used[r] = used[r] || !q.denied && r.covers(q)
-		}
-	}
-	var idle []string
 	for r, isUsed := range used {
-		if _, isRare := r.isRare(); !isUsed && !isRare {
+		if !isUsed {
 			idle = append(idle, r.String())
+		}
+	}
+	for key := range rare {
+		if !rareOnes[key] {
+			t.Errorf("no account may %q: take it off the list of rare rights", key)
 		}
 	}
 	slices.Sort(idle)
 	return idle
-}
-
-// checkRare fails the test if no account has one of the rare rights.
-func checkRare(t *testing.T, granted map[string][]right) {
-	t.Helper()
-	listed := map[string]bool{}
-	for _, rights := range granted {
-		for _, r := range rights {
-			if key, isRare := r.isRare(); isRare {
-				listed[key] = true
-			}
-		}
-	}
-	for key := range rare {
-		if !listed[key] {
-			t.Errorf("no account may %q: take it off the list of rare rights", key)
-		}
-	}
 }

@@ -6,18 +6,14 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/certs"
@@ -31,17 +27,14 @@ import (
 // API server keeps an audit log. A right that was granted and not used is one too many. A
 // refusal means that a right is missing. The layout is the one that splits the roles: the other
 // binds the same roles to one account.
-func TestTheOperatorUsesExactlyItsRights(t *testing.T) {
+func usesExactlyItsRights(t *testing.T) {
 	needServer(t, 33) // the operator resizes a Pod
-	operator.NeedReplicas(t)
-	t.Parallel()
 	s := &scenario{installation: installApart(t, deploy.Hardened)}
-	s.run(t, 44, "webhook", "controller")
+	s.run(t)
 	defer expectNoRefusal(t, s.installation)
-	granted := rightsOf(t, s.installation)
-	checkRare(t, granted)
+	granted := rightsOf(t)
 	await.Within(t, rolloutPatience, "a use of every right", func(context.Context) error {
-		if idle := unused(granted, requestsOf(t, s.installation)); len(idle) > 0 {
+		if idle := unused(t, granted, requestsOf(t, s.installation)); len(idle) > 0 {
 			return fmt.Errorf("%d are unused; remove them, or extend the scenario, or list them as rare with a reason:\n%s", len(idle), strings.Join(idle, "\n"))
 		}
 		return nil
@@ -60,36 +53,18 @@ func expectNoRefusal(t *testing.T, i *installation) {
 // scenario makes an operator do everything.
 type scenario struct {
 	*installation
-	webhook *deploy.Replica // one that answers webhooks
-	any     *deploy.Replica
+	webhook, controller *deploy.Replica
 }
 
-func (s *scenario) run(t *testing.T, first int, roles ...string) {
+func (s *scenario) run(t *testing.T) {
 	// The roles wait for each other: one for a published CA bundle, the other for
 	// conversions that work.
-	for i, role := range roles {
-		replica, err := s.StartReplicaUnready(t.Context(), first+i, "--role="+role, "--requester-check=enforce")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			replica.Process.Stop()
-			if t.Failed() {
-				t.Logf("the end of the log of %s:\n%s", replica.Name, replica.Tail(30))
-			}
-		})
-		s.any = replica
-		if role != "controller" {
-			s.webhook = replica
-		}
-	}
-	if err := s.webhook.AwaitReady(t.Context()); err != nil {
+	s.webhook = s.StartApart(t, 44, "--role=webhook", "--requester-check=enforce")
+	s.controller = s.StartApart(t, 45, "--role=controller")
+	if err := errors.Join(s.webhook.AwaitReady(t.Context()), s.AddEndpoint(t.Context(), s.webhook)); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.AddEndpoint(t.Context(), s.webhook); err != nil {
-		t.Fatal(err)
-	}
-	testkit.AwaitCalled(t, s.api)
+	testkit.AwaitCalled(t, api)
 	for _, step := range []func(*testing.T){s.inject, s.require, s.conflict, s.revise, s.roll, s.askForEverything, s.repair, s.lose, s.forget, s.scrape, s.uninstall, s.leave} {
 		step(t)
 	}
@@ -101,16 +76,23 @@ func (s *scenario) sidecarSet(t *testing.T, name, spec string, annotations map[s
 	set.SetGenerateName("")
 	set.SetName(name)
 	set.SetAnnotations(annotations)
-	if err := s.api.Create(t.Context(), set); err != nil {
+	if err := api.Create(t.Context(), set); err != nil {
 		t.Fatal(err)
 	}
 	return set
 }
 
-func (s *scenario) status(ctx context.Context, name string) (appsv1beta1.SidecarSetStatus, error) {
-	set := &appsv1beta1.SidecarSet{}
-	err := s.api.Get(ctx, client.ObjectKey{Name: name}, set)
-	return set.Status, err
+// awaitStatus waits until check accepts the status of SidecarSet log.
+func (s *scenario) awaitStatus(t *testing.T, what string, check func(appsv1beta1.SidecarSetStatus) bool) (status appsv1beta1.SidecarSetStatus) {
+	t.Helper()
+	await.Within(t, rolloutPatience, what, func(ctx context.Context) error {
+		set, err := testkit.Get(ctx, api, "log")
+		if status = set.Status; err == nil && !check(status) {
+			err = fmt.Errorf("the status is %+v", status)
+		}
+		return err
+	})
+	return status
 }
 
 // inject makes the operator inject a Pod and count it.
@@ -120,7 +102,7 @@ func (s *scenario) inject(t *testing.T) {
 	await.Within(t, rolloutPatience, "an injected Pod", func(ctx context.Context) error {
 		p := pod("default", "", "app=web")
 		p.GenerateName = "web-"
-		if err := s.api.Create(ctx, p); err != nil {
+		if err := api.Create(ctx, p); err != nil {
 			return err
 		}
 		if got := strings.Join(testkit.ContainerNames(p.Spec.Containers), " "); got != "side app" {
@@ -128,12 +110,8 @@ func (s *scenario) inject(t *testing.T) {
 		}
 		return nil
 	})
-	await.Within(t, rolloutPatience, "the Pod being counted", func(ctx context.Context) error {
-		status, err := s.status(ctx, "log")
-		if err == nil && (status.MatchedPods == 0 || status.UpdatedPods == 0) {
-			err = fmt.Errorf("the status is %+v", status)
-		}
-		return err
+	s.awaitStatus(t, "the Pod being counted", func(status appsv1beta1.SidecarSetStatus) bool {
+		return status.MatchedPods > 0 && status.UpdatedPods > 0
 	})
 }
 
@@ -141,19 +119,16 @@ func (s *scenario) inject(t *testing.T) {
 func (s *scenario) require(t *testing.T) {
 	t.Helper()
 	policy := filepath.Join(deploy.Root(), "config/required")
-	testkit.Kubectl(t, s.cluster, "", "apply", "--server-side", "-k", policy)
+	testkit.Kubectl(t, cluster, "", "apply", "--server-side", "-k", policy)
 	t.Cleanup(func() {
-		if _, err := s.cluster.Kubectl(context.WithoutCancel(t.Context()), "", "delete", "-k", policy); err != nil {
+		if _, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "", "delete", "-k", policy); err != nil {
 			t.Error(err)
 		}
 	})
-	testkit.Kubectl(t, s.cluster, "", "label", "sidecarset", "log", appsv1beta1.LabelRequired+"=true")
-	await.Within(t, rolloutPatience, "the condition Required", func(ctx context.Context) error {
-		status, err := s.status(ctx, "log")
-		if c := meta.FindStatusCondition(status.Conditions, appsv1beta1.ConditionRequired); err == nil && (c == nil || c.Reason != appsv1beta1.ReasonPolicyBound) {
-			err = fmt.Errorf("it is %+v", c)
-		}
-		return err
+	testkit.Kubectl(t, cluster, "", "label", "sidecarset", "log", appsv1beta1.LabelRequired+"=true")
+	s.awaitStatus(t, "the condition Required", func(status appsv1beta1.SidecarSetStatus) bool {
+		c := meta.FindStatusCondition(status.Conditions, appsv1beta1.ConditionRequired)
+		return c != nil && c.Reason == appsv1beta1.ReasonPolicyBound
 	})
 }
 
@@ -162,7 +137,7 @@ func (s *scenario) conflict(t *testing.T) {
 	t.Helper()
 	p := pod("default", "clash", "app=web")
 	p.Spec.Containers[0].Name = "side"
-	if err := s.api.Create(t.Context(), p); !apierrors.IsInvalid(err) {
+	if err := api.Create(t.Context(), p); !apierrors.IsInvalid(err) {
 		t.Fatalf("creating a Pod with a container of the sidecar's name: %v", err)
 	}
 	s.awaitEvent(t, appsv1beta1.ReasonInjectionConflict)
@@ -172,7 +147,7 @@ func (s *scenario) conflict(t *testing.T) {
 func (s *scenario) awaitEvent(t *testing.T, reason string) {
 	t.Helper()
 	await.Within(t, rolloutPatience, "an Event "+reason, func(ctx context.Context) error {
-		text, err := s.cluster.Kubectl(ctx, "", "get", "events", "-n", "default", "-o", "name", "--field-selector", "reason="+reason)
+		text, err := cluster.Kubectl(ctx, "", "get", "events", "-n", "default", "-o", "name", "--field-selector", "reason="+reason)
 		if err == nil && text == "" {
 			err = errors.New("there is none")
 		}
@@ -184,53 +159,31 @@ func (s *scenario) awaitEvent(t *testing.T, reason string) {
 // deletes them and gives them new numbers.
 func (s *scenario) revise(t *testing.T) {
 	t.Helper()
+	before := s.awaitStatus(t, "a status", func(appsv1beta1.SidecarSetStatus) bool { return true }).LatestRevision
 	for _, version := range []string{"v2", "v1", "v3", "v4"} {
-		before, err := s.status(t.Context(), "log")
-		if err != nil {
-			t.Fatal(err)
-		}
-		set := &unstructured.Unstructured{}
-		set.SetGroupVersionKind(appsv1beta1.Kind)
-		set.SetName("log")
-		patch := fmt.Sprintf(`[{"op": "replace", "path": "/spec/containers/0/image", "value": "example.com/side:%s"}]`, version)
-		if err := s.api.Patch(t.Context(), set, client.RawPatch(types.JSONPatchType, []byte(patch))); err != nil {
-			t.Fatal(err)
-		}
-		await.Within(t, rolloutPatience, "the revision of "+version, func(ctx context.Context) error {
-			now, err := s.status(ctx, "log")
-			if err == nil && (now.LatestRevision == before.LatestRevision || now.ObservedGeneration != set.GetGeneration()) {
-				err = fmt.Errorf("the status is %+v", now)
-			}
-			return err
-		})
+		s.change(t, fmt.Sprintf(`{"spec": {"containers": [{"name": "side", "image": "example.com/side:%s"}]}}`, version))
+		before = s.awaitStatus(t, "the revision of "+version, func(status appsv1beta1.SidecarSetStatus) bool {
+			return status.LatestRevision != before
+		}).LatestRevision
 	}
+}
+
+// change patches SidecarSet log.
+func (s *scenario) change(t *testing.T, patch string) {
+	t.Helper()
+	testkit.Kubectl(t, cluster, "", "patch", "sidecarset", "log", "--type=merge", "-p", patch)
 }
 
 // askForEverything makes webhooks use each of their live look-ups.
 func (s *scenario) askForEverything(t *testing.T) {
 	t.Helper()
-	whitelist := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: deploy.Namespace, Name: "kruise-configuration"},
-		Data:       map[string]string{"SidecarSet_PatchPodMetadata_WhiteList": `{"rules":[{"allowedAnnotationKeyExprs":["^example.com/"]}]}`},
-	}
-	if err := s.api.Create(t.Context(), whitelist); err != nil {
-		t.Fatal(err)
-	}
-	status, err := s.status(t.Context(), "log")
-	if err != nil {
-		t.Fatal(err)
-	}
+	allowAnnotations(t)
 	// A canary's base, the whitelist, recorded revisions, and labels of Namespaces.
 	s.sidecarSet(t, "canary", strings.Replace(requesterSpec, "app: web", "app: web, track: canary", 1)+inNamespace+
 		"updateStrategy: {type: NotUpdate}\npatchPodMetadata: [{annotations: {example.com/a: b}, patchPolicy: Retain}]\n",
 		map[string]string{appsv1beta1.AnnotationCanary: "true", appsv1beta1.AnnotationBase: "log"})
-	set := &unstructured.Unstructured{}
-	set.SetGroupVersionKind(appsv1beta1.Kind)
-	set.SetName("log")
-	patch := fmt.Sprintf(`{"spec": {"injectionStrategy": {"revision": {"revisionName": %q}}}}`, status.LatestRevision)
-	if err := s.api.Patch(t.Context(), set, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
-		t.Fatal(err)
-	}
+	latest := s.awaitStatus(t, "a status", func(appsv1beta1.SidecarSetStatus) bool { return true }).LatestRevision
+	s.change(t, fmt.Sprintf(`{"spec": {"injectionStrategy": {"revision": {"revisionName": %q}}}}`, latest))
 	labelled := s.sidecarSet(t, "labelled", strings.Replace(requesterSpec, "app: web", "app: labelled", 1)+"namespaceSelector: {matchLabels: {team: a}}\n", nil)
 	await.Within(t, rolloutPatience, "a look at a Namespace that no snapshot knows", func(ctx context.Context) error {
 		// No Namespace has that name, so a replica that knows the SidecarSet answers with an
@@ -296,15 +249,12 @@ func (s *scenario) repair(t *testing.T) {
 	})
 }
 
-// bundle is the CA bundle of an entry for Pods; "" if there is no entry.
+// bundle is the CA bundle of a Pod webhook; "" if there is none.
 func (s *scenario) bundle(ctx context.Context) string {
-	list := &admissionregistrationv1.MutatingWebhookConfigurationList{}
-	if err := s.api.List(ctx, list, client.MatchingLabelsSelector{Selector: podwebhook.Labelled()}); err != nil {
-		return ""
-	}
-	for _, c := range list.Items {
-		if len(c.Webhooks) > 0 {
-			return string(c.Webhooks[0].ClientConfig.CABundle)
+	shards, _, _ := testkit.Shards(ctx, s.Clients)
+	for _, shard := range shards {
+		if shard != nil && len(shard.Object.Webhooks) > 0 {
+			return string(shard.Object.Webhooks[0].ClientConfig.CABundle)
 		}
 	}
 	return ""
@@ -313,17 +263,15 @@ func (s *scenario) bundle(ctx context.Context) string {
 // lose deletes the entry objects and applies them again.
 func (s *scenario) lose(t *testing.T) {
 	t.Helper()
-	if _, err := s.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", podwebhook.LabelConfiguration); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Kubectl(t, cluster, "", "delete", "mutatingwebhookconfigurations", "-l", podwebhook.LabelConfiguration)
 	s.awaitEvent(t, appsv1beta1.ReasonWebhookConfigurationMissing)
-	applyObjects(t, s.cluster)
+	applyInstallFile(t, "apply", "--server-side", "-f", "install.yaml", "-l", podwebhook.LabelConfiguration)
 }
 
 // forget deletes a SidecarSet. The leader looks whether it is gone before it forgets what the SidecarSet needed.
 func (s *scenario) forget(t *testing.T) {
 	t.Helper()
-	testkit.Kubectl(t, s.cluster, "", "delete", "sidecarset", "canary")
+	testkit.Kubectl(t, cluster, "", "delete", "sidecarset", "canary")
 	await.Within(t, rolloutPatience, "a look at the SidecarSet", func(context.Context) error {
 		for _, q := range requestsOf(t, s.installation) {
 			if q.resource == "sidecarsets" && q.verb == "get" && strings.HasSuffix(q.account, "controller") {
@@ -337,62 +285,29 @@ func (s *scenario) forget(t *testing.T) {
 // scrape tries to read metrics of both roles with an account that has no right to read them.
 func (s *scenario) scrape(t *testing.T) {
 	t.Helper()
-	token, err := s.cluster.Kubectl(t.Context(), "", "-n", "kube-system", "create", "token", s.client(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	trusted, err := s.webhook.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	httpClient := &http.Client{Transport: &http.Transport{TLSClientConfig: trusted.Transport.(*http.Transport).TLSClientConfig}}
-	defer httpClient.CloseIdleConnections()
+	namespace := testkit.Namespace(t, api, nil)
+	token := tokenOf(t, namespace, "nobody")
 	// The test asks each replica once, because a replica checks only so many of an unauthenticated client's
 	// tokens in a second.
-	for _, replica := range slices.Compact([]*deploy.Replica{s.webhook, s.any}) {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, replica.Metrics+"/metrics", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(token))
-		response, err := httpClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-		if response.StatusCode != http.StatusForbidden {
-			t.Errorf("%s answers %s", replica.Name, response.Status)
+	for _, replica := range []*deploy.Replica{s.webhook, s.controller} {
+		if code := scrape(t, s.webhook, replica.Metrics, token); code != http.StatusForbidden {
+			t.Errorf("%s answers %d", replica.Name, code)
 		}
 	}
-}
-
-func (s *scenario) client(t *testing.T) string {
-	t.Helper()
-	client := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "nobody"}}
-	if err := s.api.Create(t.Context(), client); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.api.Delete(context.WithoutCancel(t.Context()), client) })
-	return client.Name
 }
 
 // uninstall deletes the CRD, and with it all objects that the operator keeps for SidecarSets.
 func (s *scenario) uninstall(t *testing.T) {
 	t.Helper()
-	if _, err := s.cluster.Kubectl(t.Context(), "", "delete", "crd", deploy.CRD, "--timeout="+await.Patience.String()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Kubectl(t, cluster, "", "delete", "crd", deploy.CRD, "--timeout="+await.Patience.String())
 	await.Within(t, rolloutPatience, "the end of the Pod webhooks", func(ctx context.Context) error {
-		left := &admissionregistrationv1.MutatingWebhookConfigurationList{}
-		if err := s.api.List(ctx, left, client.MatchingLabelsSelector{Selector: podwebhook.Labelled()}); err != nil {
-			return err
-		}
-		for _, c := range left.Items {
-			if len(c.Webhooks) > 0 {
-				return fmt.Errorf("%s holds entries", c.Name)
+		shards, _, err := testkit.Shards(ctx, s.Clients)
+		for _, shard := range shards {
+			if shard != nil && !shard.IsEmpty() {
+				return fmt.Errorf("%s holds webhooks", shard.Object.Name)
 			}
 		}
-		return nil
+		return err
 	})
 }
 

@@ -93,5 +93,4 @@ func TestTheFirstResizeAfterDefaultsOfALimitRange(t *testing.T) {
 		},
 	}}})
 	f.awaitSize(t, pods, "200m")
-	f.awaitRollout(t, "Complete", "AsExpected")
 }

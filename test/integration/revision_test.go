@@ -77,57 +77,6 @@ func containersOf(image string) map[string]any {
 	return map[string]any{"containers": []any{map[string]any{"name": "agent", "image": image}}}
 }
 
-// createNamed is createSidecarSet with a name, for expected values that depend on the name.
-func createNamed(t *testing.T, name, namespace, spec string) *unstructured.Unstructured {
-	t.Helper()
-	set := newSidecarSet(t, namespace, spec)
-	set.SetGenerateName("")
-	set.SetName(name)
-	create(t, set)
-	t.Cleanup(func() { deleteSidecarSet(t, set) })
-	testkit.AwaitObserved(t, api, set.GetName())
-	return set
-}
-
-func TestRevisionsRecordEachContent(t *testing.T) {
-	namespace := testkit.Namespace(t, api, nil)
-	set := createNamed(t, "s1", namespace, `
-selector: {matchLabels: {app: recorded}}
-namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
-updateStrategy: {type: NotUpdate}
-containers: [{name: agent, image: "busybox:1.36"}]
-`)
-	const first = "s1-6d5857687f" // computed by OpenKruise 1.9
-	revisions := mustHistory(t, "s1")
-	if diff := gocmp.Diff(map[string]int64{first: 1}, numbers(revisions)); diff != "" {
-		t.Fatalf("after the creation (-want +got):\n%s", diff)
-	}
-	status := testkit.AwaitObserved(t, api, "s1").Status
-	if status.LatestRevision != first || status.CollisionCount == nil || *status.CollisionCount != 0 {
-		t.Errorf("status %+v", status)
-	}
-	r := revisions[0]
-	if !metav1.IsControlledBy(&r, set) || r.Annotations[appsv1beta1.AnnotationHash] != set.GetAnnotations()[appsv1beta1.AnnotationHash] ||
-		!strings.HasPrefix(string(r.Data.Raw), `{"spec":{"$patch":"replace","containers":[{"image":"busybox:1.36"`) {
-		t.Errorf("revision %+v", r)
-	}
-
-	setSpec(t, set, map[string]any{"injectionStrategy": map[string]any{"paused": true}})
-	if got := numbers(mustHistory(t, "s1")); len(got) != 1 {
-		t.Errorf("a spec with the same content is recorded again: %v", got)
-	}
-	setSpec(t, set, containersOf("busybox:1.37"))
-	status = testkit.AwaitObserved(t, api, "s1").Status
-	second := status.LatestRevision
-	awaitNumbers(t, "s1", map[string]int64{first: 1, second: 2})
-
-	setSpec(t, set, containersOf("busybox:1.36"))
-	awaitNumbers(t, "s1", map[string]int64{first: 3, second: 2})
-	if status = testkit.AwaitObserved(t, api, "s1").Status; status.LatestRevision != first {
-		t.Errorf("latest revision %q, want %q", status.LatestRevision, first)
-	}
-}
-
 func TestRevisionsBeyondTheLimitAreDeletedUnlessPodsRunThem(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, `

@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/testkit"
 )
@@ -105,6 +104,11 @@ func (f *fleet) update(t *testing.T, spec map[string]any) {
 	patch(t, set, map[string]any{"spec": spec})
 }
 
+func (f *fleet) setStrategy(t *testing.T, strategy map[string]any) {
+	t.Helper()
+	f.update(t, map[string]any{"updateStrategy": strategy})
+}
+
 // setImage gives the sidecar another image.
 func (f *fleet) setImage(t *testing.T, image string) {
 	t.Helper()
@@ -149,6 +153,50 @@ func (f *fleet) awaitImages(t *testing.T, container string, want map[string]int)
 	})
 }
 
+// patch applies a merge patch.
+func patch(t *testing.T, object client.Object, change any) {
+	t.Helper()
+	body, err := json.Marshal(change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	insist(t, func(ctx context.Context) error {
+		return api.Patch(ctx, object, client.RawPatch(types.MergePatchType, body))
+	})
+}
+
+// tried waits until Pods have an image, and returns the first of them.
+func (f *fleet) tried(t *testing.T, image string) (first *corev1.Pod) {
+	t.Helper()
+	await.Within(t, rolloutPatience, "a Pod with "+image, func(context.Context) error {
+		for _, p := range f.pods(t) {
+			if testkit.WantedImage(&p, "side") == image {
+				first = &p
+				return nil
+			}
+		}
+		return fmt.Errorf("the images are %v", f.images(t, "side"))
+	})
+	return first
+}
+
+func (f *fleet) setMinReadySeconds(t *testing.T, seconds string) {
+	t.Helper()
+	set := &unstructured.Unstructured{}
+	set.SetGroupVersionKind(appsv1beta1.Kind)
+	set.SetName(f.set.GetName())
+	patch(t, set, map[string]any{"metadata": map[string]any{"annotations": map[string]any{appsv1beta1.AnnotationMinReadySeconds: seconds}}})
+}
+
+// setReady writes the condition Ready of a Pod or a Node, as the node controller does.
+func setReady(t *testing.T, object client.Object, status corev1.ConditionStatus) {
+	t.Helper()
+	body := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":%q,"lastTransitionTime":%q}]}}`, status, time.Now().UTC().Format(time.RFC3339))
+	insist(t, func(ctx context.Context) error {
+		return api.Status().Patch(ctx, object, client.RawPatch(types.StrategicMergePatchType, []byte(body)))
+	})
+}
+
 func TestAnImageIsRolledThroughRunningPods(t *testing.T) {
 	t.Parallel()
 	const pods = 20
@@ -174,7 +222,7 @@ func TestAnImageIsRolledThroughRunningPods(t *testing.T) {
 	}
 }
 
-// wantRolled checks everything that an update in place writes to a Pod.
+// wantRolled checks what a user and OpenKruise see of an update in place.
 func wantRolled(t *testing.T, before, p *corev1.Pod, set *appsv1beta1.SidecarSet) {
 	t.Helper()
 	if image := testkit.WantedImage(p, "side"); image != "example.com/side:v2" {
@@ -185,29 +233,8 @@ func wantRolled(t *testing.T, before, p *corev1.Pod, set *appsv1beta1.SidecarSet
 			t.Errorf("%s: container %s was started again %d times, want %d", p.Name, s.Name, s.RestartCount, want)
 		}
 	}
-	var hashes map[string]struct {
-		UpdateTimestamp, Hash, SidecarSetName, ControllerRevision string
-		SidecarList                                               []string
-	}
-	unmarshal(t, p.Annotations[appsv1beta1.AnnotationHash], &hashes)
-	hash := hashes[set.Name]
-	wantHash := fmt.Sprintf(`{"%s":{"updateTimestamp":"%s","hash":"%s","sidecarSetName":"%[1]s","sidecarList":["side"],"controllerRevision":"%[4]s"}}`,
-		set.Name, hash.UpdateTimestamp, set.Annotations[appsv1beta1.AnnotationHash], set.Status.LatestRevision)
-	wantState := fmt.Sprintf(`{"%s":{"revision":"%s","updateTimestamp":"%s","lastContainerStatuses":{"side":{"imageID":"%s"}}}}`,
-		set.Name, set.Annotations[appsv1beta1.AnnotationHash], hash.UpdateTimestamp, statusOfContainer(t, before, "side").ImageID)
-	_, digest, _ := strings.Cut(statusOfContainer(t, before, "side").ImageID, "@")
-	wantMark := fmt.Sprintf(`{"v":1,"uid":"%s","sets":{"%s":{"hash":"%s","generation":%d,"at":"%s","stateBefore":"Ready","containers":{"side":{"id":"%s","image":"example.com/side:v1","digest":"%s"}}}}}`,
-		p.UID, set.Name, set.Annotations[appsv1beta1.AnnotationHash], before.Generation+1, hash.UpdateTimestamp, statusOfContainer(t, before, "side").ContainerID, digest)
-	for key, want := range map[string]string{
-		appsv1beta1.AnnotationHash:               wantHash,
-		appsv1beta1.AnnotationHashWithoutImage:   before.Annotations[appsv1beta1.AnnotationHashWithoutImage],
-		appsv1beta1.AnnotationInPlaceUpdateState: wantState,
-		appsv1beta1.AnnotationInPlace:            wantMark,
-		appsv1beta1.AnnotationInjectedList:       set.Name,
-	} {
-		if diff := cmp.Diff(want, p.Annotations[key]); diff != "" {
-			t.Errorf("%s: %s (-want +got):\n%s", p.Name, key, diff)
-		}
+	if got, want := podstate.ParseHashes(p.Annotations[appsv1beta1.AnnotationHash]).Hash(set.Name), set.Annotations[appsv1beta1.AnnotationHash]; got != want {
+		t.Errorf("%s records the hash %s, want %s", p.Name, got, want)
 	}
 	await.Within(t, rolloutPatience, "the condition of "+p.Name, func(ctx context.Context) error {
 		if err := api.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
@@ -231,13 +258,6 @@ func wantUpgradable(p *corev1.Pod, status corev1.ConditionStatus, reason string,
 		}
 	}
 	return fmt.Errorf("the conditions of %s are %+v, want %s %s %s", p.Name, p.Status.Conditions, status, reason, message)
-}
-
-func unmarshal(t *testing.T, text string, into any) {
-	t.Helper()
-	if err := json.Unmarshal([]byte(text), into); err != nil {
-		t.Fatalf("reading %s: %v", text, err)
-	}
 }
 
 func statusOfContainer(t *testing.T, p *corev1.Pod, name string) corev1.ContainerStatus {
@@ -311,44 +331,36 @@ func TestAnImageThatHurtsItsPods(t *testing.T) {
 	}
 }
 
-// A bad image stops at the first Pod, and a good one repairs it.
-func TestABadImageStopsAtTheFirstPod(t *testing.T) {
+// A user debugs Pods during a rollout: with a container in each Pod, which makes a new generation of
+// its spec, and with a copy, which has the annotations of its Pod. Each Pod is updated once, and the
+// copy is left alone.
+func TestPodsThatAreDebuggedDuringARollout(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, rolling, 8, &testkit.Kubelet{
-		Pull:    20 * time.Millisecond,
-		Missing: func(image string) bool { return strings.HasSuffix(image, ":bad") },
-	})
-	watched := testkit.WatchDisturbed(t, api, f.namespace)
-	f.setImage(t, "example.com/side:bad")
-	await.Within(t, rolloutPatience, "a Pod that waits for its image", func(context.Context) error {
-		for _, p := range f.pods(t) {
-			if s := statusOfContainer(t, &p, "side"); s.State.Waiting != nil {
-				return nil
-			}
-		}
-		return errors.New("none does")
-	})
-	if got := f.images(t, "side"); got["example.com/side:bad"] != 1 {
-		t.Errorf("the Pods' images are %v, want one bad image", got)
+	const pods, image = 4, "example.com/side:v2"
+	f := newFleet(t, rolling, pods, &testkit.Kubelet{Pull: 20 * time.Millisecond})
+	watched := testkit.WatchDisturbed(t, api, f.namespace, client.MatchingLabels{"app": "web"})
+	f.stop() // so that the first Pod stays in flight
+	f.setImage(t, image)
+	first := f.tried(t, image)
+	debug := func(pod string, options ...string) {
+		testkit.Kubectl(t, cluster, "", append([]string{"-n", f.namespace, "debug", pod, "--image=example.com/debug:v1", "--attach=false", "--profile=general"}, options...)...)
 	}
-	f.setImage(t, "example.com/side:good")
-	f.awaitCounters(t, 8, 8)
-	watched.Want(t, 2, 8)
-	f.awaitImages(t, "side", map[string]int{"example.com/side:good": 8})
-}
-
-func TestARolloutStopsAtPartitionAndWhilePaused(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, rolling, 8, &testkit.Kubelet{Pull: 20 * time.Millisecond})
-	f.update(t, map[string]any{"updateStrategy": map[string]any{"partition": "75%"}})
-	f.setImage(t, "example.com/side:v2")
-	f.awaitCounters(t, 2, 8)
-	f.update(t, map[string]any{"updateStrategy": map[string]any{"partition": 5}})
-	f.awaitCounters(t, 3, 8)
-	f.update(t, map[string]any{"updateStrategy": map[string]any{"partition": 0, "paused": true}})
-	testkit.AwaitObserved(t, api, f.set.GetName())
-	f.awaitCounters(t, 3, 8)
-	f.awaitImages(t, "side", map[string]int{"example.com/side:v1": 5, "example.com/side:v2": 3})
-	f.update(t, map[string]any{"updateStrategy": map[string]any{"paused": false}})
-	f.awaitCounters(t, 8, 8)
+	for _, p := range f.pods(t) {
+		debug(p.Name, "--target=side")
+	}
+	debug(first.Name, "--copy-to=copy")
+	f.kubelet.Start(t)
+	f.awaitCounters(t, pods, pods)
+	watched.Want(t, 2, pods)
+	for _, p := range f.pods(t) {
+		if p.Name == "copy" {
+			continue
+		}
+		if s := statusOfContainer(t, &p, "side"); s.RestartCount != 1 || len(p.Spec.EphemeralContainers) != 1 {
+			t.Errorf("the sidecar of %s was started again %d times, want once; %d containers debug it, want one", p.Name, s.RestartCount, len(p.Spec.EphemeralContainers))
+		}
+	}
+	if f.pod(t, "copy").Generation > 1 { // before 1.33, Pods have none
+		t.Error("the spec of the copy was written")
+	}
 }

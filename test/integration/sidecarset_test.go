@@ -1,8 +1,8 @@
 package integration
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -53,102 +52,33 @@ func field(object map[string]any, path ...string) any {
 	return value
 }
 
-func TestBothVersionsAreOneObject(t *testing.T) {
-	apply(t, `
-apiVersion: apps.kruise.io/v1alpha1
-kind: SidecarSet
-metadata:
-  name: written-as-v1alpha1
-  labels: {apps.kruise.io/sidecarset-custom-version: v2, keep: me}
-spec:
-  namespace: some-namespace
-  selector: {matchLabels: {app: versions}}
-  containers: [{name: side, image: "example.com/side:v1", inventedField: {a: 1}}]
-  volumes: [{name: data, inventedSource: {size: 9007199254740993}}]
-`)
-	beta := readAs(t, "written-as-v1alpha1", appsv1beta1.Kind)
-	for path, want := range map[string]any{
-		"spec.namespaceSelector.matchLabels": map[string]any{"kubernetes.io/metadata.name": "some-namespace"},
-		"spec.namespace":                     nil,
-		"spec.customVersion":                 "v2",
-		"metadata.labels":                    map[string]any{"keep": "me"},
+// What the samples are, and what the pages about tasks tell a reader to apply.
+func TestManifestsOfThePagesAreAccepted(t *testing.T) {
+	var all []string
+	for pattern, block := range map[string]*regexp.Regexp{
+		"config/samples/*.yaml": regexp.MustCompile("(?s)^(.*)$"),
+		"docs/tasks/*.md":       regexp.MustCompile("(?s)```yaml\n(.*?)```"),
 	} {
-		if diff := cmp.Diff(want, field(beta, strings.Split(path, ".")...)); diff != "" {
-			t.Errorf("v1beta1 %s (-want +got):\n%s", path, diff)
-		}
-	}
-	alpha := readAs(t, "written-as-v1alpha1", v1alpha1)
-	for path, want := range map[string]any{
-		"spec.namespaceSelector": nil,
-		"spec.namespace":         "some-namespace",
-		"spec.customVersion":     nil,
-		"metadata.labels":        map[string]any{"keep": "me", "apps.kruise.io/sidecarset-custom-version": "v2"},
-	} {
-		if diff := cmp.Diff(want, field(alpha, strings.Split(path, ".")...)); diff != "" {
-			t.Errorf("v1alpha1 %s (-want +got):\n%s", path, diff)
-		}
-	}
-	for version, object := range map[string]map[string]any{"v1beta1": beta, "v1alpha1": alpha} {
-		side := field(object, "spec", "containers").([]any)[0].(map[string]any)
-		if diff := cmp.Diff(map[string]any{"a": int64(1)}, side["inventedField"]); diff != "" {
-			t.Errorf("%s: invented field of a container (-want +got):\n%s", version, diff)
-		}
-		data := field(object, "spec", "volumes").([]any)[0].(map[string]any)
-		if diff := cmp.Diff(map[string]any{"size": int64(9007199254740993)}, data["inventedSource"]); diff != "" {
-			t.Errorf("%s: invented source of a volume (-want +got):\n%s", version, diff)
-		}
-		if _, ok := data["emptyDir"]; ok {
-			t.Errorf("%s: a volume with a source we do not know was given another", version)
-		}
-	}
-	all, err := cluster.Kubectl(t.Context(), "", "get", "sidecarsets.v1alpha1.apps.kruise.io", "-o", "name")
-	if err != nil || !strings.Contains(all, "written-as-v1alpha1") {
-		t.Errorf("listing as v1alpha1: %q, %v", all, err)
-	}
-}
-
-func TestSamplesAreAccepted(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(deploy.Root(), "config/samples/*.yaml"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("samples: %v, %v", files, err)
-	}
-	args := []string{"apply", "--dry-run=server"}
-	for _, file := range files {
-		if filepath.Base(file) != "kustomization.yaml" {
-			args = append(args, "-f", file)
-		}
-	}
-	if _, err := cluster.Kubectl(t.Context(), "", args...); err != nil {
-		t.Error(err) // of each sample, with its file
-	}
-}
-
-// What the pages about tasks tell a reader to apply.
-func TestSidecarSetsOfTheTasksAreAccepted(t *testing.T) {
-	pages, err := filepath.Glob(filepath.Join(deploy.Root(), "docs/tasks/*.md"))
-	if err != nil || len(pages) == 0 {
-		t.Fatalf("pages: %v, %v", pages, err)
-	}
-	block := regexp.MustCompile("(?s)```yaml\n(.*?)```")
-	tried := 0
-	for _, page := range pages {
-		text, err := os.ReadFile(page)
+		files, err := filepath.Glob(filepath.Join(deploy.Root(), pattern))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, manifest := range block.FindAllSubmatch(text, -1) {
-			if !bytes.Contains(manifest[1], []byte("kind: SidecarSet")) {
-				continue
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
 			}
-			tried++
-			if _, err := cluster.Kubectl(t.Context(), string(manifest[1]), "apply", "--dry-run=server", "-f", "-"); err != nil {
-				t.Errorf("%s: %v", page, err)
+			for _, manifest := range block.FindAllStringSubmatch(string(text), -1) {
+				if strings.Contains(manifest[1], "kind: SidecarSet") {
+					all = append(all, manifest[1])
+				}
 			}
 		}
 	}
-	if tried < 5 {
-		t.Errorf("%d SidecarSets were found on %d pages", tried, len(pages))
+	if len(all) < 10 {
+		t.Errorf("%d manifests were found", len(all))
 	}
+	testkit.Kubectl(t, cluster, strings.Join(all, "\n---\n"), "apply", "--dry-run=server", "-f", "-")
 }
 
 // The policy in docs/security.md refuses Pods without the sidecar that it names.
@@ -185,4 +115,40 @@ func TestThePolicyAgainstMissingSidecars(t *testing.T) {
 	if err := try(t.Context(), "busybox:1.36"); err != nil {
 		t.Errorf("a Pod with the sidecar: %v", err)
 	}
+}
+
+// A program that manages OpenKruise's CRDs may write its own conversion webhook into the CRD. The
+// operator does not write its CA bundle there, and its replicas stay ready.
+func TestAnotherConversionWebhookIsLeftAlone(t *testing.T) {
+	kubectl := func(verb string, args ...string) string {
+		return testkit.Kubectl(t, cluster, "", append([]string{verb, "crd", deploy.CRD}, args...)...)
+	}
+	point := func(clientConfig string) {
+		kubectl("patch", "--type=json", "-p", `[{"op": "replace", "path": "/spec/conversion/webhook/clientConfig", "value": `+clientConfig+`}]`)
+	}
+	ours := kubectl("get", "-o", "jsonpath={.spec.conversion.webhook.clientConfig}")
+	point(`{"service": {"namespace": "kruise-system", "name": "kruise-webhook-service", "path": "/convert"}}`)
+	await.Eventually(t, "a word of it", func(context.Context) error {
+		for _, replica := range replicas {
+			if strings.Contains(replica.Log(), "calls kruise-webhook-service.kruise-system.svc, which is not this operator") {
+				return nil
+			}
+		}
+		return errors.New("no replica says that conversions go elsewhere")
+	})
+	if bundle := kubectl("get", "-o", "jsonpath={.spec.conversion.webhook.clientConfig.caBundle}"); bundle != "" {
+		t.Errorf("the bundle is %s", bundle)
+	}
+	for _, replica := range replicas {
+		await.Eventually(t, "readiness of "+replica.Name, replica.Ready)
+	}
+
+	// The next tests rely on conversions.
+	point(ours)
+	await.Eventually(t, "a conversion", func(ctx context.Context) error {
+		set := newSidecarSet(t, "default", onlyHere("definition"))
+		set.SetGroupVersionKind(v1alpha1)
+		return api.Create(ctx, set, client.DryRunAll)
+	})
+	awaitInjected(t, createSidecarSet(t, "default", onlyHere("definition")), "default", "app=definition")
 }

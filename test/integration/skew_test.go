@@ -9,7 +9,6 @@ import (
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	gocmp "github.com/google/go-cmp/cmp"
-	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
@@ -154,20 +153,11 @@ func awaitPatchWith(t *testing.T, namespace string, want map[string]any) {
 // patchedBy returns a new Pod after the patch of a replica.
 func patchedBy(t *testing.T, replica *deploy.Replica, namespace, object string) (map[string]any, error) {
 	t.Helper()
-	body := unauthenticated.PodReview(namespace, object)
-	response, err := replica.Trusting(t, "").Post("https://"+deploy.ServerName+"/pods", "application/json", strings.NewReader(body))
+	patch, err := replica.Patch(t.Context(), []byte(unauthenticated.PodReview(namespace, object)))
 	if err != nil {
 		return nil, err
 	}
-	defer response.Body.Close()
-	var r admissionv1.AdmissionReview
-	if err := json.NewDecoder(response.Body).Decode(&r); err != nil {
-		return nil, err
-	}
-	if r.Response == nil || !r.Response.Allowed || r.Response.Patch == nil {
-		return nil, fmt.Errorf("answer %+v", r.Response)
-	}
-	operations, err := jsonpatch.DecodePatch(r.Response.Patch)
+	operations, err := jsonpatch.DecodePatch(patch)
 	if err != nil {
 		return nil, err
 	}

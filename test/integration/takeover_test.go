@@ -10,9 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/await"
@@ -81,112 +80,87 @@ spec:
   - {name: app, image: "example.com/app:v1"}
 `
 
-// rolesOfTheGuide are the manifests of step 3 in docs/migration.md.
-func rolesOfTheGuide(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(deploy.Root(), "config/openkruise/revisions.yaml"))
+// storedAsV1alpha1 is a SidecarSet that only a client of v1alpha1 writes.
+const storedAsV1alpha1 = `
+apiVersion: apps.kruise.io/v1alpha1
+kind: SidecarSet
+metadata: {name: old}
+spec:
+  namespace: default
+  selector: {matchLabels: {app: old}}
+  updateStrategy: {type: NotUpdate}
+  containers: [{name: side, image: "example.com/side:v1"}]
+`
+
+// OpenKruise has stored SidecarSets as v1alpha1. They can be listed only when a replica serves /convert; for this it
+// needs a certificate, for a certificate a leader is needed, and API servers call ready replicas only. The operator
+// starts all the same. Every object that OpenKruise left stays as it is, except for the status. Its revision remains
+// the current one in the history.
+func takesOverOpenKruise(t *testing.T) {
+	definition, err := os.ReadFile(filepath.Join(deploy.Root(), "config/crd/bases/apps.kruise.io_sidecarsets.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
-}
+	swap := strings.NewReplacer("storage: true", "storage: false", "storage: false", "storage: true")
+	testkit.Kubectl(t, cluster, swap.Replace(string(definition)), "apply", "--server-side", "-f", "-")
+	if err := cluster.Established(t.Context(), "crd/"+deploy.CRD); err != nil {
+		t.Fatal(err)
+	}
+	create(t, parse(t, "{apiVersion: v1, kind: Namespace, metadata: {name: kruise-system}}", ""))
+	old := leave(t, storedAsV1alpha1)
+	set := leave(t, leftSidecarSet)
+	revision := leave(t, strings.Replace(leftRevision, "UID", string(set.GetUID()), 1))
+	p := leave(t, leftPod)
 
-// leave creates these objects in a cluster that has only the CRD.
-func leave(t *testing.T, c client.Client) (*appsv1beta1.SidecarSet, *appsv1.ControllerRevision, *corev1.Pod) {
-	t.Helper()
-	set, revision, p := &appsv1beta1.SidecarSet{}, &appsv1.ControllerRevision{}, &corev1.Pod{}
-	read := func(manifest string, into client.Object) {
-		t.Helper()
-		if err := yaml.Unmarshal([]byte(manifest), into); err != nil {
-			t.Fatal(err)
+	there := installApart(t, deploy.Default)
+	guide := filepath.Join(deploy.Root(), "config/openkruise/revisions.yaml") // step 3 in docs/migration.md
+	testkit.Kubectl(t, cluster, "", "apply", "-f", guide)
+	t.Cleanup(func() {
+		if _, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "", "delete", "-f", guide); err != nil {
+			t.Error(err)
 		}
-		await.Eventually(t, "creating "+into.GetName(), func(ctx context.Context) error { // API servers serve a kind a little after the CRD is Established
-			return c.Create(ctx, into)
-		})
-	}
-	read(leftSidecarSet, set)
-	namespace := &corev1.Namespace{}
-	read("{apiVersion: v1, kind: Namespace, metadata: {name: kruise-system}}", namespace)
-	t.Cleanup(func() { _ = c.Delete(context.WithoutCancel(t.Context()), namespace) })
-	read(strings.Replace(leftRevision, "UID", string(set.UID), 1), revision)
-	read(leftPod, p)
-	return set, revision, p
-}
-
-// Every object that OpenKruise left stays as it is, except for the status. Its revision
-// remains the current one in the history.
-func TestObjectsOfOpenKruiseAreTakenOver(t *testing.T) {
-	old := borrow(t)
-	if _, err := old.Kubectl(t.Context(), "", "apply", "--server-side", "-f", filepath.Join(deploy.Root(), "config/crd/bases/apps.kruise.io_sidecarsets.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	if err := old.Established(t.Context(), "crd/"+deploy.CRD); err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(old.Config(), client.Options{Scheme: api.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, revision, p := leave(t, c)
-
-	there, err := deploy.Install(t.Context(), old)
-	if err != nil {
-		t.Fatal(err)
-	}
-	giveBack(t, there)
-	if _, err := old.Kubectl(t.Context(), rolesOfTheGuide(t), "apply", "-f", "-"); err != nil {
-		t.Fatal(err)
-	}
-	replica, err := there.StartReplica(t.Context(), 9, "--revision-namespace=kruise-system")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(replica.Process.Stop)
-	awaitTakeover(t, c, set)
-
-	again := set.DeepCopy()
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(set), again); err != nil || again.Generation != set.Generation {
-		t.Errorf("the SidecarSet's generation is %d, was %d: %v", again.Generation, set.Generation, err)
-	}
-	if diff := cmp.Diff(set.Annotations, again.Annotations); diff != "" {
-		t.Errorf("its annotations (-before +after):\n%s", diff)
+	})
+	replica := there.start(t, 9, "--revision-namespace=kruise-system")
+	await.Eventually(t, "injection", func(ctx context.Context) error { // it is ready, so that it converts, before it has read the SidecarSet
+		return replica.Injects(ctx, old.GetName(), "default", map[string]string{"app": "old"})
+	})
+	testkit.AwaitObserved(t, api, old.GetName())
+	taken := testkit.Await(t, api, set.GetName(), "the status", func(set *appsv1beta1.SidecarSet) error {
+		if s := set.Status; s.MatchedPods != 1 || s.UpdatedPods != 1 || s.UninjectedPods != 0 || s.LatestRevision != revision.GetName() {
+			return fmt.Errorf("status %+v", s)
+		}
+		return testkit.Ready(set)
+	})
+	if diff := cmp.Diff(set.GetAnnotations(), taken.Annotations); diff != "" || taken.Generation != set.GetGeneration() {
+		t.Errorf("the SidecarSet's generation is %d, was %d; its annotations (-before +after):\n%s", taken.Generation, set.GetGeneration(), diff)
 	}
 	var revisions appsv1.ControllerRevisionList
-	if err := c.List(t.Context(), &revisions, client.MatchingLabels{appsv1beta1.LabelSidecarSetName: "s1"}); err != nil {
+	if err := api.List(t.Context(), &revisions, client.MatchingLabels{appsv1beta1.LabelSidecarSetName: set.GetName()}); err != nil {
 		t.Fatal(err)
 	}
-	if len(revisions.Items) != 1 || revisions.Items[0].ResourceVersion != revision.ResourceVersion {
+	if len(revisions.Items) != 1 || revisions.Items[0].ResourceVersion != revision.GetResourceVersion() {
 		t.Errorf("revisions are %v, want the one that was there, untouched", numbers(revisions.Items))
 	}
-	after := &corev1.Pod{}
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(p), after); err != nil || after.ResourceVersion != p.ResourceVersion {
+	after := p.DeepCopy()
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(p), after); err != nil || after.GetResourceVersion() != p.GetResourceVersion() {
 		t.Errorf("the Pod was written: %v", err)
 	}
-	testkit.AwaitReady(t, c, "s1")
 	fresh := pod("default", "fresh", "app=left")
-	if err := c.Create(t.Context(), fresh); err != nil {
-		t.Fatal(err)
-	}
+	create(t, fresh)
 	if diff := cmp.Diff([]string{"agent", "app"}, testkit.ContainerNames(fresh.Spec.Containers)); diff != "" {
 		t.Errorf("containers of a new Pod (-want +got):\n%s", diff)
 	}
-	if record := fresh.Annotations[appsv1beta1.AnnotationHash]; !strings.Contains(record, `"controllerRevision":"`+revision.Name+`"`) {
+	if record := fresh.Annotations[appsv1beta1.AnnotationHash]; !strings.Contains(record, `"controllerRevision":"`+revision.GetName()+`"`) {
 		t.Errorf("a new Pod records %s", record)
 	}
 }
 
-// awaitTakeover waits until the operator has counted the Pod and recorded the revision.
-func awaitTakeover(t *testing.T, c client.Client, set *appsv1beta1.SidecarSet) {
+// leave creates an object of a manifest.
+func leave(t *testing.T, manifest string) *unstructured.Unstructured {
 	t.Helper()
-	await.Eventually(t, "the status", func(ctx context.Context) error {
-		now := &appsv1beta1.SidecarSet{}
-		if err := c.Get(ctx, client.ObjectKeyFromObject(set), now); err != nil {
-			return err
-		}
-		s := now.Status
-		if s.ObservedGeneration != now.Generation || s.MatchedPods != 1 || s.UpdatedPods != 1 || s.UninjectedPods != 0 || s.LatestRevision != "s1-6d5857687f" {
-			return fmt.Errorf("status %+v", s)
-		}
-		return nil
+	object := parse(t, manifest, "")
+	await.Eventually(t, "creating "+object.GetName(), func(ctx context.Context) error { // API servers serve a kind a little after the CRD is Established
+		return api.Create(ctx, object)
 	})
+	return object
 }

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -30,7 +32,7 @@ type object = map[string]any
 
 // What the API server says about the SidecarSets in files: internal/fixtures/sidecarsets/README.md.
 func TestSidecarSetsInFiles(t *testing.T) {
-	author := newUser(t, cluster, api, "files", "cluster-admin")
+	author := newUser(t, "files", "cluster-admin")
 	allow := sync.OnceFunc(func() { allowAnnotations(t) })
 	fixtures.RunJudgedByServer(t, serverMinor(t), func(t *testing.T, c *fixtures.Judged) (said fixtures.Said) {
 		if hub.NameOf(c.Manifest) == "log" { // after the samples, one of which nobody has allowed
@@ -51,10 +53,25 @@ func TestSidecarSetsInFiles(t *testing.T) {
 	})
 }
 
+// allowAnnotations lets SidecarSets set annotations.
+func allowAnnotations(t *testing.T) {
+	t.Helper()
+	whitelist := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: deploy.Namespace, Name: "kruise-configuration"},
+		Data:       map[string]string{"SidecarSet_PatchPodMetadata_WhiteList": `{"rules": [{"allowedAnnotationKeyExprs": [".*"]}]}`},
+	}
+	create(t, whitelist)
+	t.Cleanup(func() {
+		if err := api.Delete(context.WithoutCancel(t.Context()), whitelist); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // wantAccepted is how many SidecarSets of the generator must pass validation before the test
 // ends. triedAtMost is how many it tries at most.
 const (
-	wantAccepted = 500
+	wantAccepted = 200
 	triedAtMost  = 20 * wantAccepted
 )
 

@@ -5,13 +5,11 @@ package testkit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -98,21 +96,6 @@ func AwaitServiceAccount(t testing.TB, c client.Client, namespace string) {
 	t.Helper()
 	await.Eventually(t, "the ServiceAccount of namespace "+namespace, func(ctx context.Context) error {
 		return c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "default"}, &corev1.ServiceAccount{})
-	})
-}
-
-// AwaitPodsForbidden waits until the API server answers 403 to a Pod of the namespace without a
-// securityContext. Admission plugins learn of a label or a ResourceQuota from watches, so they
-// may still admit a Pod directly after it was written.
-func AwaitPodsForbidden(t testing.TB, c client.Client, namespace string) {
-	t.Helper()
-	await.Eventually(t, "Pods of namespace "+namespace+" are forbidden", func(ctx context.Context) error {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "forbidden"}}
-		pod.Spec.Containers = []corev1.Container{{Name: "app", Image: "example.com/app:1"}}
-		if err := c.Create(ctx, pod, client.DryRunAll); !apierrors.IsForbidden(err) {
-			return errors.New("a Pod is answered with " + fmt.Sprint(err))
-		}
-		return nil
 	})
 }
 
