@@ -401,7 +401,7 @@ var (
 // The word behind sh says which test runs the commands, or what they need that no test has.
 var shellWords = map[string]string{
 	"":          "a control plane with the operator: TestCommandsOfThePages of the plugin",
-	" install":  "a control plane: TestPagesInstall of test/cluster",
+	" install":  "a control plane: TestInstallations of test/cluster",
 	" outage":   "a control plane: TestWhileNoReplicaRuns of test/cluster",
 	" helm":     "the program helm; test/ecosystem/helm does the same with its libraries",
 	" registry": "a registry, for an image; hack/image has tests of what it pushes",
