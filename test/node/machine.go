@@ -230,8 +230,7 @@ const cniConfig = `{
 }`
 
 // With this configuration, a pull that waits does not delay other pulls, and the kubelet removes
-// no image. The static policy makes resizes of Guaranteed Pods infeasible. Volumes are measured more often
-// than each minute, so that an eviction for a full volume does not take that long.
+// no image. The static policy makes resizes of Guaranteed Pods infeasible.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 address: ADDRESS
@@ -254,7 +253,6 @@ maxPods: 200
 serializeImagePulls: false
 registryPullQPS: 0
 eventRecordQPS: 0
-volumeStatsAggPeriod: 2s
 `
 
 // gate asks the registry about the gate of a repository; see hack/image.

@@ -89,28 +89,6 @@ func TestTheOperatorResizes(t *testing.T) {
 	check("30m")
 }
 
-// With another image the sidecar restarts once, and starts with the new resources. Resources
-// that another client has changed stay as they are.
-func TestTheOperatorResizesWithAnImage(t *testing.T) {
-	t.Parallel()
-	const name = "sized-image"
-	image(t, "sized-image:v1")
-	image(t, "sized-image:v2", "VERSION=v2")
-	before := startApp(t, name, sized, strings.Replace(deployment, "replicas: 3", "replicas: 2", 1), 2)
-	written := resize(t, &before[0], "native", `{"requests":{"cpu":"15m"}}`)
-	held := awaitPod(t, &before[0], "resized by another writer", resized(written.Generation, "native", "15m"))
-	change(t, name, map[string]string{nativeCPU: "20m", nativeImage: registry + "/sized-image:v2"})
-	after := awaitPod(t, &before[1], "updated", all(runsAnother(&before[1], "native"), isReady, hasCPU("20m")))
-	restartedOnce(t, after, "native")
-	unchanged(t, &before[1], after, "app")
-	awaitBlocked(t, name, "ResourcesHeldElsewhere", 1, "neither")
-	now := getPod(t, held)
-	unchanged(t, held, now, "native")
-	if err := hasCPU("15m")(now); err != nil {
-		t.Error(err)
-	}
-}
-
 // resize writes resources of a native sidecar, and returns the Pod as the API
 // server answered.
 func resize(t *testing.T, pod *corev1.Pod, container, resources string) *corev1.Pod {

@@ -5,14 +5,13 @@
 //	PORT      where it listens; without it, it does not listen
 //	DEAF      if set, SIGTERM does not end it
 //	EXIT      its exit code after SIGTERM; 0 without it
-//	HANGING   if set, GET /started fails until POST /start
+//	HANGING   if set, GET /started fails
 //	UNREADY   if set, GET /ready fails until POST /ready
 //	CRASHING  if set, it exits with code 1 at once
 //	MEMORY    how many MiB it uses
-//	FILL      a directory; it writes 4 MiB there
 //
 // It serves GET /version and GET /signals (how often it got SIGTERM), and
-// POST /exit?code=N and POST /unready, too.
+// POST /exit?code=N, too.
 package main
 
 import (
@@ -38,11 +37,6 @@ func main() {
 			memory[i] = byte(i) // the kernel allocates a page only when it is written
 		}
 	}
-	if dir := os.Getenv("FILL"); dir != "" {
-		if err := os.WriteFile(dir+"/full", make([]byte, 4<<20), 0o600); err != nil {
-			panic(err)
-		}
-	}
 	var signals atomic.Int32
 	arrived := make(chan os.Signal, 1)
 	signal.Notify(arrived, syscall.SIGTERM)
@@ -66,9 +60,7 @@ func serve(port string, signals *atomic.Int32) {
 	http.HandleFunc("GET /signals", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, signals.Load()) })
 	http.HandleFunc("GET /started", says(&started))
 	http.HandleFunc("GET /ready", says(&ready))
-	http.HandleFunc("POST /start", func(http.ResponseWriter, *http.Request) { started.Store(true) })
 	http.HandleFunc("POST /ready", func(http.ResponseWriter, *http.Request) { ready.Store(true) })
-	http.HandleFunc("POST /unready", func(http.ResponseWriter, *http.Request) { ready.Store(false) })
 	http.HandleFunc("POST /exit", func(_ http.ResponseWriter, r *http.Request) {
 		code, _ := strconv.Atoi(cmp.Or(r.FormValue("code"), "0"))
 		os.Exit(code)
