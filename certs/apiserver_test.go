@@ -56,7 +56,7 @@ func inBubble(t *testing.T, configure func(*mode, *testing.T), test func(*testin
 	dir := t.TempDir() // outside of the bubble, which it outlives
 	synctest.Test(t, func(t *testing.T) {
 		times := certs.DefaultTimes
-		times.Glance = 5 * time.Second // a bubble of half an hour takes a fifth of the time
+		times.PollClock = 5 * time.Second // a bubble of half an hour takes a fifth of the time
 		m := &mode{writes: &writes{next: make(chan struct{})}, Options: certs.Options{
 			Namespace: "system", SecretName: "ca", Directory: dir, Subject: certs.Subject{DNSNames: []string{host}}, Times: times,
 		}}

@@ -128,7 +128,7 @@ func (s *Source) Start(ctx context.Context) error {
 		case err == nil:
 			reported = ""
 		case s.serving.Load() == nil:
-			pause = s.opts.Times.Glance
+			pause = s.opts.Times.PollClock
 			if err.Error() != reported {
 				logger.Info("Waiting for a serving certificate", "reason", err.Error())
 			}
@@ -152,7 +152,7 @@ func (s *Source) lookUntil(ctx context.Context, done <-chan time.Time) {
 		case <-done:
 			return
 		case <-changed:
-		case <-time.After(s.opts.Times.Glance):
+		case <-time.After(s.opts.Times.PollClock):
 		}
 	}
 }
@@ -255,7 +255,7 @@ func (s *Source) standing(v view, now time.Time) standing {
 	}
 	at.wasRefused = s.wasRefused
 	if at.next != nil {
-		at.next.young = s.last.leaf != nil && now.Before(s.next.Leaf.NotBefore.Add(s.opts.Times.Season))
+		at.next.young = s.last.leaf != nil && now.Before(s.next.Leaf.NotBefore.Add(s.opts.Times.MinLeafAge))
 	}
 	return at
 }

@@ -47,28 +47,28 @@ type Options struct {
 // Times are the durations of the rules. They depend on one another, and on the times of the operator's other versions: replicas hold a
 // leaf back for a shorter time than the leader waits before it removes trust.
 type Times struct {
-	Poll       time.Duration // between two reads of the Secret or the files; until there is a Secret, each Glance
-	Glance     time.Duration // between two looks at the clock
+	Poll       time.Duration // between two reads of the Secret or the files; until there is a Secret, each PollClock
+	PollClock  time.Duration // between two looks at the clock
 	Hold       time.Duration // for how long every bundle must have accepted a leaf of another CA before it is served
 	Remove     time.Duration // for how long every bundle must have held the CAs of the Secret before others are removed
 	RemoveFile time.Duration // Remove where a kubelet delivers certificates, which takes minutes
 	WriteAgain time.Duration // after a bundle was changed, its object is written once more
 	Settled    time.Duration // after which API servers follow what was written
-	Season     time.Duration // the age at which a renewed leaf of another issuer is served: API servers' clocks may be behind
+	MinLeafAge time.Duration // the age at which a renewed leaf of another issuer is served: API servers' clocks may be behind
 }
 
 // DefaultTimes are for production. Hold and Remove must not change between neighbouring versions.
 var DefaultTimes = Times{
-	Poll: 10 * time.Second, Glance: time.Second, Hold: 2 * time.Minute, Remove: 5 * time.Minute, RemoveFile: time.Hour, WriteAgain: 30 * time.Second,
-	Settled: 10 * time.Minute, Season: 5 * time.Minute,
+	Poll: 10 * time.Second, PollClock: time.Second, Hold: 2 * time.Minute, Remove: 5 * time.Minute, RemoveFile: time.Hour, WriteAgain: 30 * time.Second,
+	Settled: 10 * time.Minute, MinLeafAge: 5 * time.Minute,
 }
 
 // Faster returns the times divided by a factor, for tests.
 func (t Times) Faster(factor int) Times {
 	f := time.Duration(factor)
 	return Times{
-		Poll: t.Poll / f, Glance: t.Glance / f, Hold: t.Hold / f, Remove: t.Remove / f, RemoveFile: t.RemoveFile / f, WriteAgain: t.WriteAgain / f,
-		Settled: t.Settled / f, Season: t.Season / f,
+		Poll: t.Poll / f, PollClock: t.PollClock / f, Hold: t.Hold / f, Remove: t.Remove / f, RemoveFile: t.RemoveFile / f, WriteAgain: t.WriteAgain / f,
+		Settled: t.Settled / f, MinLeafAge: t.MinLeafAge / f,
 	}
 }
 

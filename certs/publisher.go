@@ -122,7 +122,7 @@ func (p *Publisher) Start(ctx context.Context) error {
 			p.bundle = nil
 			return nil
 		case <-changed:
-		case <-time.After(min(p.source.opts.Times.Glance, p.source.opts.Times.WriteAgain)):
+		case <-time.After(min(p.source.opts.Times.PollClock, p.source.opts.Times.WriteAgain)):
 		}
 	}
 }

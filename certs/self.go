@@ -82,10 +82,10 @@ func (k *keeper) Start(ctx context.Context) error {
 		case err == nil:
 			reported = ""
 		case errors.Is(err, errObserving), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err): // another replica was faster
-			pause = k.opts.Times.Glance
+			pause = k.opts.Times.PollClock
 		case ctx.Err() == nil && err.Error() != reported:
 			log.FromContext(ctx).Error(err, "Failed to reconcile the CA Secret", "Secret", k.opts.SecretName)
-			reported, pause = err.Error(), k.opts.Times.Glance
+			reported, pause = err.Error(), k.opts.Times.PollClock
 		}
 		select {
 		case <-ctx.Done():

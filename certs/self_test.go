@@ -376,7 +376,7 @@ func suspendedLeader(t *testing.T, m *mode, replicas []*replica) []*replica {
 		m.awaitFollowed(t, replicas...)
 	}
 	suspended.suspended.Store(false)
-	<-time.After(2 * m.Times.Glance) // it still sees what was published before it was suspended
+	<-time.After(2 * m.Times.PollClock) // it still sees what was published before it was suspended
 	suspended.deaf.Store(false)
 	<-time.After(m.Times.Remove)
 	m.awaitFollowed(t, append(replicas, suspended)...)

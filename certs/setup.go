@@ -75,7 +75,7 @@ func Assemble(c client.Client, informers Informers, serverName string, opts Opti
 		s.Source = newSource(&directory{opts.Directory, serverName}, s.Published, opts)
 		remove = opts.Times.RemoveFile
 	}
-	every := min(writeEvery, opts.Times.Glance)
+	every := min(writeEvery, opts.Times.PollClock)
 	s.Publisher = &Publisher{client: c, source: s.Source, onlyShards: opts.PublishedElsewhere, removal: removal{wait: remove}, attempts: map[objectKey]*attempt{},
 		pauses: workqueue.NewTypedItemExponentialFailureRateLimiter[objectKey](every, slower*every)}
 	s.Leader = append(s.Leader, s.Publisher)
