@@ -92,15 +92,6 @@ func awaitInjected(t *testing.T, namespace, sidecarSet string, times int) {
 	})
 }
 
-// awaitImage waits until Pods of the SidecarSet get that image, ten times in a row through each
-// API server.
-func awaitImage(t *testing.T, namespace, sidecarSet, image string) {
-	t.Helper()
-	await.Eventually(t, "Pods with "+image, func(ctx context.Context) error {
-		return injects(ctx, namespace, sidecarSet, image, 10)
-	})
-}
-
 // injects returns an error unless each API server has Pods of the SidecarSet injected, so many
 // times in a row: with that image, if any.
 func injects(ctx context.Context, namespace, sidecarSet, image string, times int) error {
