@@ -67,10 +67,11 @@ for tier; do
   case $tier in
   units) units ;;
   test)
-    # Two suites at a time: with more, the API servers of a small machine answer so late that calls fail.
-    # The unit tests take what the suites leave of the processors.
-    beside suites_in_turn . ./test/cluster $plugin ./clustertest
-    beside suites_in_turn . ./test/integration . ./test/node
+    # Three suites at a time, each with a control plane: with more, the API servers of a small machine answer so late
+    # that calls fail. The unit tests take what the suites leave of the processors.
+    beside suites_in_turn . ./test/integration
+    beside suites_in_turn . ./test/cluster
+    beside suites_in_turn . ./test/node $plugin ./clustertest
     renice -n 15 $BASHPID >/dev/null
     units
     ;;
