@@ -232,12 +232,10 @@ func (q Question) readWarnings(answered map[string]any, warnings []string) []str
 
 // isWithin reports whether a path, or one that it continues, is among paths.
 func isWithin(path string, paths map[string]bool) bool {
-	for i := range path {
-		if (path[i] == '.' || path[i] == '[') && paths[path[:i]] {
-			return true
-		}
+	for path != "" && !paths[path] {
+		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
 	}
-	return paths[path]
+	return path != ""
 }
 
 // findDropped adds the paths of the members that are asked and not answered. It compares which

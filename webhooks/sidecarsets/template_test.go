@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,8 +30,9 @@ type apiServer struct {
 	t      *testing.T
 	answer func(template map[string]any) (int, any) // nil: the template itself
 
-	mu    sync.Mutex
-	asked []string
+	mu       sync.Mutex
+	asked    []string
+	registry *prometheus.Registry // has the metrics of check
 }
 
 // RoundTrip implements http.RoundTripper. It ends with the request's context.
@@ -72,11 +74,27 @@ func (s *apiServer) questions() int {
 
 func (s *apiServer) check() *sidecarsets.TemplateCheck {
 	s.t.Helper()
-	check, err := sidecarsets.NewTemplateCheck(&rest.Config{Host: "http://api", QPS: -1}, &http.Client{Transport: s}, "ours", nil)
+	s.registry = prometheus.NewRegistry()
+	check, err := sidecarsets.NewTemplateCheck(&rest.Config{Host: "http://api", QPS: -1}, &http.Client{Transport: s}, "ours", s.registry)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	return check
+}
+
+// counted returns the result that the metric of check has counted once; "" if it has counted nothing.
+func (s *apiServer) counted() (result string) {
+	s.t.Helper()
+	families, err := s.registry.Gather()
+	if err != nil || len(families) != 1 || families[0].GetName() != "sidecarset_template_checks_total" {
+		s.t.Fatalf("gathered %v, %v", families, err)
+	}
+	for _, metric := range families[0].GetMetric() {
+		if metric.GetCounter().GetValue() == 1 {
+			result += metric.GetLabel()[0].GetValue()
+		}
+	}
+	return result
 }
 
 // validator returns a webhook that asks s.
@@ -115,23 +133,24 @@ func TestTheAPIServerIsAskedAboutContainers(t *testing.T) {
 		manifest, old string
 		answer        func(map[string]any) (int, any)
 		questions     int
+		counted       string
 		refused       []string // fields
 		warned        string   // how a warning begins
 	}{
-		"it accepts":                    {manifest: betaManifest, questions: 1},
-		"it refuses":                    {manifest: betaManifest, answer: invalid("template.spec.containers[0].env[0].name"), questions: 1, refused: []string{"spec.containers[0].env[0].name"}},
-		"it refuses, and a rule does":   {manifest: strings.Replace(betaManifest, "1.36", "1.36 ", 1), answer: invalid("template.spec.containers[0].env[0].name"), questions: 1, refused: []string{"spec.containers[0].image", "spec.containers[0].env[0].name"}},
-		"a fault of what Pods bring":    {manifest: betaManifest, answer: invalid("template.spec.hostNetwork"), questions: 1, warned: "spec: API servers refuse a Pod with these sidecars unless its own spec.hostNetwork is right"},
-		"a policy with the same status": {manifest: betaManifest, answer: invalid(""), questions: 1, warned: unchecked},
-		"a policy about one of both":    {manifest: betaManifest, answer: invalid("template.spec.volumes[0]", "spec.x"), questions: 1, warned: unchecked},
-		"a policy that sets a value":    {manifest: betaManifest, answer: invalidValue("Bogus", "template.spec.containers[0].imagePullPolicy"), questions: 1, warned: unchecked + "another program has changed the question"},
-		"a policy that adds a value":    {manifest: betaManifest, answer: invalidValue("Bogus", "template.spec.containers[0].env[0].name"), questions: 1, warned: unchecked + "another program has changed the question"},
-		"nobody may ask":                {manifest: betaManifest, answer: forbidden, questions: 1, warned: unchecked + "podtemplates is forbidden: nobody may"},
-		"an answer that is none":        {manifest: betaManifest, answer: func(map[string]any) (int, any) { return http.StatusOK, "hello" }, questions: 1, warned: unchecked},
+		"it accepts":                    {manifest: betaManifest, questions: 1, counted: "accepted"},
+		"it refuses":                    {manifest: betaManifest, answer: invalid("template.spec.containers[0].env[0].name"), questions: 1, counted: "rejected", refused: []string{"spec.containers[0].env[0].name"}},
+		"it refuses, and a rule does":   {manifest: strings.Replace(betaManifest, "1.36", "1.36 ", 1), answer: invalid("template.spec.containers[0].env[0].name"), questions: 1, counted: "rejected", refused: []string{"spec.containers[0].image", "spec.containers[0].env[0].name"}},
+		"a fault of what Pods bring":    {manifest: betaManifest, answer: invalid("template.spec.hostNetwork"), questions: 1, counted: "accepted", warned: "spec: API servers refuse a Pod with these sidecars unless its own spec.hostNetwork is right"},
+		"a policy with the same status": {manifest: betaManifest, answer: invalid(""), questions: 1, counted: "unchecked", warned: unchecked},
+		"a policy about one of both":    {manifest: betaManifest, answer: invalid("template.spec.volumes[0]", "spec.x"), questions: 1, counted: "unchecked", warned: unchecked},
+		"a policy that sets a value":    {manifest: betaManifest, answer: invalidValue("Bogus", "template.spec.containers[0].imagePullPolicy"), questions: 1, counted: "unchecked", warned: unchecked + "another program has changed the question"},
+		"a policy that adds a value":    {manifest: betaManifest, answer: invalidValue("Bogus", "template.spec.containers[0].env[0].name"), questions: 1, counted: "unchecked", warned: unchecked + "another program has changed the question"},
+		"nobody may ask":                {manifest: betaManifest, answer: forbidden, questions: 1, counted: "unchecked", warned: unchecked + "podtemplates is forbidden: nobody may"},
+		"an answer that is none":        {manifest: betaManifest, answer: func(map[string]any) (int, any) { return http.StatusOK, "hello" }, questions: 1, counted: "unchecked", warned: unchecked},
 		"an update of the strategy":     {manifest: betaManifest + "  injectionStrategy: {paused: true}\n", old: betaManifest, answer: forbidden},
 		"an update of what no Pod has":  {manifest: strings.Replace(betaManifest, "name: agent", "name: agent, podInjectPolicy: AfterAppContainer", 1), old: betaManifest, answer: forbidden},
-		"an update of what was wrong":   {manifest: strings.Replace(betaManifest, "1.36", "1.37", 1), old: betaManifest, answer: invalid("template.spec.containers[0].env[0].name"), questions: 2, warned: `spec.containers[0].env[0].name: Invalid value: "": must be y (container agent) (the stored SidecarSet has this problem already)`},
-		"an update that makes it worse": {manifest: betaManifest + "  imagePullSecrets: [{name: s}]\n", old: betaManifest, questions: 2, refused: []string{"spec.containers[0].env[0].name"}, answer: func(template map[string]any) (int, any) {
+		"an update of what was wrong":   {manifest: strings.Replace(betaManifest, "1.36", "1.37", 1), old: betaManifest, answer: invalid("template.spec.containers[0].env[0].name"), questions: 2, counted: "rejected", warned: `spec.containers[0].env[0].name: Invalid value: "": must be y (container agent) (the stored SidecarSet has this problem already)`},
+		"an update that makes it worse": {manifest: betaManifest + "  imagePullSecrets: [{name: s}]\n", old: betaManifest, questions: 2, counted: "rejected", refused: []string{"spec.containers[0].env[0].name"}, answer: func(template map[string]any) (int, any) {
 			if spec := template["template"].(map[string]any)["spec"].(map[string]any); spec["imagePullSecrets"] == nil {
 				return http.StatusCreated, template
 			}
@@ -161,6 +180,9 @@ func TestTheAPIServerIsAskedAboutContainers(t *testing.T) {
 			}
 			if got := s.questions(); got != tc.questions {
 				t.Errorf("%d questions, want %d", got, tc.questions)
+			}
+			if got := s.counted(); got != tc.counted {
+				t.Errorf("counted %q, want %q", got, tc.counted)
 			}
 			for _, url := range s.asked {
 				if url != "/api/v1/namespaces/ours/podtemplates?dryRun=All&fieldValidation=Warn" {
