@@ -127,7 +127,7 @@ test-charts: stand build ## The chart in Helm, rules and dashboard in Prometheus
 	@hack/test.sh charts
 
 .PHONY: fuzz
-fuzz: ## Every fuzz target with FUZZTIME inputs (5000x), or for a time (1m); with SINCE=COMMIT, of changed packages
+fuzz: ## Every fuzz target with FUZZTIME inputs (5000x), or for a time (1m)
 	@hack/fuzz.sh
 
 .PHONY: bench
