@@ -95,7 +95,7 @@ func (m mutant) noticed(ctx context.Context, packages ...string) (noticed, ok bo
 			log.Fatal(err)
 		}
 	}
-	args := append([]string{"-C", m.module, "test", "-overlay=" + overlay, "-vet=off", "-short", "-failfast", "-timeout=10m"}, packages...)
+	args := append([]string{"-C", m.module, "test", "-overlay=" + overlay, "-vet=off", "-short", "-failfast", "-timeout=3m"}, packages...)
 	out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput()
 	return err != nil, !bytes.Contains(out, []byte("[build failed]")) && !bytes.Contains(out, []byte("[setup failed]"))
 }
