@@ -104,12 +104,12 @@ func (a *app) restart(ctx context.Context, c client.Client, name string, options
 	case len(todo) == 0:
 		return nil
 	}
-	uninjected, err := restart.Uninjected(ctx, c, todo)
+	missing, err := restart.MissingRights(ctx, c, todo)
 	if err != nil {
 		return err
 	}
-	if len(uninjected) > 0 {
-		return fmt.Errorf("nothing was restarted: you may not %s", strings.Join(uninjected, "; "))
+	if len(missing) > 0 {
+		return fmt.Errorf("nothing was restarted: you may not %s", strings.Join(missing, "; "))
 	}
 	run := &restart.Run{
 		Client: c, Judge: judge, MinReady: rollout.NewStrategy(judge.Compiled.Set).MinReady(), Timeout: options.timeout,
@@ -124,7 +124,7 @@ func (a *app) restart(ctx context.Context, c client.Client, name string, options
 			if set.Generation != judge.Compiled.Set.Generation {
 				return "", fmt.Errorf("SidecarSet %q was changed; run the command again", name)
 			}
-			return a.nextUninjected(ctx, c, judge, w), nil
+			return a.whyNextLacksIt(ctx, c, judge, w), nil
 		},
 		Say: func(w *restart.Workload, text string) {
 			fmt.Fprintf(a.Out, "%s: %s\n", w, text)
@@ -229,9 +229,9 @@ func (a *app) printSurvey(s *restart.Survey, name string) (todo []*restart.Workl
 	return todo
 }
 
-// nextUninjected asks the API server in a dry run for the next Pod of a workload, and says why that Pod
+// whyNextLacksIt asks the API server in a dry run for the next Pod of a workload, and says why that Pod
 // would not get the revision; "" if it would, or if that is not known.
-func (a *app) nextUninjected(ctx context.Context, c client.Client, judge *restart.Judge, w *restart.Workload) string {
+func (a *app) whyNextLacksIt(ctx context.Context, c client.Client, judge *restart.Judge, w *restart.Workload) string {
 	if w.Object == nil {
 		return ""
 	}

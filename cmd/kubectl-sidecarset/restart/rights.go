@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Uninjected names what the user may not do of what the work on these workloads needs.
-func Uninjected(ctx context.Context, c client.Client, workloads []*Workload) (uninjected []string, err error) {
+// MissingRights names what the user may not do of what the work on these workloads needs.
+func MissingRights(ctx context.Context, c client.Client, workloads []*Workload) (missing []string, err error) {
 	var asked []authorizationv1.ResourceAttributes
 	for _, w := range workloads {
 		needs := []authorizationv1.ResourceAttributes{{Verb: "create", Resource: "pods", Subresource: "eviction"}}
@@ -32,9 +32,9 @@ func Uninjected(ctx context.Context, c client.Client, workloads []*Workload) (un
 				if need.Group != "" {
 					resource += "." + need.Group
 				}
-				uninjected = append(uninjected, need.Verb+" "+resource+" in namespace "+need.Namespace)
+				missing = append(missing, need.Verb+" "+resource+" in namespace "+need.Namespace)
 			}
 		}
 	}
-	return uninjected, nil
+	return missing, nil
 }
