@@ -13,7 +13,7 @@ type keyed struct {
 // find returns the place of the last element of that key; -1 if there is none.
 func (k *keyed) find(key string) int {
 	if k.keys == nil {
-		if len(k.list) < 32 {
+		if len(k.list) < longList {
 			for i := range slices.Backward(k.list) {
 				if k.list[i].key == key {
 					return i
@@ -42,13 +42,16 @@ func (k *keyed) add(e element) {
 	}
 }
 
+// longList is from how many elements on a list is searched by a table.
+const longList = 32
+
 // namedTables find elements of the Pod's lists, and of all sidecars, by name.
 type namedTables struct{ inits, containers, volumes, sidecars map[string]int }
 
 // find returns the place of the first element of that name; -1 if there is none. A long list gets
 // a table, because users choose how long it is.
 func find[T any](list []T, table *map[string]int, name string, nameOf func(*T) string) int {
-	if len(list) < 32 {
+	if len(list) < longList {
 		for i := range list {
 			if nameOf(&list[i]) == name {
 				return i

@@ -55,7 +55,7 @@ func (c *comparator) Handle(_ context.Context, request admission.Request) admiss
 		if err != nil {
 			return admission.Errored(http.StatusInternalServerError, err)
 		}
-		if selector.Matches(labels.Set(pod.Labels)) && !carries(pod, set) {
+		if selector.Matches(labels.Set(pod.Labels)) && !hasSidecars(pod, set) {
 			addSidecars(pod, set)
 			changed = true
 		}
@@ -70,7 +70,7 @@ func (c *comparator) Handle(_ context.Context, request admission.Request) admiss
 	return admission.PatchResponseFromRaw(request.Object.Raw, after)
 }
 
-func carries(pod *corev1.Pod, set *appsv1beta1.SidecarSet) bool {
+func hasSidecars(pod *corev1.Pod, set *appsv1beta1.SidecarSet) bool {
 	recorded := podstate.ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash])
 	return recorded.Hash(set.Name) == set.Annotations[appsv1beta1.AnnotationHash]
 }

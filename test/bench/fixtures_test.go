@@ -39,9 +39,9 @@ var now = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 type kind string
 
 const (
-	matched  kind = "match"   // one SidecarSet selects the Pod
-	none     kind = "none"    // no SidecarSet selects the Pod
-	repeated kind = "carries" // the Pod already has the operator's sidecars
+	matched  kind = "match" // one SidecarSet selects the Pod
+	none     kind = "none"  // no SidecarSet selects the Pod
+	repeated kind = "has"   // the Pod already has the operator's sidecars
 )
 
 // scenario is what is measured. Its size is in the name of a file in testdata, whose Pod is one that an
@@ -55,7 +55,7 @@ func (s scenario) String() string { return s.size + "/" + string(s.kind) }
 
 var cases = []scenario{{"9KB", matched}, {"9KB", none}, {"9KB", repeated}, {"60KB", matched}, {"60KB", none}, {"60KB", repeated}}
 
-// pod returns the Pod. ours gives it the sidecars that it carries.
+// pod returns the Pod. ours gives it the sidecars that it has.
 func (s scenario) pod(ours ours) []byte {
 	pod := bytes.TrimSpace(must(os.ReadFile("testdata/pod-" + s.size + ".json")))
 	switch s.kind {
